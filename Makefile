@@ -1,0 +1,121 @@
+# Signalbox: everything a newcomer types. `make` alone lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+# Programs the tests drive for real; their Debian packages are installed when missing.
+DEBIAN := chromium:chromium curl:curl redis-server:redis-server postgres:postgresql docker-compose:docker-compose
+
+# What `make chaos`, `make sim` and `make fuzz` are told by default.
+MINUTES ?= 5
+SEED ?=
+SEEDS ?= 20000
+RUNS ?= 1000000
+
+.PHONY: help up demo test cover lint format types bench chaos sim scope mutants fuzz lock proto clean debian
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS="--help" for its knobs)
+	@exec $(BIN)/python -m signalbox up $(ARGS)
+
+demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
+	@exec $(BIN)/python -m signalbox demo $(ARGS)
+
+test: debian lint ## lint, types, layers, then the whole test suite (ARGS="-k lease" for a part)
+ifeq ($(strip $(ARGS)),)
+# The proofs compute for minutes and touch nothing outside: they run beside the rest, at the lowest priority.
+	@proofs=$$(mktemp); nice -n 19 $(BIN)/python -m pytest -m proof -p no:cacheprovider >$$proofs 2>&1 & proving=$$!; \
+	trap 'kill $$proving 2>/dev/null || true' INT TERM; \
+	status=0; $(BIN)/python -m pytest -m "not proof" || status=$$?; \
+	echo "waiting for the proofs"; wait $$proving || status=$$?; cat $$proofs; rm -f $$proofs; exit $$status
+else
+	$(BIN)/python -m pytest $(ARGS)
+endif
+
+lint: $(VENV)/dev.stamp ## ruff, format, mypy strict, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/dev.stamp ## format the code and mend what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+cover: debian $(VENV)/dev.stamp ## the test suite with branch coverage, child processes included
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: $(VENV)/dev.stamp ## the benchmarks, on this machine (ARGS="--help")
+	$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: debian $(VENV)/dev.stamp ## faults over real programs and a real NATS for MINUTES (SEED repeats a run)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+sim: $(VENV)/dev.stamp ## SEEDS simulated systems in virtual time, faults and all (SEED: the first of them)
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--first $(SEED)) $(ARGS)
+
+scope: $(VENV)/dev.stamp ## every state of a small lease, guard and lock (ARGS="--faults 2" takes hours)
+	$(BIN)/python -m tests.scope $(ARGS)
+
+mutants: debian $(VENV)/dev.stamp ## break the code on purpose, one way after another: the tests must notice
+	$(BIN)/python -m tests.mutants $(ARGS)
+
+fuzz: $(VENV)/dev.stamp ## RUNS random inputs for everything that parses (SEED repeats a run)
+	$(BIN)/python -m tests.fuzz all --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+lock: $(VENV)/dev.stamp ## pin all dependencies with hashes into requirements/
+	$(call lock,dev,)
+	$(foreach extra,up gateway worker console,$(call lock,$(extra),--constraint requirements/dev.txt);)
+
+proto: $(VENV)/dev.stamp ## generate the gRPC stubs from our .proto files
+	$(BIN)/python -m gateway_plugin.proto
+
+clean: ## remove the virtual environment and caches; keeps .signalbox/ (your data)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lock = $(BIN)/uv pip compile pyproject.toml --quiet --extra $(1) --python-version 3.11 --python-platform linux \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade $(2) \
+	--output-file requirements/$(1).txt
+
+# A stamp is newer than what it was made from, so a second run installs nothing. dev holds all of up.
+$(VENV)/dev.stamp: requirements/dev.txt pyproject.toml
+	$(call install,dev)
+	touch $(VENV)/up.stamp $@
+
+$(VENV)/up.stamp: requirements/up.txt pyproject.toml
+	$(call install,up)
+	touch $@
+
+define install
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Signalbox needs Python 3.11 or newer; found $$($(PYTHON) -V). Set PYTHON=/path/to/python3.11"; exit 1; }
+@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	{ echo "cannot make a virtual environment (on Debian: apt-get install python3.11-venv)"; exit 1; }
+@echo "installing locked dependencies into $(VENV) (once; a few minutes)"
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$(1).txt
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+endef
+
+debian:
+	@missing=(); for pair in $(DEBIAN); do \
+		command -v $${pair%%:*} >/dev/null || ls /usr/lib/postgresql/*/bin/$${pair%%:*} >/dev/null 2>&1 || missing+=($${pair##*:}); \
+	done; \
+	if [ $${#missing[@]} -eq 0 ]; then exit 0; fi; \
+	as_root=(); [ "$$(id -u)" = 0 ] || as_root=(sudo -n); \
+	if command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then \
+		echo "installing Debian packages: $${missing[*]}"; \
+		"$${as_root[@]}" apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive "$${as_root[@]}" apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; \
+	else \
+		echo "missing programs; install them and run again: apt-get install $${missing[*]}"; \
+		exit 1; \
+	fi

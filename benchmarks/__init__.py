@@ -1,0 +1,1 @@
+"""What we measure and how, runnable by anyone: ``python -m benchmarks --help``."""

@@ -1,0 +1,87 @@
+"""The ceiling behind a Tyk: a plugin that only answers, on grpc.aio, uvloop and a unix socket.
+
+``python -m benchmarks.bare SOCKET`` is that plugin; :func:`measure` drives it.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+import grpc
+import uvloop
+
+from benchmarks.front import BODY, IN_FLIGHT, PATH
+from benchmarks.load import prepare, run
+from gateway_plugin.proto.coprocess_pb2 import Object
+from signalbox.up.ground import DataDir
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
+from signalbox.up.tyk import Programs, Tyk
+
+ANSWER: Final = json.dumps({"predictions": [2.5]})
+TOKEN: Final = "eyJvcmciOiJzaWduYWxib3giLCJpZCI6ImJlbmNoIiwiaCI6InNoYTI1NiJ9"  # noqa: S105  public key id
+"""Base64 of ``{"org":"signalbox","id":"bench","h":"sha256"}``, the form Tyk hashes well."""
+
+
+async def answer(obj: Object, _context: object) -> Object:
+    """Lets everybody in, then answers the same prediction."""
+    if obj.hook_name == "SignalboxAuth":
+        obj.metadata["token"] = TOKEN
+        obj.session.rate = 0
+        obj.session.last_updated = "1"
+        obj.session.metadata["token"] = TOKEN
+        return obj
+    overrides = obj.request.return_overrides
+    overrides.response_code = 200
+    overrides.response_body = ANSWER
+    overrides.headers["Content-Type"] = "application/json"
+    obj.request.raw_body = b""
+    return obj
+
+
+async def serve(socket: str) -> None:
+    """Serve on a unix socket until killed."""
+    handler = grpc.unary_unary_rpc_method_handler(
+        answer,
+        request_deserializer=Object.FromString,
+        response_serializer=Object.SerializeToString,
+    )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("coprocess.Dispatcher", {"Dispatch": handler}),)
+    )
+    server.add_insecure_port(f"unix://{socket}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+async def measure(folder: Path, programs: Programs, *, seconds: float) -> dict[int, float]:
+    """Answers a second by number in flight, through the same Tyk on the same files."""
+    options = Options(data=folder, front_port=0, console_port=0, nats_port=0)
+    with DataDir(folder) as data:
+        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        return await _drive(stack, programs, seconds)
+
+
+async def _drive(stack: Stack, programs: Programs, seconds: float) -> dict[int, float]:
+    rates = {}
+    try:
+        await Tyk(stack, programs, plugin="benchmarks.bare").start()
+        target = prepare(stack.front_url, PATH, BODY, {"Authorization": "bench"})
+        for in_flight in IN_FLIGHT:
+            figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds)
+            rates[in_flight] = figures.rate
+            print(
+                f"a plugin that only answers, {in_flight} in flight: {figures.rate:.0f}/s, "
+                f"p50 {figures.quantile_ms(0.5):.2f} ms, {dict(figures.statuses)}",
+                flush=True,
+            )
+    finally:
+        await stack.stop()
+    return rates
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(sys.argv[1]))

@@ -1,0 +1,114 @@
+"""The bed a measurement lies on: the programs of a job's path, one model, one key. No console.
+
+The console's documents are written straight to NATS, so that nothing but the path uses the two cores.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from signalbox import keys, table, topology
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.messages import ApiKey, Batching, Model, Signature, Version, decode
+from signalbox.names import Bucket, token
+from signalbox.up.ground import DataDir
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
+from signalbox.up.tyk import Programs, Tyk
+
+MAX_BATCH: Final = 128
+FIRST_ANSWER_S: Final = 90.0
+RETRY_S: Final = 0.5
+
+
+class Bed(NamedTuple):
+    """A running path. key: an API key without limits."""
+
+    stack: Stack
+    key: str
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of a request with our key."""
+        return {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+
+
+@asynccontextmanager
+async def made(
+    folder: Path, *, models: tuple[str, ...] = ("half_plus_two",), tyk: Programs | None = None
+) -> AsyncIterator[Bed]:
+    """NATS, the front, one worker on ``cpu:0`` and ``models``, resident before this yields."""
+    options = Options(data=folder, workers=1, front_port=0, console_port=0, nats_port=0)
+    with DataDir(folder) as data:
+        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        async with _running(stack, models, tyk) as key:
+            yield Bed(stack, key)
+
+
+@asynccontextmanager
+async def _running(
+    stack: Stack, models: tuple[str, ...], tyk: Programs | None
+) -> AsyncIterator[str]:
+    try:
+        await stack.start_nats()
+        for name in models:
+            await _publish(stack, await _model(stack, name))
+        key = await _mint(stack)
+        if tyk:
+            await Tyk(stack, tyk).start()
+        else:
+            await stack.start_edge()
+        await stack.start_worker(1)
+        await _first_answer(stack, key)
+        yield key
+    finally:
+        await stack.stop()
+
+
+async def _first_answer(stack: Stack, key: str) -> None:
+    """Ask until the tables have reached the front and the model is loaded."""
+    async with Client(stack.front_url, key) as client, asyncio.timeout(FIRST_ANSWER_S):
+        while True:
+            try:
+                await client.predict("half_plus_two", instances=[1.0])
+            except SignalboxError as error:
+                print(f"  (not yet: {error.public_message})", flush=True)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+
+async def _model(stack: Stack, name: str) -> Model:
+    root = stack.data.path / "models"
+    env = stack.env("worker")
+    await stack.run_to_end("models", "workers.demo_models", str(root), "--only", name, env=env)
+    path = root / name / "1"
+    printed = await stack.run_to_end("inspect", "workers.inspect", str(path), env=env)
+    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
+    version = Version(
+        version=1,
+        path=str(path),
+        digest=found["digest"],
+        size_bytes=found["size_bytes"],
+        signatures=decode(dict[str, Signature], json.dumps(found["signatures"])),
+    )
+    batching = Batching(max_size=MAX_BATCH)
+    return Model(name=name, versions=(version,), default_version=1, batching=batching)
+
+
+async def _publish(stack: Stack, model: Model) -> None:
+    await topology.ensure_consumers(stack.bus, model.name)
+    await table.put(stack.bus, Bucket.MODELS, token(model.name), model)
+
+
+async def _mint(stack: Stack) -> str:
+    pepper = stack.data.secret("pepper").read_text()
+    text, key_id = keys.mint()
+    scopes = ("jobs:submit", "jobs:read", "jobs:cancel")
+    doc = ApiKey(id=key_id, hmac=keys.digest(pepper, text), scopes=scopes)
+    await table.put(stack.bus, Bucket.KEYS, token(key_id), doc)
+    return text

@@ -1,0 +1,1 @@
+"""Operators, their roles, their tokens, and the one function that says who may do what."""

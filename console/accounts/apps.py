@@ -1,0 +1,22 @@
+"""Django app ``accounts``."""
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class AccountsConfig(AppConfig):
+    """Registers the app and keeps the four role groups in step with the code after each migration."""
+
+    name = "console.accounts"
+    label = "accounts"
+
+    def ready(self) -> None:
+        """Listens for the end of migrations, for logins and for logouts."""
+        from django.contrib.auth.signals import user_logged_in, user_logged_out
+
+        from console.accounts import sessions
+        from console.accounts.roles import sync_groups
+
+        user_logged_in.connect(sessions.begin, dispatch_uid="accounts.session_begins")
+        user_logged_out.connect(sessions.end, dispatch_uid="accounts.session_ends")
+        post_migrate.connect(sync_groups, sender=self, dispatch_uid="accounts.sync_groups")

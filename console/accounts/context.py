@@ -1,0 +1,37 @@
+"""What every page's frame knows."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+
+from console.accounts.middleware import actor_of
+from console.accounts.models import System
+from console.accounts.rights import Act, Actor, may
+from console.live.lifespan import lifespan
+
+
+class Rights:
+    """``{{ may.keys_manage }}`` in a template: exactly what the service would answer, asked once a page."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._known: dict[str, bool] = {}
+
+    def __getitem__(self, codename: str) -> bool:
+        if codename not in self._known:
+            self._known[codename] = may(self._actor, Act(codename.replace("_", ".", 1)))
+        return self._known[codename]
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """``may``, ``is_read_only`` and its message, ``is_nats_away``."""
+    if not getattr(request, "user", None) or not request.user.is_authenticated:
+        return {}
+    system = System.current()
+    return {
+        "may": Rights(actor_of(request)),
+        "is_read_only": system.is_closed(timezone.now()),
+        "read_only_message": system.message,
+        "is_nats_away": lifespan.feed is not None and lifespan.feed.is_blind,
+    }

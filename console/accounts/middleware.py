@@ -1,0 +1,91 @@
+"""Who asks, and what a refusal looks like."""
+
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from console.accounts.models import User
+from console.accounts.rights import Actor
+from signalbox import log
+from signalbox.errors import SignalboxError, Unavailable, meaning
+
+Respond = Callable[[HttpRequest], HttpResponse]
+DATABASE_FAULTS: Final = (OperationalError, InterfaceError)
+"""What Django raises when the database is away; a fault of ours raises others."""
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
+
+
+class RequestIdentity:
+    """Gives each request an id (``X-Request-Id``), echoed in the answer, in the audit and in the log."""
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer with the id in the header."""
+        sent = request.headers.get("X-Request-Id", "")
+        request_id = sent if _REQUEST_ID.match(sent) else secrets.token_hex(8)
+        request.META["signalbox.request_id"] = request_id
+        response = self._respond(request)
+        response["X-Request-Id"] = request_id
+        return response
+
+
+class ErrorPages:
+    """Turns our errors into a page that says the cause, the next step and the request id."""
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer; errors come by :meth:`process_exception`."""
+        return self._respond(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """The page of a :class:`SignalboxError`; anything else is Django's."""
+        if not isinstance(error, SignalboxError):
+            log.exception("console.failed", path=request.path, request_id=request_id_of(request))
+            return None
+        return error_page(
+            request, meaning(error.code).http, meaning(error.code).title, error.public_message
+        )
+
+
+def error_page(request: HttpRequest, status: int, title: str, text: str) -> HttpResponse:
+    """One page for everything that goes wrong."""
+    context = {"status": status, "title": title, "text": text, "request_id": request_id_of(request)}
+    return render(request, "accounts/error.html", context, status=status)
+
+
+def database_away() -> Unavailable:
+    """What we say instead of one of :data:`DATABASE_FAULTS`."""
+    return Unavailable(
+        "The console cannot reach its database. Jobs do not depend on it and go on.",
+        retry_after_s=5.0,
+    )
+
+
+def request_id_of(request: HttpRequest) -> str:
+    """The id :class:`RequestIdentity` gave."""
+    return str(request.META.get("signalbox.request_id", ""))
+
+
+def address_of(request: HttpRequest) -> str:
+    """The client's address; the proxy's word is taken only where ``trust_proxy`` says so."""
+    if settings.CONSOLE.trust_proxy:
+        forwarded = request.headers.get("X-Forwarded-For", "").rsplit(",", 1)[-1].strip()
+        if forwarded:
+            return forwarded[:45]
+    return str(request.META.get("REMOTE_ADDR", ""))[:45]
+
+
+def actor_of(request: HttpRequest, via: str = "web") -> Actor:
+    """Who acts in this request."""
+    user = request.user if isinstance(request.user, User) else None
+    return Actor(user=user, via=via, address=address_of(request), request_id=request_id_of(request))

@@ -1,0 +1,148 @@
+"""The acts, the four roles, and who may do what. Pages hide exactly what services refuse."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from django.utils import timezone
+
+from signalbox.errors import Forbidden
+
+if TYPE_CHECKING:
+    from console.accounts.models import User
+
+
+class Act(StrEnum):
+    """Everything somebody can do here. ``view`` acts change nothing."""
+
+    MODELS_VIEW = "models.view"
+    MODELS_REGISTER = "models.register"
+    MODELS_SETTINGS = "models.settings"
+    MODELS_ROLLOUT = "models.rollout"
+    KEYS_VIEW = "keys.view"
+    KEYS_MANAGE = "keys.manage"
+    JOBS_VIEW = "jobs.view"
+    JOBS_CANCEL = "jobs.cancel"
+    WORKERS_DRAIN = "workers.drain"
+    QUEUES_PAUSE = "queues.pause"
+    LANES_RELEASE = "lanes.release"
+    AUDIT_VIEW = "audit.view"
+    SYSTEM_VIEW = "system.view"
+    SYSTEM_READ_ONLY = "system.read_only"
+    USERS_MANAGE = "users.manage"
+    TOKENS_OWN = "tokens.own"
+    TOKENS_MANAGE = "tokens.manage"
+
+    @property
+    def permission(self) -> str:
+        """Django's name of the permission."""
+        return f"accounts.{self.codename}"
+
+    @property
+    def codename(self) -> str:
+        """Django's codename of the permission."""
+        return self.value.replace(".", "_")
+
+    @property
+    def is_view(self) -> bool:
+        """Changes nothing, so read-only mode allows it."""
+        return self.value.endswith(".view")
+
+
+WORDS: Final[dict[Act, str]] = {
+    Act.MODELS_VIEW: "see models",
+    Act.MODELS_REGISTER: "register and upload models",
+    Act.MODELS_SETTINGS: "change a model's replicas, batching and limits",
+    Act.MODELS_ROLLOUT: "choose default versions and labels",
+    Act.KEYS_VIEW: "see API keys",
+    Act.KEYS_MANAGE: "create and revoke API keys",
+    Act.JOBS_VIEW: "see jobs",
+    Act.JOBS_CANCEL: "cancel jobs",
+    Act.WORKERS_DRAIN: "drain workers",
+    Act.QUEUES_PAUSE: "pause queues",
+    Act.LANES_RELEASE: "ask a holder to hand its GPU over",
+    Act.AUDIT_VIEW: "see the audit",
+    Act.SYSTEM_VIEW: "see the state of the system",
+    Act.SYSTEM_READ_ONLY: "switch the console to read-only",
+    Act.USERS_MANAGE: "manage operators",
+    Act.TOKENS_OWN: "make and revoke own tokens",
+    Act.TOKENS_MANAGE: "revoke anybody's tokens",
+}
+PERMISSIONS: Final = tuple((act.codename, f"Can {WORDS[act]}") for act in Act)
+
+_VIEWER: Final = frozenset(
+    {Act.MODELS_VIEW, Act.KEYS_VIEW, Act.JOBS_VIEW, Act.SYSTEM_VIEW, Act.TOKENS_OWN}
+)
+_OPERATOR: Final = _VIEWER | {
+    Act.JOBS_CANCEL,
+    Act.WORKERS_DRAIN,
+    Act.QUEUES_PAUSE,
+    Act.LANES_RELEASE,
+    Act.AUDIT_VIEW,
+}
+_MODEL_MANAGER: Final = _OPERATOR | {
+    Act.MODELS_REGISTER,
+    Act.MODELS_SETTINGS,
+    Act.MODELS_ROLLOUT,
+}
+ROLES: Final[dict[str, frozenset[Act]]] = {
+    "viewer": _VIEWER,
+    "operator": _OPERATOR,
+    "model manager": _MODEL_MANAGER,
+    "admin": frozenset(Act),
+}
+"""Each role may do all that the one before it may."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts, and from where. user None with ``is_system`` is the console itself (commands, controller)."""
+
+    user: "User | None"
+    via: str = "web"
+    address: str = ""
+    request_id: str = ""
+    is_system: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the audit writes it."""
+        return self.user.get_username() if self.user else f"system:{self.via}"
+
+
+def system_actor(via: str) -> Actor:
+    """The console itself, acting through the command or program ``via``."""
+    return Actor(user=None, via=via, is_system=True)
+
+
+def authorize(actor: Actor, act: Act, target: object = None) -> None:
+    """Returns if ``actor`` may do ``act`` to ``target``. Raises :class:`Forbidden` that says why not.
+
+    A target with an ``owner_id`` belongs to that user: ``tokens.own`` covers only one's own.
+    """
+    if refusal := _refusal(actor, act, target):
+        raise Forbidden(refusal, act=act.value)
+
+
+def may(actor: Actor, act: Act, target: object = None) -> bool:
+    """What :func:`authorize` would say; templates ask this."""
+    return not _refusal(actor, act, target)
+
+
+def _refusal(actor: Actor, act: Act, target: object) -> str:
+    from console.accounts.models import OperatorToken, System
+
+    if actor.is_system:
+        return ""
+    user = actor.user
+    if user is None or not user.is_active:
+        return "Log in first."
+    if not user.has_perm(act.permission):
+        return f"Your role ({user.role or 'none'}) may not {WORDS[act]}."
+    if act is Act.TOKENS_OWN and isinstance(target, OperatorToken) and target.user_id != user.pk:
+        return "This token belongs to somebody else."
+    if not act.is_view and act is not Act.SYSTEM_READ_ONLY:
+        system = System.current()
+        if system.is_closed(timezone.now()):
+            return f"The console is read-only. {system.message}".strip()
+    return ""

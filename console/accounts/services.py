@@ -1,0 +1,173 @@
+"""Acts on operators, their tokens and the read-only switch."""
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.contrib.auth.models import Group
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from console.accounts import sessions, throttle, tokens
+from console.accounts.models import OperatorToken, System, User
+from console.accounts.rights import ROLES, Act, Actor, authorize, may
+from console.audit.acts import Target, act
+from signalbox.errors import Conflict, InvalidRequest, NotFound
+
+TOKEN_DAYS_MAX: Final = 366
+
+
+def create_user(
+    actor: Actor, username: str, password: str, role: str, *, is_service: bool = False
+) -> User:
+    """A new operator with one role. Raises :class:`InvalidRequest` for a weak password or unknown role."""
+    with act(actor, Act.USERS_MANAGE, Target("user", username)) as change:
+        if User.objects.filter(username__iexact=username).exists():
+            raise Conflict(f"There is an operator {username!r} already.")
+        user = User(username=username, is_service=is_service)
+        _check_user(user, password)
+        user.set_password(password)
+        user.save()
+        _give_role(user, role)
+        change.after = {"role": role, "is_service": is_service}
+    return user
+
+
+def set_role(actor: Actor, username: str, role: str, *, reason: str = "") -> User:
+    """Change an operator's role. Raises :class:`Conflict` if no admin would be left."""
+    with act(actor, Act.USERS_MANAGE, Target("user", username), reason=reason) as change:
+        user = _user(username)
+        change.before = {"role": user.role}
+        _give_role(user, role)
+        _keep_an_admin()
+        _end_sessions(user)
+        change.after = {"role": role}
+    return user
+
+
+def set_active(actor: Actor, username: str, *, is_active: bool, reason: str = "") -> User:
+    """Let an operator in or out. Raises :class:`Conflict` if no admin would be left."""
+    with act(actor, Act.USERS_MANAGE, Target("user", username), reason=reason) as change:
+        user = _user(username)
+        change.before = {"is_active": user.is_active}
+        user.is_active = is_active
+        user.save()
+        _keep_an_admin()
+        _end_sessions(user)
+        change.after = {"is_active": is_active}
+    return user
+
+
+def create_token(actor: Actor, name: str, days: int) -> tuple[OperatorToken, str]:
+    """A token for the actor, and its text, shown once."""
+    if actor.user is None:
+        raise InvalidRequest("A token belongs to an operator.")
+    if not name.strip() or not 1 <= days <= TOKEN_DAYS_MAX:
+        raise InvalidRequest(f"Give the token a name and 1 to {TOKEN_DAYS_MAX} days.")
+    text, token_id, digest = tokens.mint()
+    with act(actor, Act.TOKENS_OWN, Target("token", token_id)) as change:
+        token = OperatorToken.objects.create(
+            id=token_id, user=actor.user, name=name.strip()[:100], digest=digest,
+            expires_at=timezone.now() + timedelta(days=days),
+        )  # fmt: skip
+        change.after = {"name": token.name, "days": days}
+    return token, text
+
+
+def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
+    """End a token: one's own, or anybody's with the right to."""
+    token = OperatorToken.objects.filter(pk=token_id).first()
+    if token is None:
+        raise NotFound("There is no such token.")
+    what = Act.TOKENS_MANAGE if may(actor, Act.TOKENS_MANAGE) else Act.TOKENS_OWN
+    with act(actor, what, Target("token", token_id, token)):
+        if token.revoked_at is not None:
+            raise Conflict("This token is revoked already.")
+        token.revoked_at = timezone.now()
+        token.save()
+    return token
+
+
+def switch_read_only(
+    actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None
+) -> System:
+    """Refuse every change but this one, with a message, until somebody switches back or time does."""
+    with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), reason=message) as change:
+        system = System.current()
+        change.before = {"is_read_only": system.is_read_only}
+        system.is_read_only, system.message, system.until = is_read_only, message[:200], until
+        system.save()
+        change.after = {"is_read_only": is_read_only}
+    return system
+
+
+def change_own_password(actor: Actor, old: str, new: str) -> None:
+    """A new password for the actor. Raises :class:`InvalidRequest` if the old is wrong or the new weak."""
+    user = actor.user
+    if user is None:
+        raise InvalidRequest("Nobody is logged in.")
+    with act(actor, Act.TOKENS_OWN, Target("user", user.username)) as change:
+        if not user.check_password(old):
+            raise InvalidRequest("The old password is not right.")
+        _check_user(user, new)
+        user.set_password(new)
+        user.save()
+        _end_sessions(user)
+        change.after = {"password": "changed"}
+
+
+def confirm_password(actor: Actor, password: str) -> None:
+    """Check the actor's own password. Raises :class:`InvalidRequest` if it is wrong, and as the login's throttle."""
+    user = actor.user
+    if user is None:
+        raise InvalidRequest("Nobody is logged in.")
+    throttle.check(user.username, actor.address)
+    if not user.check_password(password):
+        throttle.note_failure(user.username, actor.address)
+        raise InvalidRequest("The password is not right.")
+    throttle.forget(user.username, actor.address)
+
+
+def first_admin(actor: Actor, username: str, password: str) -> str | None:
+    """Make the first admin. Returns the password if one was made up here, None if there is an admin already."""
+    authorize(actor, Act.USERS_MANAGE)
+    if User.objects.filter(groups__name="admin", is_active=True).exists():
+        return None
+    chosen = password or secrets.token_urlsafe(15)
+    create_user(actor, username, chosen, "admin")
+    return chosen
+
+
+def _end_sessions(user: User) -> None:
+    """Whoever is logged in as this operator logs in again, with the rights of now."""
+    user.session_epoch += 1
+    user.save(update_fields=["session_epoch"])
+    transaction.on_commit(lambda: sessions.doubted.send(sender=None, user_id=user.pk))
+
+
+def _user(username: str) -> User:
+    user = User.objects.select_for_update().filter(username=username).first()
+    if user is None:
+        raise NotFound(f"There is no operator {username!r}.")
+    return user
+
+
+def _give_role(user: User, role: str) -> None:
+    if role not in ROLES:
+        raise InvalidRequest(f"role: one of {', '.join(ROLES)}.")
+    user.groups.set([Group.objects.get(name=role)])
+
+
+def _keep_an_admin() -> None:
+    if not User.objects.filter(groups__name="admin", is_active=True).exists():
+        raise Conflict("This is the last admin; make another first.")
+
+
+def _check_user(user: User, password: str) -> None:
+    try:
+        user.full_clean(exclude=["password"])
+        validate_password(password, user)
+    except ValidationError as error:
+        raise InvalidRequest(" ".join(error.messages)) from error

@@ -1,0 +1,84 @@
+"""How long a login lasts: at most so long in all, at most so long without a request, and not past a change of rights.
+
+Django ends a session when its row expires, but every save moves that moment on, so age and idleness are kept in the
+session itself. A change of role, a lock-out and a new password end all sessions of their user through
+:attr:`console.accounts.models.User.session_epoch`.
+"""
+
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth import logout
+from django.dispatch import Signal
+from django.http import HttpRequest, HttpResponse
+
+from signalbox import log
+
+doubted: Final = Signal()
+"""``user_id``: this user's sessions or rights may have changed; whoever keeps a connection open looks again."""
+_BEGAN, _SEEN, _CONFIRMED = "began_at", "seen_at", "confirmed_at"
+_SEEN_EVERY_S: Final = 60.0
+CONFIRMED_S: Final = 300.0
+"""How long a password, once entered, speaks for its owner in acts that ask for it again."""
+
+Session = MutableMapping[str, Any]
+Respond = Callable[[HttpRequest], HttpResponse]
+
+
+def begin(sender: Any, request: HttpRequest, **_: Any) -> None:
+    """A login: the clocks start, and the password was entered just now. Receiver of ``user_logged_in``."""
+    now = time.time()
+    request.session.update({_BEGAN: now, _SEEN: now, _CONFIRMED: now})
+
+
+def end(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
+    """A logout. Receiver of ``user_logged_out``."""
+    if user is not None and user.pk is not None:
+        doubted.send(sender=None, user_id=user.pk)
+
+
+def is_over(session: Session, now: float) -> str:
+    """Why this login has ended (``age`` or ``idle``), or an empty text."""
+    if now - session.get(_BEGAN, now) > settings.CONSOLE.session_s:
+        return "age"
+    if now - session.get(_SEEN, now) > settings.CONSOLE.idle_s:
+        return "idle"
+    return ""
+
+
+def touch(session: Session, now: float) -> None:
+    """A request was made. Written once a minute, not with each one."""
+    if _BEGAN not in session or now - session.get(_SEEN, 0.0) > _SEEN_EVERY_S:
+        session[_BEGAN] = session.get(_BEGAN, now)
+        session[_SEEN] = now
+
+
+def confirm(session: Session, now: float) -> None:
+    """The password was entered again."""
+    session[_CONFIRMED] = now
+
+
+def is_confirmed(session: Session, now: float) -> bool:
+    """Whether the password was entered in the last :data:`CONFIRMED_S` seconds."""
+    confirmed_at = float(session.get(_CONFIRMED, 0.0))
+    return confirmed_at <= now < confirmed_at + CONFIRMED_S
+
+
+class SessionLimits:
+    """Ends logins that are too old or were idle too long."""
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer, as nobody if the login is over."""
+        now = time.time()
+        if request.user.is_authenticated:
+            if why := is_over(request.session, now):
+                log.info("session.ended", why=why, user=request.user.get_username())
+                logout(request)
+            else:
+                touch(request.session, now)
+        return self._respond(request)

@@ -1,0 +1,1 @@
+"""Formats used on every page."""

@@ -1,0 +1,62 @@
+"""Numbers as people read them. Registered as built-ins: no page has to load them."""
+
+from typing import Any
+
+from django import template
+
+register = template.Library()
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@register.filter
+def filesize(value: float | None) -> str:
+    """``1.5 MiB``; nothing is a dash."""
+    if value is None:
+        return "–"
+    size = float(value)
+    for unit in _BINARY:
+        if size < 1024 or unit == _BINARY[-1]:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return ""
+
+
+@register.filter
+def duration(milliseconds: float | None) -> str:
+    """Milliseconds as ``3.2 ms``, ``1.24 s`` or ``4 min 10 s``; nothing is a dash."""
+    if milliseconds is None:
+        return "–"
+    ms = max(0.0, float(milliseconds))
+    if ms < 1000:
+        return f"{ms:.1f} ms" if ms < 100 else f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.2f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+@register.filter
+def shape(sizes: list[int] | None) -> str:
+    """``[?, 28, 28]``; -1 is any size, nothing is any rank."""
+    if sizes is None:
+        return "any rank"
+    return "[" + ", ".join("?" if size == -1 else str(size) for size in sizes) + "]"
+
+
+@register.filter
+def told(value: Any) -> str:
+    """A value of an audit row in words: ``yes``, ``none``, ``a, b``."""
+    if value is None or value in ("", [], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(str(part) for part in value)
+    return str(value)
+
+
+@register.filter
+def item(mapping: dict[str, Any], key: str) -> Any:
+    """``mapping[key]``, or nothing."""
+    return mapping.get(key)

@@ -1,0 +1,80 @@
+"""Slows down guessing of passwords. A wait that grows, never a lock: nobody can shut another out for good."""
+
+import ipaddress
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.utils import timezone
+
+from console.accounts.models import LoginFailure
+from signalbox import log, metrics
+from signalbox.errors import LimitExceeded
+
+WINDOW: Final = timedelta(minutes=15)
+"""Failures older than this are forgotten."""
+FIRST_S: Final = 5.0
+LONGEST_S: Final = 300.0
+_REFUSED: Final = metrics.counter(
+    "console_login_refused", "Logins refused before the password was looked at.", "by"
+)
+
+
+def check(account: str, address: str) -> None:
+    """Raises :class:`LimitExceeded` after too many failures of this account from there, or from this address.
+
+    Each failure past the limit doubles the wait since the last one, up to five minutes. What is refused here is
+    no failure, so waiting always ends. Counted per account *and* address, so that a stranger cannot keep the owner
+    waiting; a guesser with many addresses is up against 12 characters (ADR 0132).
+    """
+    now, near = timezone.now(), network(address)
+    recent = LoginFailure.objects.filter(at__gte=now - WINDOW, address=near).order_by("-at")
+    limits = (
+        ("account", recent.filter(account=account.casefold()[:150]), settings.CONSOLE.login_per_account),
+        ("address", recent, settings.CONSOLE.login_per_address),
+    )  # fmt: skip
+    for by, failures, limit in limits:
+        times: list[datetime] = list(failures.values_list("at", flat=True)[: limit + 16])
+        left_s = wait_s(len(times), limit) - (now - times[0]).total_seconds() if times else 0.0
+        if left_s > 0:
+            _REFUSED.labels(by).inc()
+            log.warning("login.throttled", by=by, address=near, left_s=round(left_s))
+            raise LimitExceeded(
+                f"Too many failed logins. Wait {_in_words(left_s)} and try again.",
+                retry_after_s=left_s,
+            )
+
+
+def wait_s(failures: int, limit: int) -> float:
+    """The pause after so many failures: none below the limit, then 5, 10, 20 ... 300 seconds."""
+    if failures < limit:
+        return 0.0
+    return float(min(FIRST_S * 2 ** (failures - limit), LONGEST_S))
+
+
+def note_failure(account: str, address: str) -> None:
+    """Remember a failed login, and forget those long past."""
+    LoginFailure.objects.filter(at__lt=timezone.now() - WINDOW).delete()
+    LoginFailure.objects.create(account=account.casefold()[:150], address=network(address))
+
+
+def forget(account: str, address: str) -> None:
+    """A login that worked clears the account's failures from there."""
+    LoginFailure.objects.filter(account=account.casefold()[:150], address=network(address)).delete()
+
+
+def network(address: str) -> str:
+    """What one guesser can easily move within: an IPv4 address, or the /64 of an IPv6 one."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:45]
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{max(1, round(seconds))} seconds"

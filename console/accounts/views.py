@@ -1,0 +1,350 @@
+"""Login, settings (me, system), operators, tokens. Views parse and show; services decide."""
+
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, cast
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods, require_POST
+
+from console.accounts import services, sessions, throttle
+from console.accounts.middleware import (
+    DATABASE_FAULTS,
+    actor_of,
+    address_of,
+    database_away,
+    error_page,
+    request_id_of,
+)
+from console.accounts.models import OperatorToken, System, User
+from console.accounts.rights import ROLES, WORDS, Act, authorize
+from signalbox.errors import LimitExceeded, SignalboxError
+
+Rest = ParamSpec("Rest")
+View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
+
+
+def sees(what: Act) -> Callable[[View[Rest]], View[Rest]]:
+    """A page only those with the right may open; others get a 403 page that says why."""
+
+    def wrap(view: View[Rest]) -> View[Rest]:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponse:
+            authorize(actor_of(request), what)
+            return view(request, *args, **kwargs)
+
+        return cast("View[Rest]", guarded)
+
+    return wrap
+
+
+def asks_password(back: str = "") -> Callable[[View[Rest]], View[Rest]]:
+    """An act (and its page) for those who entered their password lately; others do so first and come back.
+
+    back: the route to come back to; empty = the page itself. What a POST held is not kept.
+    """
+
+    def wrap(view: View[Rest]) -> View[Rest]:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponse:
+            if sessions.is_confirmed(request.session, time.time()):
+                return view(request, *args, **kwargs)
+            page = reverse(back) if back else request.get_full_path()
+            return redirect(f"{reverse('confirm-password')}?{urlencode({'next': page})}")
+
+        return cast("View[Rest]", guarded)
+
+    return wrap
+
+
+def fill_errors(form: forms.Form, error: SignalboxError) -> None:
+    """Show a service's refusal at the field it names (``field: reason``), else above the form."""
+    name, _, rest = error.public_message.partition(": ")
+    if rest and name in form.fields:
+        form.add_error(name, rest)
+    else:
+        form.add_error(None, error.public_message)
+
+
+class LoginForm(AuthenticationForm):
+    """Name and password, throttled per account and per address."""
+
+    def clean(self) -> dict[str, Any]:
+        """Raises a validation error for wrong credentials and for too many attempts alike."""
+        account = str(self.cleaned_data.get("username", ""))
+        address = address_of(self.request) if self.request else ""
+        try:
+            throttle.check(account, address)
+        except LimitExceeded as error:
+            raise forms.ValidationError(error.public_message) from error
+        try:
+            cleaned = super().clean()
+        except forms.ValidationError:
+            throttle.note_failure(account, address)
+            raise
+        throttle.forget(account, address)
+        return cleaned
+
+    def confirm_login_allowed(self, user: Any) -> None:
+        """Programs' accounts have tokens and no login."""
+        super().confirm_login_allowed(user)
+        if user.is_service:
+            raise forms.ValidationError("This account is for programs; it cannot log in.")
+
+
+class Login(LoginView):
+    """The login page."""
+
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+
+
+class ConfirmForm(forms.Form):
+    """The password once more."""
+
+    password = forms.CharField(widget=forms.PasswordInput)
+
+
+@require_http_methods(["GET", "POST"])
+def confirm_password(request: HttpRequest) -> HttpResponse:
+    """Ask for the password again before an act that a borrowed session must not do."""
+    page = request.POST.get("next") or request.GET.get("next", "")
+    if not url_has_allowed_host_and_scheme(
+        page, {request.get_host()}, require_https=request.is_secure()
+    ):
+        page = "/"
+    form = ConfirmForm(request.POST or None)
+    if form.is_valid():
+        try:
+            services.confirm_password(actor_of(request), form.cleaned_data["password"])
+        except SignalboxError as error:
+            form.add_error("password", error.public_message)
+        else:
+            sessions.confirm(request.session, time.time())
+            return redirect(page)
+    status = 400 if form.is_bound or request.method == "POST" else 200
+    return render(
+        request, "registration/confirm_password.html", {"form": form, "next": page}, status=status
+    )
+
+
+class PasswordForm(forms.Form):
+    """A new password for oneself."""
+
+    old = forms.CharField(label="Old password", widget=forms.PasswordInput)
+    new = forms.CharField(
+        label="New password", widget=forms.PasswordInput, help_text="At least 12 characters."
+    )
+
+
+class TokenForm(forms.Form):
+    """A new token."""
+
+    name = forms.CharField(max_length=100, help_text="What it is for.")
+    days = forms.IntegerField(
+        label="Days until it expires", initial=90, min_value=1, max_value=services.TOKEN_DAYS_MAX
+    )
+
+
+class UserForm(forms.Form):
+    """A new operator."""
+
+    username = forms.CharField(max_length=150)
+    password = forms.CharField(widget=forms.PasswordInput, help_text="At least 12 characters.")
+    role = forms.ChoiceField(choices=[(role, role) for role in ROLES])
+    is_service = forms.BooleanField(
+        label="For programs", required=False, help_text="Cannot log in; acts with tokens."
+    )
+
+
+class ReadOnlyForm(forms.Form):
+    """The read-only switch."""
+
+    message = forms.CharField(
+        max_length=200, help_text="Shown to everybody. Say why and until when."
+    )
+
+
+@sees(Act.SYSTEM_VIEW)
+def settings_page(request: HttpRequest) -> HttpResponse:
+    """Me and the system."""
+    return _settings(request)
+
+
+@require_POST
+def change_password(request: HttpRequest) -> HttpResponse:
+    """A new password for oneself; other sessions end."""
+    form = PasswordForm(request.POST)
+    if form.is_valid():
+        try:
+            services.change_own_password(
+                actor_of(request), form.cleaned_data["old"], form.cleaned_data["new"]
+            )
+        except SignalboxError as error:
+            fill_errors(form, error)
+        else:
+            update_session_auth_hash(request, _me(request))
+            messages.success(request, "Your password is changed; your other sessions have ended.")
+            return redirect("settings")
+    return _settings(request, password_form=form)
+
+
+@require_POST
+@asks_password("settings")
+def create_token(request: HttpRequest) -> HttpResponse:
+    """A token, shown once on the page that answers."""
+    form = TokenForm(request.POST)
+    if form.is_valid():
+        try:
+            _, text = services.create_token(
+                actor_of(request), form.cleaned_data["name"], form.cleaned_data["days"]
+            )
+        except SignalboxError as error:
+            fill_errors(form, error)
+        else:
+            return _settings(request, new_token=text)
+    return _settings(request, token_form=form)
+
+
+@require_POST
+def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
+    """End a token."""
+    services.revoke_token(actor_of(request), token_id)
+    messages.success(request, "The token is revoked.")
+    return redirect("settings")
+
+
+@sees(Act.USERS_MANAGE)
+def users(request: HttpRequest) -> HttpResponse:
+    """Operators and their roles."""
+    return _users(request, UserForm())
+
+
+@require_POST
+@asks_password("users")
+def create_user(request: HttpRequest) -> HttpResponse:
+    """A new operator."""
+    form = UserForm(request.POST)
+    authorize(actor_of(request), Act.USERS_MANAGE)
+    if form.is_valid():
+        data = form.cleaned_data
+        try:
+            services.create_user(
+                actor_of(request), data["username"], data["password"], data["role"],
+                is_service=data["is_service"],
+            )  # fmt: skip
+        except SignalboxError as error:
+            fill_errors(form, error)
+        else:
+            messages.success(request, f"{data['username']} can log in now.")
+            return redirect("users")
+    return _users(request, form)
+
+
+@require_POST
+@asks_password("users")
+def set_role(request: HttpRequest, username: str) -> HttpResponse:
+    """Change a role."""
+    services.set_role(actor_of(request), username, request.POST.get("role", ""))
+    messages.success(request, f"{username}'s role is changed.")
+    return redirect("users")
+
+
+@require_POST
+@asks_password("users")
+def set_active(request: HttpRequest, username: str) -> HttpResponse:
+    """Let an operator in or out."""
+    is_active = request.POST.get("active") == "1"
+    services.set_active(actor_of(request), username, is_active=is_active)
+    messages.success(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
+    return redirect("users")
+
+
+@require_POST
+def read_only(request: HttpRequest) -> HttpResponse:
+    """Switch read-only mode."""
+    is_on = request.POST.get("on") == "1"
+    services.switch_read_only(
+        actor_of(request), is_read_only=is_on, message=request.POST.get("message", "")
+    )
+    messages.success(
+        request, "The console is read-only." if is_on else "Changes are allowed again."
+    )
+    return redirect("settings")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """The page for a missing or wrong CSRF token."""
+    return error_page(
+        request, 403, "This form has expired",
+        "Go back, load the page again and repeat what you did. If it happens again, allow cookies.",
+    )  # fmt: skip
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """The page for a path that leads nowhere."""
+    return error_page(request, 404, "Not found", "There is no such page.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """The page for our own faults (500) and for a database that is away (503); so it asks neither."""
+    status, title = 500, "Something failed here"
+    text = (
+        "The console could not answer. Jobs do not depend on it and go on. If it stays so, look at the"
+        " console's log for this request."
+    )
+    if isinstance(sys.exc_info()[1], DATABASE_FAULTS):
+        status, title, text = 503, "The database is away", database_away().public_message
+    context = {"status": status, "title": title, "text": text, "request_id": request_id_of(request)}
+    answer = HttpResponse(render_to_string("accounts/error.html", context), status=status)
+    if status == 503:
+        answer["Retry-After"] = str(round(database_away().retry_after_s or 1))
+    return answer
+
+
+@login_not_required
+def health(request: HttpRequest) -> HttpResponse:
+    """200 while this process answers; says nothing of NATS or the database."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+def _me(request: HttpRequest) -> User:
+    return User.objects.get(username=request.user.get_username())
+
+
+def _settings(request: HttpRequest, **given: Any) -> HttpResponse:
+    me = _me(request)
+    context = {
+        "tokens": OperatorToken.objects.filter(user=me),
+        "role": me.role,
+        "rights": [WORDS[act] for act in Act if me.has_perm(act.permission)],
+        "system": System.current(),
+        "password_form": PasswordForm(),
+        "token_form": TokenForm(),
+        "read_only_form": ReadOnlyForm(),
+        **given,
+    }
+    form = next((form for form in given.values() if isinstance(form, forms.Form)), None)
+    response = render(request, "accounts/settings.html", context, status=400 if form else 200)
+    if "new_token" in given:
+        response["Cache-Control"] = "no-store"
+    return response
+
+
+def _users(request: HttpRequest, form: UserForm) -> HttpResponse:
+    context = {"users": User.objects.prefetch_related("groups").order_by("username"),
+               "form": form, "roles": list(ROLES)}  # fmt: skip
+    return render(request, "accounts/users.html", context, status=400 if form.is_bound else 200)

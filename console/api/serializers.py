@@ -1,0 +1,215 @@
+"""What the REST API takes and gives. Times are ISO 8601 in UTC."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from console.accounts.models import OperatorToken
+from console.audit.models import AuditEntry
+from console.catalog.models import ModelVersion, ServedModel
+from console.catalog.services import SETTINGS
+from console.jobs.models import Job, JobEvent
+from console.keys import services as keys
+from console.keys.models import ApiKey
+
+
+class VersionOut(serializers.ModelSerializer[ModelVersion]):
+    """One version."""
+
+    class Meta:
+        model = ModelVersion
+        fields = (
+            "number",
+            "path",
+            "digest",
+            "size_bytes",
+            "unknown_ops",
+            "signatures",
+            "source",
+            "added_by",
+            "added_at",
+        )
+
+
+class ModelOut(serializers.ModelSerializer[ServedModel]):
+    """A model with its versions and labels."""
+
+    versions = VersionOut(many=True, read_only=True)
+    labels = serializers.SerializerMethodField()
+    serving_version = serializers.IntegerField(allow_null=True, read_only=True)
+
+    class Meta:
+        model = ServedModel
+        fields = ("name", "base_path", "is_enabled", "default_version", "serving_version", *SETTINGS,
+                  "labels", "versions", "created_at", "updated_at")  # fmt: skip
+
+    def get_labels(self, model: ServedModel) -> dict[str, int]:
+        """Label to version number."""
+        return {label.name: label.version.number for label in model.labels.all()}
+
+
+class RegisterIn(serializers.Serializer[Any]):
+    """Register a path; the settings are for a new model. is_approved: custom operations may serve."""
+
+    name = serializers.CharField(max_length=100)
+    path = serializers.CharField(max_length=1000)
+    description = serializers.CharField(
+        max_length=300, required=False, default="", allow_blank=True
+    )
+    settings = serializers.DictField(required=False, default=dict)
+    is_approved = serializers.BooleanField(required=False, default=False)
+
+
+class UploadIn(serializers.Serializer[Any]):
+    """Upload an archive, as multipart form data. is_approved: custom operations may serve."""
+
+    archive = serializers.FileField()
+    number = serializers.IntegerField(min_value=1, required=False, default=None)
+    description = serializers.CharField(
+        max_length=300, required=False, default="", allow_blank=True
+    )
+    is_approved = serializers.BooleanField(required=False, default=False)
+
+
+class SettingsIn(serializers.ModelSerializer[ServedModel]):
+    """Any of a model's settings, and whether it is enabled."""
+
+    reason = serializers.CharField(max_length=200, required=False, default="", write_only=True)
+
+    class Meta:
+        model = ServedModel
+        fields = (*SETTINGS, "is_enabled", "reason")
+
+
+class VersionIn(serializers.Serializer[Any]):
+    """A version number; null for none."""
+
+    version = serializers.IntegerField(min_value=0, allow_null=True)
+    reason = serializers.CharField(max_length=200, required=False, default="")
+
+
+class SwitchIn(serializers.Serializer[Any]):
+    """On or off, and why."""
+
+    on = serializers.BooleanField()
+    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class ReasonIn(serializers.Serializer[Any]):
+    """Why."""
+
+    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class KeyOut(serializers.ModelSerializer[ApiKey]):
+    """A key without its secret."""
+
+    state = serializers.SerializerMethodField()
+    tenant_id = serializers.CharField(read_only=True)
+    networks = serializers.ListField(child=serializers.CharField())
+    models = serializers.ListField(source="models_allowed", child=serializers.CharField())
+
+    class Meta:
+        model = ApiKey
+        fields: tuple[str, ...] = ("id", "name", "owner", "state", "scopes", "models", "networks", "tenant_id",
+                  "rotated_from", "rate", "per_s", "quota", "quota_window_s", "last_used_at", "expires_at",
+                  "revoked_at", "revoked_by", "revoked_reason", "created_at", "created_by")  # fmt: skip
+
+    def get_state(self, key: ApiKey) -> str:
+        """``active``, ``expired`` or ``revoked``."""
+        return key.state()
+
+
+class RotationIn(serializers.Serializer[Any]):
+    """How a key is replaced: days the old one goes on, and until the new one expires."""
+
+    overlap_days = serializers.FloatField(
+        min_value=0, max_value=keys.MAX_OVERLAP_DAYS, required=False, default=1
+    )
+    days = serializers.IntegerField(
+        min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
+    )
+
+
+class NewKeyOut(KeyOut):
+    """A key with its secret, this once."""
+
+    key = serializers.CharField(read_only=True)
+
+    class Meta(KeyOut.Meta):
+        fields = (*KeyOut.Meta.fields, "key")
+
+
+class KeyIn(serializers.Serializer[Any]):
+    """What a new key allows."""
+
+    name = serializers.CharField(max_length=100)
+    owner = serializers.CharField(max_length=150, required=False, default="", allow_blank=True)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=keys.SCOPES),
+        required=False,
+        default=list(keys.SCOPES),
+    )
+    models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    networks = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    rate = serializers.IntegerField(min_value=0, required=False, default=0)
+    per_s = serializers.IntegerField(min_value=1, required=False, default=1)
+    quota = serializers.IntegerField(min_value=0, required=False, default=0)
+    quota_window_s = serializers.IntegerField(min_value=1, required=False, default=86_400)
+    days = serializers.IntegerField(
+        min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
+    )
+
+
+class JobOut(serializers.ModelSerializer[Job]):
+    """A job as last heard of."""
+
+    class Meta:
+        model = Job
+        exclude = ("revision",)
+
+
+class EventOut(serializers.ModelSerializer[JobEvent]):
+    """One transition."""
+
+    class Meta:
+        model = JobEvent
+        exclude = ("job_id",)
+
+
+class JobDetailOut(serializers.Serializer[Any]):
+    """A job and its transitions."""
+
+    job = JobOut()
+    events = EventOut(many=True)
+
+
+class JobPageOut(serializers.Serializer[Any]):
+    """A page of jobs; ``older`` is the ``before`` of the next one."""
+
+    jobs = JobOut(many=True)
+    older = serializers.CharField(allow_null=True)
+
+
+class AuditOut(serializers.ModelSerializer[AuditEntry]):
+    """One act."""
+
+    class Meta:
+        model = AuditEntry
+        exclude = ("actor",)
+
+
+class TokenOut(serializers.ModelSerializer[OperatorToken]):
+    """A token without its secret."""
+
+    class Meta:
+        model = OperatorToken
+        fields = ("id", "name", "created_at", "expires_at", "last_used_at", "revoked_at")
+
+
+class MeOut(serializers.Serializer[Any]):
+    """Who the token speaks for."""
+
+    name = serializers.CharField()
+    role = serializers.CharField()
+    acts = serializers.ListField(child=serializers.CharField())

@@ -1,0 +1,27 @@
+"""Routes of the REST API."""
+
+from django.urls import path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+from console.api import views
+
+urlpatterns = [
+    path("", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("schema", SpectacularAPIView.as_view(), name="api-schema"),
+    path("me", views.Me.as_view(), name="api-me"),
+    path("models", views.Models.as_view(), name="api-models"),
+    path("models/<str:name>", views.ModelDetail.as_view(), name="api-model"),
+    path("models/<str:name>/versions", views.Versions.as_view(), name="api-versions"),
+    path("models/<str:name>/default", views.DefaultVersion.as_view(), name="api-default"),
+    path("models/<str:name>/labels/<str:label>", views.Label.as_view(), name="api-label"),
+    path("models/<str:name>/pause", views.Pause.as_view(), name="api-pause"),
+    path("workers/<str:worker>/drain", views.Drain.as_view(), name="api-drain"),
+    path("keys", views.Keys.as_view(), name="api-keys"),
+    path("keys/<str:kid>", views.KeyDetail.as_view(), name="api-key"),
+    path("keys/<str:kid>/rotate", views.KeyRotation.as_view(), name="api-rotate-key"),
+    path("keys/<str:kid>/revoke", views.KeyRevocation.as_view(), name="api-revoke-key"),
+    path("jobs", views.Jobs.as_view(), name="api-jobs"),
+    path("jobs/<str:job_id>", views.JobDetail.as_view(), name="api-job"),
+    path("jobs/<str:job_id>/cancel", views.JobCancellation.as_view(), name="api-cancel-job"),
+    path("audit", views.Audit.as_view(), name="api-audit"),
+]

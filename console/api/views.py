@@ -1,0 +1,303 @@
+"""The REST API: parse, call the service, render. Rights are the services' and :func:`authorize`'s."""
+
+import time
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console.accounts.middleware import actor_of
+from console.accounts.models import OperatorToken, User
+from console.accounts.rights import Act, Actor, authorize, may
+from console.accounts.sessions import is_confirmed
+from console.api import serializers as wire
+from console.audit.acts import Target, check
+from console.audit.models import AuditEntry
+from console.catalog import services as catalog
+from console.catalog.models import ServedModel
+from console.fleet import services as fleet
+from console.jobs import query
+from console.jobs import services as jobs
+from console.jobs.models import Job, JobEvent
+from console.keys import services as keys
+from console.keys.models import ApiKey
+from signalbox.errors import Forbidden
+
+
+class Endpoint(APIView):
+    """Common parts: the actor, and parsing that answers 400 by field."""
+
+    def actor(self, request: Request) -> Actor:
+        """Who acts: by token or by session."""
+        django_request = request._request  # noqa: SLF001  DRF's own way to the request below
+        django_request.user = request.user
+        return actor_of(
+            django_request, via="token" if isinstance(request.auth, OperatorToken) else "api"
+        )
+
+    def sees(self, request: Request, what: Act) -> None:
+        """Raises :class:`Forbidden` unless the actor may see this."""
+        authorize(self.actor(request), what)
+
+    def confirmed(self, request: Request) -> None:
+        """Raises :class:`Forbidden` for a session whose password was entered too long ago. Tokens are programs'."""
+        if isinstance(request.auth, OperatorToken):
+            return
+        if not is_confirmed(request._request.session, time.time()):  # noqa: SLF001  as above
+            raise Forbidden("Enter your password again on the page /confirm, then repeat.")
+
+    def given(self, request: Request, form: type[Any], **options: Any) -> dict[str, Any]:
+        """The validated body."""
+        parsed = form(data=request.data, **options)
+        parsed.is_valid(raise_exception=True)
+        data: dict[str, Any] = dict(parsed.validated_data)
+        return data
+
+
+class Models(Endpoint):
+    """All models; register one."""
+
+    @extend_schema(operation_id="models_list", responses=wire.ModelOut(many=True))
+    def get(self, request: Request) -> Response:
+        """List models."""
+        self.sees(request, Act.MODELS_VIEW)
+        found = ServedModel.objects.prefetch_related("versions", "labels__version")
+        return Response(wire.ModelOut(found, many=True).data)
+
+    @extend_schema(request=wire.RegisterIn, responses={201: wire.ModelOut})
+    def post(self, request: Request) -> Response:
+        """Register the versions below a path."""
+        self.confirmed(request)
+        data = self.given(request, wire.RegisterIn)
+        model = catalog.register(
+            self.actor(request), data["name"], data["path"], description=data["description"],
+            changes=data["settings"], is_approved=data["is_approved"],
+        )  # fmt: skip
+        return Response(wire.ModelOut(model).data, status=201)
+
+
+class ModelDetail(Endpoint):
+    """One model."""
+
+    @extend_schema(responses=wire.ModelOut)
+    def get(self, request: Request, name: str) -> Response:
+        """Show a model."""
+        self.sees(request, Act.MODELS_VIEW)
+        return Response(wire.ModelOut(catalog.find(name)).data)
+
+    @extend_schema(request=wire.SettingsIn, responses=wire.ModelOut)
+    def patch(self, request: Request, name: str) -> Response:
+        """Change settings; enable or disable."""
+        data = self.given(request, wire.SettingsIn, partial=True)
+        reason = data.pop("reason", "")
+        is_enabled = data.pop("is_enabled", None)
+        actor = self.actor(request)
+        if data or is_enabled is None:
+            catalog.change_settings(actor, name, data, reason=reason)
+        if is_enabled is not None:
+            catalog.set_enabled(actor, name, is_enabled=is_enabled, reason=reason)
+        return Response(wire.ModelOut(catalog.find(name)).data)
+
+
+class Versions(Endpoint):
+    """Versions of one model."""
+
+    parser_classes = (MultiPartParser,)
+
+    @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses={201: wire.VersionOut})
+    def post(self, request: Request, name: str) -> Response:
+        """Upload an archive as a new version."""
+        # Before the body is read: it may be gigabytes, and who may not upload must not fill the disk.
+        check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
+        self.confirmed(request)
+        data = self.given(request, wire.UploadIn)
+        version = catalog.upload(
+            self.actor(request), name, data["archive"], number=data["number"],
+            description=data["description"], is_approved=data["is_approved"],
+        )  # fmt: skip
+        return Response(wire.VersionOut(version).data, status=201)
+
+
+class DefaultVersion(Endpoint):
+    """The default version of one model."""
+
+    @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
+    def put(self, request: Request, name: str) -> Response:
+        """Choose it; null: always the highest."""
+        data = self.given(request, wire.VersionIn)
+        model = catalog.set_default(
+            self.actor(request), name, data["version"], reason=data["reason"]
+        )
+        return Response(wire.ModelOut(model).data)
+
+
+class Label(Endpoint):
+    """One label of one model."""
+
+    @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
+    def put(self, request: Request, name: str, label: str) -> Response:
+        """Point it at a version; null takes it away."""
+        data = self.given(request, wire.VersionIn)
+        catalog.set_label(self.actor(request), name, label, data["version"], reason=data["reason"])
+        return Response(wire.ModelOut(catalog.find(name)).data)
+
+
+class Pause(Endpoint):
+    """The queue of one model."""
+
+    @extend_schema(request=wire.SwitchIn, responses=wire.SwitchIn)
+    def put(self, request: Request, name: str) -> Response:
+        """Pause (``on``) or resume."""
+        data = self.given(request, wire.SwitchIn)
+        wish = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
+        return Response({"on": wish.is_on, "reason": wish.reason})
+
+
+class Drain(Endpoint):
+    """One worker."""
+
+    @extend_schema(request=wire.SwitchIn, responses=wire.SwitchIn)
+    def put(self, request: Request, worker: str) -> Response:
+        """Drain (``on``) or take part again."""
+        data = self.given(request, wire.SwitchIn)
+        wish = fleet.drain(
+            self.actor(request), worker, is_draining=data["on"], reason=data["reason"]
+        )
+        return Response({"on": wish.is_on, "reason": wish.reason})
+
+
+class Keys(Endpoint):
+    """All API keys; create one."""
+
+    @extend_schema(operation_id="keys_list", responses=wire.KeyOut(many=True))
+    def get(self, request: Request) -> Response:
+        """List keys."""
+        self.sees(request, Act.KEYS_VIEW)
+        return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
+
+    @extend_schema(request=wire.KeyIn, responses={201: wire.NewKeyOut})
+    def post(self, request: Request) -> Response:
+        """Create a key; its text is in this answer and nowhere else."""
+        key, text = keys.create(self.actor(request), keys.Grant(**self.given(request, wire.KeyIn)))
+        answer = Response({**wire.KeyOut(key).data, "key": text}, status=201)
+        answer["Cache-Control"] = "no-store"
+        return answer
+
+
+class KeyDetail(Endpoint):
+    """One API key."""
+
+    @extend_schema(responses=wire.KeyOut)
+    def get(self, request: Request, kid: str) -> Response:
+        """Show a key."""
+        self.sees(request, Act.KEYS_VIEW)
+        return Response(wire.KeyOut(keys.find(kid)).data)
+
+
+class KeyRotation(Endpoint):
+    """The replacement of one API key."""
+
+    @extend_schema(request=wire.RotationIn, responses={201: wire.NewKeyOut})
+    def post(self, request: Request, kid: str) -> Response:
+        """Make the key that replaces this one; its text is in this answer and nowhere else."""
+        data = self.given(request, wire.RotationIn)
+        key, text = keys.rotate(self.actor(request), kid, **data)
+        answer = Response({**wire.KeyOut(key).data, "key": text}, status=201)
+        answer["Cache-Control"] = "no-store"
+        return answer
+
+
+class KeyRevocation(Endpoint):
+    """The end of one API key."""
+
+    @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
+    def post(self, request: Request, kid: str) -> Response:
+        """Revoke it now and for ever."""
+        data = self.given(request, wire.ReasonIn)
+        return Response(
+            wire.KeyOut(keys.revoke(self.actor(request), kid, reason=data["reason"])).data
+        )
+
+
+class Jobs(Endpoint):
+    """Jobs, newest first."""
+
+    @extend_schema(
+        operation_id="jobs_list",
+        parameters=[
+            OpenApiParameter(
+                "q", str, description="Filter as on the page: `state:failed model:digits`."
+            ),
+            OpenApiParameter("before", str, description="`older` of the page before."),
+            OpenApiParameter("size", int, description="1 to 500, default 50."),
+        ],
+        responses=wire.JobPageOut,
+    )
+    def get(self, request: Request) -> Response:
+        """List jobs."""
+        self.sees(request, Act.JOBS_VIEW)
+        size = request.query_params.get("size", "50")
+        limit = max(1, min(500, int(size))) if size.isdecimal() and len(size) < 6 else 50
+        found = Job.objects.filter(query.parse(request.query_params.get("q", ""), timezone.now()))
+        page = query.page(found, before=request.query_params.get("before", ""), size=limit)
+        return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
+
+
+class JobDetail(Endpoint):
+    """One job."""
+
+    @extend_schema(responses=wire.JobDetailOut)
+    def get(self, request: Request, job_id: str) -> Response:
+        """Show a job and its transitions."""
+        self.sees(request, Act.JOBS_VIEW)
+        job = jobs.find(job_id)
+        events = JobEvent.objects.filter(job_id=job_id)[:500]
+        return Response(
+            {"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data}
+        )
+
+
+class JobCancellation(Endpoint):
+    """The end of one job."""
+
+    @extend_schema(request=wire.ReasonIn, responses={202: wire.JobOut})
+    def post(self, request: Request, job_id: str) -> Response:
+        """Ask for it."""
+        data = self.given(request, wire.ReasonIn)
+        job = jobs.cancel(self.actor(request), job_id, reason=data["reason"])
+        return Response(wire.JobOut(job).data, status=202)
+
+
+class Audit(Endpoint):
+    """The audit."""
+
+    @extend_schema(
+        operation_id="audit_list",
+        parameters=[OpenApiParameter("before", int, description="Entries older than this id.")],
+        responses=wire.AuditOut(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """The newest 100 acts, or those before one."""
+        self.sees(request, Act.AUDIT_VIEW)
+        before = request.query_params.get("before", "")
+        entries = AuditEntry.objects.all()
+        if before.isdecimal() and len(before) < 19:
+            entries = entries.filter(pk__lt=int(before))
+        return Response(wire.AuditOut(entries[:100], many=True).data)
+
+
+class Me(Endpoint):
+    """The caller."""
+
+    @extend_schema(responses=wire.MeOut)
+    def get(self, request: Request) -> Response:
+        """Say who the caller is and may do."""
+        actor = self.actor(request)
+        user = request.user
+        role = user.role if isinstance(user, User) else ""
+        acts = [act.value for act in Act if may(actor, act)]
+        return Response({"name": actor.name, "role": role, "acts": acts})

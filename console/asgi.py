@@ -1,0 +1,48 @@
+"""The console as one ASGI application: pages, API, websocket, and what lives as long as the server."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+
+from django.core.asgi import get_asgi_application
+
+_pages = get_asgi_application()
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+
+from console.live.lifespan import lifespan as live  # noqa: E402
+from console.live.origin import SameOrigin  # noqa: E402
+from console.live.routing import websocket_urlpatterns  # noqa: E402
+from console.outbox.program import keep_publishing  # noqa: E402
+from console.settings import CONSOLE  # noqa: E402
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_BACKSTOP_S = 5.0
+"""The publisher here is rung by each commit; this is for what another process posted."""
+
+
+async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+    """The live feed, and a publisher beside it: a key revoked here is told within milliseconds."""
+    publishing = asyncio.create_task(
+        keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"
+    )
+    try:
+        await live(scope, receive, send)
+    finally:
+        publishing.cancel()
+        await asyncio.wait([publishing])
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": _pages,
+        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "lifespan": lifespan,
+    }
+)

@@ -1,0 +1,74 @@
+"""The one way to change something: permission, change and audit row in one transaction."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db import transaction
+
+from console.accounts.rights import Act, Actor, authorize
+from console.audit.models import AuditEntry
+from signalbox import log
+from signalbox.errors import Forbidden, SignalboxError
+
+
+class Target(NamedTuple):
+    """What is acted on: ``("model", "digits")``. thing: the object itself, for ownership rules."""
+
+    kind: str
+    name: str
+    thing: object = None
+
+
+@dataclass
+class Change:
+    """Filled by the service while it acts; JSON values only, never secrets."""
+
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[Change]:
+    """Check the right, open a transaction, run the body, write the audit row.
+
+    A refusal or failure is written too, outside the transaction that is rolled back.
+    Raises :class:`Forbidden`, and whatever the body raises.
+    """
+    check(actor, what, target, reason=reason)
+    change = Change()
+    try:
+        with transaction.atomic():
+            yield change
+            _write(actor, what, target, reason, change, AuditEntry.DONE)
+    except SignalboxError as error:
+        _write(actor, what, target, reason, change, AuditEntry.FAILED, error.public_message)
+        raise
+    log.info("act.done", act=what.value, actor=actor.name, kind=target.kind, target=target.name)
+
+
+def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
+    """The permission part alone, for slow preparations before the act. A refusal is written down."""
+    try:
+        authorize(actor, what, target.thing)
+    except Forbidden as error:
+        _write(actor, what, target, reason, Change(), AuditEntry.REFUSED, error.public_message)
+        raise
+
+
+def _write(
+    actor: Actor,
+    what: Act,
+    target: Target,
+    reason: str,
+    change: Change,
+    result: str,
+    message: str = "",
+) -> None:
+    AuditEntry.objects.create(
+        actor=actor.user, actor_name=actor.name, via=actor.via, address=actor.address,
+        request_id=actor.request_id, act=what.value, target_kind=target.kind,
+        target=target.name[:150], reason=reason[:200], before=change.before, after=change.after,
+        result=result, message=message[:500],
+    )  # fmt: skip

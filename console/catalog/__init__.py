@@ -1,0 +1,1 @@
+"""Models, their immutable versions, labels, limits: the source of truth of what may serve."""

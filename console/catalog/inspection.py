@@ -1,0 +1,82 @@
+"""Asks a throw-away process what a SavedModel holds. The console never loads one: it is a program."""
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from signalbox.errors import DeadlineExceeded, InvalidRequest, Misconfigured
+from signalbox.messages import Signature
+
+_TAIL = 600
+
+
+@dataclass(frozen=True)
+class Findings:
+    """signatures: JSON form of ``dict[str, Signature]``. digest: sha256 over the files.
+
+    forbidden: kind of operation to what is wrong with it. unknown: kinds that TensorFlow does not have.
+    """
+
+    signatures: dict[str, Any]
+    size_bytes: int
+    digest: str
+    forbidden: dict[str, str]
+    unknown: list[str]
+
+
+def inspect(path: Path) -> Findings:
+    """What the SavedModel in ``path`` offers.
+
+    Raises :class:`InvalidRequest` if it is none or cannot be read, :class:`DeadlineExceeded`,
+    :class:`Misconfigured` if the inspector itself does not run.
+    """
+    console = settings.CONSOLE
+    given = shlex.split(console.inspect_command)
+    command = [*(given or [sys.executable, "-m", "workers.inspect"]), str(path)]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, timeout=console.inspect_timeout_s, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineExceeded(
+            f"Inspecting {path} took longer than {console.inspect_timeout_s:g} s."
+        ) from error
+    except OSError as error:
+        raise Misconfigured(
+            f"The inspector {command[0]} does not start: {error.strerror}."
+        ) from error
+    if ended.returncode != 0:
+        said = ended.stderr.decode(errors="replace").strip()[-_TAIL:]
+        if "No module named" in said:
+            raise Misconfigured(
+                "SavedModels cannot be inspected here: TensorFlow or workers.inspect is missing."
+                " Set SIGNALBOX_CONSOLE_INSPECT_COMMAND, or install the worker extra.",
+                said=said,
+            )
+        raise InvalidRequest(
+            f"{path} is no SavedModel that can be read: {said or 'no reason given'}"
+        )
+    return _findings(path, ended.stdout)
+
+
+def _findings(path: Path, stdout: bytes) -> Findings:
+    # TensorFlow may write lines of its own before ours; the answer is the last line.
+    try:
+        answer = json.loads(stdout.decode().strip().splitlines()[-1])
+        signatures = msgspec.convert(answer["signatures"], dict[str, Signature])
+        size_bytes, digest = int(answer["size_bytes"]), str(answer["digest"])
+        forbidden = msgspec.convert(answer["verdict"]["forbidden"], dict[str, str])
+        unknown = msgspec.convert(answer["verdict"]["unknown"], list[str])
+    except (ValueError, KeyError, IndexError, TypeError, msgspec.ValidationError) as error:
+        raise Misconfigured(f"The inspector's answer for {path} is not understood.") from error
+    if not signatures:
+        raise InvalidRequest(f"{path} has no signature; export it with at least one.")
+    return Findings(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown)

@@ -1,0 +1,151 @@
+"""What may serve: models, versions, labels."""
+
+import msgspec
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from signalbox import messages
+
+
+class ServedModel(models.Model):
+    """A model by name. Its base folder holds ``<version>/saved_model.pb``, as in TensorFlow Serving."""
+
+    name = models.CharField(max_length=100, unique=True)
+    description = models.CharField(max_length=300, blank=True)
+    base_path = models.CharField(max_length=1000)
+    is_enabled = models.BooleanField(default=True)
+    replicas = models.PositiveIntegerField(
+        default=1, validators=[MaxValueValidator(1000)],
+        help_text="GPUs it shall be resident on. 0: requests are refused with the reason.",
+    )  # fmt: skip
+    default_version = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Empty: the highest version."
+    )
+    max_batch_size = models.PositiveIntegerField(
+        default=32, validators=[MinValueValidator(1), MaxValueValidator(65536)],
+        help_text="Rows in one run; 1 switches batching off.",
+    )  # fmt: skip
+    max_batch_delay_ms = models.FloatField(
+        default=0.0, validators=[MinValueValidator(0.0), MaxValueValidator(60_000.0)],
+        help_text="Longest a job waits for company, in milliseconds.",
+    )  # fmt: skip
+    max_delivery = models.PositiveIntegerField(
+        default=5, validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text="Attempts before a job is a dead letter.",
+    )  # fmt: skip
+    timeout_s = models.FloatField(
+        default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)],
+        help_text="Longest one run may take, in seconds.",
+    )  # fmt: skip
+    deadline_s = models.FloatField(
+        default=900.0, validators=[MinValueValidator(1.0), MaxValueValidator(604_800.0)],
+        help_text="Longest a job may wait before it runs, in seconds.",
+    )  # fmt: skip
+    sync_wait_s = models.FloatField(
+        default=30.0, validators=[MinValueValidator(0.1), MaxValueValidator(300.0)],
+        help_text="How long a synchronous caller is kept, in seconds.",
+    )  # fmt: skip
+    max_queue = models.PositiveIntegerField(
+        default=10_000, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
+        help_text="Waiting jobs above which new ones get 429.",
+    )  # fmt: skip
+    max_payload_bytes = models.PositiveBigIntegerField(
+        default=64 * 1024 * 1024, validators=[MinValueValidator(1024)],
+        help_text="Largest inputs of one job, decoded, in bytes.",
+    )  # fmt: skip
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """By name."""
+
+        default_permissions = ()
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def serving_version(self) -> int | None:
+        """What a request without a version gets; None while there is no version."""
+        if self.default_version is not None:
+            return self.default_version
+        return max((version.number for version in self.versions.all()), default=None)
+
+    def document(self) -> messages.Model:
+        """What is published of this model."""
+        versions = sorted(self.versions.all(), key=lambda version: version.number)
+        return messages.Model(
+            name=self.name, is_enabled=self.is_enabled,
+            versions=tuple(version.document() for version in versions),
+            default_version=self.serving_version,
+            labels={label.name: label.version.number for label in self.labels.select_related("version")},
+            replicas=self.replicas,
+            batching=messages.Batching(
+                max_size=self.max_batch_size, max_delay_ms=self.max_batch_delay_ms
+            ),
+            limits=messages.Limits(
+                max_delivery=self.max_delivery, timeout_s=self.timeout_s, deadline_s=self.deadline_s,
+                sync_wait_s=self.sync_wait_s, max_queue=self.max_queue,
+                max_payload_bytes=self.max_payload_bytes,
+            ),
+            updated_at=self.updated_at.timestamp(),
+        )  # fmt: skip
+
+
+class ModelVersion(models.Model):
+    """One version: immutable once registered. signatures: as the inspector found them.
+
+    unknown_ops: operations TensorFlow does not have; who added the version has approved them.
+    """
+
+    model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveBigIntegerField()
+    path = models.CharField(max_length=1000)
+    digest = models.CharField(max_length=64)
+    size_bytes = models.PositiveBigIntegerField(default=0)
+    signatures = models.JSONField(default=dict)
+    unknown_ops = models.JSONField(default=list)
+    source = models.CharField(max_length=10)
+    added_by = models.CharField(max_length=150)
+    added_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """Newest first."""
+
+        default_permissions = ()
+        ordering = ("-number",)
+        constraints = (
+            models.UniqueConstraint(fields=("model", "number"), name="version_number_is_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.model}:{self.number}"
+
+    def document(self) -> messages.Version:
+        """What is published of this version."""
+        return messages.Version(
+            version=self.number, path=self.path, digest=self.digest, size_bytes=self.size_bytes,
+            signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),
+        )  # fmt: skip
+
+
+class VersionLabel(models.Model):
+    """A name (``stable``, ``canary``) that points at a version and can be moved."""
+
+    model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="labels")
+    name = models.CharField(max_length=50)
+    version = models.ForeignKey(ModelVersion, on_delete=models.CASCADE, related_name="labels")
+
+    class Meta:
+        """By name."""
+
+        default_permissions = ()
+        ordering = ("name",)
+        constraints = (
+            models.UniqueConstraint(fields=("model", "name"), name="label_is_unique_per_model"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} -> {self.version.number}"

@@ -1,0 +1,330 @@
+"""Acts on models. Slow preparations (inspection, unpacking) happen before the transaction."""
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from console.accounts.rights import Act, Actor
+from console.audit.acts import Target, act, check
+from console.catalog import archives, inspection
+from console.catalog.models import ModelVersion, ServedModel, VersionLabel
+from console.outbox.services import model_key, post_document
+from signalbox import metrics
+from signalbox.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from signalbox.names import MODEL_NAME, Bucket
+
+SETTINGS = (
+    "description", "replicas", "max_batch_size", "max_batch_delay_ms", "max_delivery", "timeout_s",
+    "deadline_s", "sync_wait_s", "max_queue", "max_payload_bytes",
+)  # fmt: skip
+"""Fields :func:`change_settings` takes."""
+_COPY_CHUNK = 1024 * 1024
+_REFUSED: Final = metrics.counter(
+    "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
+)
+
+
+def find(name: str) -> ServedModel:
+    """The model called ``name``. Raises :class:`NotFound`."""
+    model = ServedModel.objects.filter(name=name).first()
+    if model is None:
+        raise NotFound(f"There is no model {name!r}.")
+    return model
+
+
+def register(
+    actor: Actor,
+    name: str,
+    path: str,
+    *,
+    description: str = "",
+    changes: Mapping[str, Any] | None = None,
+    is_approved: bool = False,
+) -> ServedModel:
+    """Register the versions found below ``path`` under ``name``, a new model or one that is there.
+
+    path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
+    its number (1 if it is no number). Versions already registered stay as they are.
+    changes: settings of a new model. is_approved: operations that TensorFlow does not have may serve.
+    Raises :class:`InvalidRequest` naming what is wrong with the path.
+    """
+    target = Target("model", name)
+    check(actor, Act.MODELS_REGISTER, target)
+    _check_name(name)
+    base, folders = _versions_below(_allowed(Path(path)))
+    known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
+    findings = {
+        number: inspection.inspect(folder)
+        for number, folder in sorted(folders.items()) if number not in known
+    }  # fmt: skip
+    if not findings:
+        raise Conflict(f"Every version below {path} is registered already.")
+    for number, found in findings.items():
+        _pass_gate(found, f"Version {number}", is_approved=is_approved)
+    with act(actor, Act.MODELS_REGISTER, target) as change:
+        model, is_new = ServedModel.objects.get_or_create(
+            name=name, defaults={"base_path": str(base), "description": description}
+        )
+        if is_new and changes:
+            _assign(model, changes)
+        for number, found in findings.items():
+            _add(model, number, folders[number], found, "path", actor)
+        change.after = {"path": str(base), "versions": sorted(findings)}
+        if unknown := sorted({op for found in findings.values() for op in found.unknown}):
+            change.after["approved_operations"] = unknown
+        _publish(model)
+    return model
+
+
+def upload(
+    actor: Actor, name: str, stream: IO[bytes], *, number: int | None = None, description: str = "",
+    is_approved: bool = False,
+) -> ModelVersion:  # fmt: skip
+    """Add one version from an archive; the next number unless one is given.
+
+    is_approved: operations that TensorFlow does not have may serve.
+    Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
+    """
+    target = Target("model", name)
+    check(actor, Act.MODELS_REGISTER, target)
+    _check_name(name)
+    staging = settings.CONSOLE.repository / ".staging" / secrets.token_hex(8)
+    staging.mkdir(parents=True, mode=0o700)
+    try:
+        folder = _unpack(stream, staging)
+        found = inspection.inspect(folder)
+        _pass_gate(found, "The model", is_approved=is_approved)
+        with act(actor, Act.MODELS_REGISTER, target) as change:
+            model, _ = ServedModel.objects.get_or_create(
+                name=name,
+                defaults={
+                    "base_path": str(settings.CONSOLE.repository / name),
+                    "description": description,
+                },
+            )
+            chosen = number if number is not None else _next_number(model)
+            home = _home(name, chosen)
+            version = _add(model, chosen, home, found, "upload", actor)
+            change.after = {
+                "version": chosen,
+                "digest": found.digest,
+                "size_bytes": found.size_bytes,
+            }
+            if found.unknown:
+                change.after["approved_operations"] = found.unknown
+            _publish(model)
+            # The move is the last step that can fail, so a version in the database is on disk.
+            home.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(home)
+        return version
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def change_settings(
+    actor: Actor, name: str, changes: Mapping[str, Any], *, reason: str = ""
+) -> ServedModel:
+    """Change replicas, batching, limits or the description. Raises :class:`InvalidRequest` naming each field."""
+    with act(actor, Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
+        model = _locked(name)
+        change.before = {field: getattr(model, field) for field in changes if field in SETTINGS}
+        _assign(model, changes)
+        change.after = {field: getattr(model, field) for field in changes}
+        _publish(model)
+    return model
+
+
+def set_enabled(actor: Actor, name: str, *, is_enabled: bool, reason: str = "") -> ServedModel:
+    """Let the model take requests, or refuse them with the reason."""
+    with act(actor, Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
+        model = _locked(name)
+        change.before = {"is_enabled": model.is_enabled}
+        model.is_enabled = is_enabled
+        change.after = {"is_enabled": is_enabled}
+        _publish(model)
+    return model
+
+
+def set_default(actor: Actor, name: str, number: int | None, *, reason: str = "") -> ServedModel:
+    """Choose the version that requests without one get; None: always the highest."""
+    with act(actor, Act.MODELS_ROLLOUT, Target("model", name), reason=reason) as change:
+        model = _locked(name)
+        if number is not None:
+            _version(model, number)
+        change.before = {"default_version": model.default_version}
+        model.default_version = number
+        change.after = {"default_version": number}
+        _publish(model)
+    return model
+
+
+def set_label(
+    actor: Actor, name: str, label: str, number: int | None, *, reason: str = ""
+) -> ServedModel:
+    """Point a label at a version; None takes the label away."""
+    with act(actor, Act.MODELS_ROLLOUT, Target("model", name), reason=reason) as change:
+        model = _locked(name)
+        if not MODEL_NAME.match(label) or len(label) > 50:
+            raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
+        existing = (
+            VersionLabel.objects.filter(model=model, name=label).select_related("version").first()
+        )
+        change.before = {label: existing.version.number if existing else None}
+        if number is None:
+            if existing is None:
+                raise NotFound(f"{name} has no label {label!r}.")
+            existing.delete()
+        else:
+            VersionLabel.objects.update_or_create(
+                model=model, name=label, defaults={"version": _version(model, number)}
+            )
+        change.after = {label: number}
+        _publish(model)
+    return model
+
+
+def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
+    unknown = sorted(set(changes) - set(SETTINGS))
+    if unknown:
+        raise InvalidRequest(
+            f"Unknown settings: {', '.join(unknown)}. Known: {', '.join(SETTINGS)}."
+        )
+    for field, value in changes.items():
+        setattr(model, field, value)
+    try:
+        model.clean_fields()
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{field}: {' '.join(said)}" for field, said in error.message_dict.items()
+        )
+        raise InvalidRequest(faults) from error
+
+
+def _publish(model: ServedModel) -> None:
+    model.updated_at = timezone.now()
+    model.save()
+    # Read back: prefetched or cached relations must not be what is published.
+    document = ServedModel.objects.get(pk=model.pk).document()
+    post_document(Bucket.MODELS, model_key(model.name), document, name=model.name)
+
+
+def _add(
+    model: ServedModel,
+    number: int,
+    path: Path,
+    found: inspection.Findings,
+    source: str,
+    actor: Actor,
+) -> ModelVersion:
+    if ModelVersion.objects.filter(model=model, number=number).exists():
+        raise Conflict(f"{model.name} has a version {number} already; versions are immutable.")
+    return ModelVersion.objects.create(
+        model=model, number=number, path=str(path), digest=found.digest, size_bytes=found.size_bytes,
+        signatures=found.signatures, unknown_ops=found.unknown, source=source, added_by=actor.name,
+    )  # fmt: skip
+
+
+def _pass_gate(found: inspection.Findings, what: str, *, is_approved: bool) -> None:
+    """Raises :class:`InvalidRequest` where operations may not serve, or need somebody's word first."""
+    if found.forbidden:
+        _REFUSED.labels("forbidden operations").inc()
+        said = ", ".join(f"{op} ({why})" for op, why in sorted(found.forbidden.items()))
+        raise InvalidRequest(f"{what} uses operations that may not serve: {said}.")
+    if found.unknown and not is_approved:
+        _REFUSED.labels("custom operations").inc()
+        raise InvalidRequest(
+            f"{what} uses operations that TensorFlow does not have: {', '.join(found.unknown)}."
+            " They are somebody's own code; approve them explicitly to let them serve."
+        )
+
+
+def _locked(name: str) -> ServedModel:
+    model = ServedModel.objects.select_for_update().filter(name=name).first()
+    if model is None:
+        raise NotFound(f"There is no model {name!r}.")
+    return model
+
+
+def _version(model: ServedModel, number: int) -> ModelVersion:
+    version = model.versions.filter(number=number).first()
+    if version is None:
+        raise NotFound(f"{model.name} has no version {number}.")
+    return version
+
+
+def _next_number(model: ServedModel) -> int:
+    highest = model.versions.order_by("-number").values_list("number", flat=True).first()
+    return (highest or 0) + 1
+
+
+def _check_name(name: str) -> None:
+    if not MODEL_NAME.match(name):
+        raise InvalidRequest(
+            "A model's name is letters, digits, '.', '_' or '-', starts with a letter or digit,"
+            " and has at most 100 characters."
+        )
+
+
+def _allowed(path: Path) -> Path:
+    if not path.is_absolute():
+        raise InvalidRequest("Give an absolute path, as the workers see it.")
+    found = path.resolve()
+    roots = [Path(root).resolve() for root in settings.CONSOLE.repository_roots]
+    if roots and not any(
+        found.is_relative_to(root) for root in (*roots, settings.CONSOLE.repository)
+    ):
+        raise InvalidRequest(f"{path} is outside the repository folders the console may use.")
+    if not found.is_dir():
+        raise InvalidRequest(f"{path} is no folder on the console's machine.")
+    return found
+
+
+def _versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
+    if (path / archives.SAVED_MODEL).is_file():
+        return path.parent, {int(path.name) if path.name.isdecimal() else 1: path}
+    folders = {
+        int(child.name): child for child in path.iterdir()
+        if child.name.isdecimal() and (child / archives.SAVED_MODEL).is_file()
+    }  # fmt: skip
+    if not folders:
+        raise InvalidRequest(f"{path} holds no <version>/{archives.SAVED_MODEL}.")
+    return path, folders
+
+
+def _home(name: str, number: int) -> Path:
+    if number < 1:
+        raise InvalidRequest("A version is a number from 1.")
+    home: Path = settings.CONSOLE.repository / name / str(number)
+    if home.exists():
+        raise Conflict(f"{home} exists already; choose another version number.")
+    return home
+
+
+def _unpack(stream: IO[bytes], staging: Path) -> Path:
+    cap = settings.CONSOLE.upload_max_bytes
+    archive, content = staging / "archive", staging / "content"
+    content.mkdir(mode=0o700)
+    size = 0
+    with archive.open("xb") as sink:
+        while chunk := stream.read(_COPY_CHUNK):
+            size += len(chunk)
+            if size > cap:
+                _REFUSED.labels("archive").inc()
+                raise TooLarge(f"The archive is larger than {cap} bytes.")
+            sink.write(chunk)
+    caps = archives.Caps(max_bytes=cap, max_members=settings.CONSOLE.upload_max_members)
+    try:
+        folder = archives.unpack(archive, content, caps)
+    except InvalidRequest:
+        _REFUSED.labels("archive").inc()
+        raise
+    for part in [content, *content.rglob("*")]:
+        # Workers run as another user: they may read, nobody may write.
+        part.chmod(0o755 if part.is_dir() else 0o644)
+    return folder

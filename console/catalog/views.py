@@ -1,0 +1,223 @@
+"""Pages of models."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from console.accounts.middleware import actor_of
+from console.accounts.rights import Act, authorize
+from console.accounts.views import asks_password, fill_errors, sees
+from console.audit.models import AuditEntry
+from console.catalog import services
+from console.catalog.models import ServedModel
+from console.fleet import services as fleet
+from console.jobs.models import Job
+from console.outbox import services as outbox
+from signalbox.errors import SignalboxError
+from signalbox.names import Bucket
+
+
+class ApprovalField(forms.BooleanField):
+    """Whether operations that TensorFlow does not have may serve."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            required=False, label="Approve custom operations",
+            help_text="Only for code you know: it runs inside the worker's sandbox, with the model.",
+        )  # fmt: skip
+
+
+class RegisterForm(forms.Form):
+    """Point at a path."""
+
+    name = forms.CharField(max_length=100, help_text="Letters, digits, “.”, “_” and “-”.")
+    path = forms.CharField(
+        max_length=1000,
+        help_text="Folder with VERSION/saved_model.pb in it, or one version's folder, as workers see it.",
+    )
+    description = forms.CharField(max_length=300, required=False)
+    is_approved = ApprovalField()
+
+
+class UploadForm(forms.Form):
+    """Bring an archive."""
+
+    name = forms.CharField(
+        max_length=100, help_text="A new name, or a model that gets a new version."
+    )
+    archive = forms.FileField(help_text="A .tar, .tar.gz or .zip of one SavedModel.")
+    number = forms.IntegerField(
+        label="Version", required=False, min_value=1, help_text="Empty: the next one."
+    )
+    description = forms.CharField(max_length=300, required=False)
+    is_approved = ApprovalField()
+
+
+class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic when it runs
+    """Replicas, batching and limits."""
+
+    class Meta:
+        """Exactly the fields the service takes."""
+
+        model = ServedModel
+        fields = services.SETTINGS
+        labels = {
+            "max_batch_size": "Largest batch", "max_batch_delay_ms": "Batch delay (ms)",
+            "max_delivery": "Attempts", "timeout_s": "Run timeout (s)", "deadline_s": "Deadline (s)",
+            "sync_wait_s": "Synchronous wait (s)", "max_queue": "Longest queue",
+            "max_payload_bytes": "Largest payload (bytes)",
+        }  # fmt: skip
+
+
+@sees(Act.MODELS_VIEW)
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    """All models."""
+    models = ServedModel.objects.prefetch_related("versions", "labels__version")
+    return render(request, "models/index.html", {"models": models})
+
+
+@require_http_methods(["GET", "POST"])
+@asks_password()
+def register(request: HttpRequest) -> HttpResponse:
+    """Register the versions below a path."""
+    actor = actor_of(request)
+    authorize(actor, Act.MODELS_REGISTER)
+    form = RegisterForm(request.POST or None, initial={"name": request.GET.get("name", "")})
+    if form.is_valid():
+        data = form.cleaned_data
+        try:
+            model = services.register(
+                actor, data["name"], data["path"], description=data["description"],
+                is_approved=data["is_approved"],
+            )  # fmt: skip
+        except SignalboxError as error:
+            fill_errors(form, error)
+        else:
+            messages.success(request, f"{model.name} is registered; workers are told now.")
+            return redirect("model", name=model.name)
+    return _add(request, register_form=form, is_bad=form.is_bound)
+
+
+@require_http_methods(["GET", "POST"])
+@asks_password()
+def upload(request: HttpRequest) -> HttpResponse:
+    """Add a version from an archive."""
+    actor = actor_of(request)
+    authorize(actor, Act.MODELS_REGISTER)
+    if request.method == "GET":
+        return _add(request)
+    form = UploadForm(request.POST, request.FILES)
+    if form.is_valid():
+        data = form.cleaned_data
+        try:
+            version = services.upload(
+                actor, data["name"], data["archive"], number=data["number"],
+                description=data["description"], is_approved=data["is_approved"],
+            )  # fmt: skip
+        except SignalboxError as error:
+            fill_errors(form, error)
+        else:
+            messages.success(request, f"Version {version.number} of {data['name']} is registered.")
+            return redirect("model", name=data["name"])
+    return _add(request, upload_form=form, is_bad=True)
+
+
+@sees(Act.MODELS_VIEW)
+@require_safe
+def detail(request: HttpRequest, name: str) -> HttpResponse:
+    """One model: versions, labels, signatures, what has been told, history."""
+    model = services.find(name)
+    context = {
+        "model": model, "versions": model.versions.prefetch_related("labels"),
+        "labels": model.labels.select_related("version"),
+        "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
+        "wish": fleet.of_model(name), "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
+        "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
+    }  # fmt: skip
+    return render(request, "models/detail.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def change_settings(request: HttpRequest, name: str) -> HttpResponse:
+    """Change replicas, batching and limits."""
+    actor = actor_of(request)
+    authorize(actor, Act.MODELS_SETTINGS)
+    model = services.find(name)
+    form = SettingsForm(request.POST or None, instance=model)
+    if form.is_valid():
+        changes = {field: form.cleaned_data[field] for field in form.changed_data}
+        try:
+            if changes:
+                services.change_settings(actor, name, changes)
+        except SignalboxError as error:
+            form.add_error(None, error.public_message)
+        else:
+            messages.success(
+                request,
+                "Saved; workers and gateways are told now." if changes else "Nothing changed.",
+            )
+            return redirect("model", name=name)
+    context = {"form": form, "model": model}
+    return render(request, "models/settings.html", context, status=400 if form.is_bound else 200)
+
+
+@require_POST
+def set_enabled(request: HttpRequest, name: str) -> HttpResponse:
+    """Enable or disable."""
+    is_enabled = request.POST.get("enabled") == "1"
+    services.set_enabled(
+        actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", "")
+    )
+    messages.success(request, f"{name} is {'enabled' if is_enabled else 'disabled'}.")
+    return redirect("model", name=name)
+
+
+@require_POST
+def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
+    """Change the number of replicas alone."""
+    services.change_settings(actor_of(request), name, {"replicas": _number(request, "replicas")})
+    messages.success(request, "Saved; workers are told now.")
+    return redirect("model", name=name)
+
+
+@require_POST
+def set_default(request: HttpRequest, name: str) -> HttpResponse:
+    """Choose the default version."""
+    services.set_default(actor_of(request), name, _number(request, "version"))
+    messages.success(request, "The default version is changed.")
+    return redirect("model", name=name)
+
+
+@require_POST
+def set_label(request: HttpRequest, name: str) -> HttpResponse:
+    """Point a label at a version, or take it away."""
+    label = request.POST.get("label", "").strip()
+    services.set_label(actor_of(request), name, label, _number(request, "version"))
+    messages.success(request, f"Label {label} is changed.")
+    return redirect("model", name=name)
+
+
+@require_POST
+def pause(request: HttpRequest, name: str) -> HttpResponse:
+    """Pause or resume the model's queue."""
+    is_paused = request.POST.get("paused") == "1"
+    fleet.pause(actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", ""))
+    messages.success(request, f"{name} is {'paused' if is_paused else 'resumed'}.")
+    return redirect("model", name=name)
+
+
+def _number(request: HttpRequest, field: str) -> int | None:
+    text = request.POST.get(field, "").strip()
+    return int(text) if text.isdecimal() and len(text) < 19 else None
+
+
+def _add(request: HttpRequest, *, is_bad: bool = False, **given: Any) -> HttpResponse:
+    initial = {"name": request.GET.get("name", "")}
+    context = {"register_form": RegisterForm(initial=initial, prefix=None),
+               "upload_form": UploadForm(initial=initial, auto_id="upload_%s"), **given}  # fmt: skip
+    return render(request, "models/add.html", context, status=400 if is_bad else 200)

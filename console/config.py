@@ -1,0 +1,145 @@
+"""Settings of the console's programs: ``SIGNALBOX_CONSOLE_*`` beside the shared ``SIGNALBOX_*``."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from signalbox.errors import Misconfigured
+from signalbox.settings import Wire, load
+
+PREFIX: Final = "SIGNALBOX_CONSOLE_"
+
+
+class Console(Wire, frozen=True, kw_only=True):
+    """Everything the console, its projector and its controller can be told."""
+
+    listen: Annotated[
+        str, Meta(description="Address `serve` listens on, `host:port`; port 0 takes a free one.")
+    ] = "127.0.0.1:8000"
+    data_dir: Annotated[
+        str, Meta(description="Folder for the embedded database, the secret key and uploads.")
+    ] = ".signalbox/console"
+    database_url: Annotated[
+        str,
+        Meta(
+            description="`postgresql://user:password@host:port/name`; empty = SQLite in data_dir.",
+            extra={"secret": True},
+        ),
+    ] = ""
+    secret_key: Annotated[
+        str,
+        Meta(
+            description="Signs sessions; empty = a key `bootstrap` makes and keeps in data_dir.",
+            extra={"secret": True},
+        ),
+    ] = ""
+    repository_dir: Annotated[
+        str, Meta(description="Where uploaded models are laid out; empty = data_dir/models.")
+    ] = ""
+    repository_roots: Annotated[
+        tuple[str, ...],
+        Meta(description="Folders a registered path must lie in; empty = any readable path."),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...], Meta(description="Host names the console answers to.")
+    ] = ("127.0.0.1", "localhost", "[::1]")
+    trusted_origins: Annotated[
+        tuple[str, ...],
+        Meta(description="Origins (`https://console.example`) of forms behind a proxy."),
+    ] = ()
+    is_https: Annotated[
+        bool, Meta(description="Served over HTTPS: secure cookies, redirect and HSTS.")
+    ] = False
+    trust_proxy: Annotated[
+        bool,
+        Meta(description="A proxy in front sets (and strips) X-Forwarded-Proto and -For."),
+    ] = False
+    front_url: Annotated[str, Meta(description="URL consumers call; shown in snippets.")] = (
+        "http://127.0.0.1:8080"
+    )
+    admin_user: Annotated[str, Meta(description="Name of the first admin `bootstrap` makes.")] = (
+        "admin"
+    )
+    admin_password: Annotated[
+        str,
+        Meta(
+            description="Password of the first admin; empty = one is made and printed once.",
+            extra={"secret": True},
+        ),
+    ] = ""
+    session_s: Annotated[int, Meta(description="Seconds a login lasts.", ge=60)] = 8 * 3600
+    idle_s: Annotated[
+        int, Meta(description="Seconds without a request after which a login ends.", ge=60)
+    ] = 1800
+    live_per_user: Annotated[
+        int, Meta(description="Live connections (tabs) one operator may hold at once.", ge=1)
+    ] = 20
+    login_per_account: Annotated[
+        int, Meta(description="Failed logins per account in five minutes before a wait.", ge=1)
+    ] = 5
+    login_per_address: Annotated[
+        int, Meta(description="Failed logins per address in five minutes before a wait.", ge=1)
+    ] = 20
+    upload_max_bytes: Annotated[
+        int, Meta(description="Largest model archive, and its content, in bytes.", ge=1024)
+    ] = 8 * 1024**3
+    upload_max_members: Annotated[int, Meta(description="Most files in a model archive.", ge=1)] = (
+        10_000
+    )
+    inspect_timeout_s: Annotated[
+        float, Meta(description="Longest an inspection of a SavedModel may take.", gt=0)
+    ] = 120.0
+    inspect_command: Annotated[
+        str,
+        Meta(
+            description="Program that inspects a SavedModel; empty = this Python's workers.inspect."
+        ),
+    ] = ""
+    outbox_poll_s: Annotated[
+        float, Meta(description="How often the controller looks for decisions to publish.", gt=0)
+    ] = 0.5
+    reconcile_s: Annotated[
+        float, Meta(description="How often the controller compares NATS with the database.", gt=0)
+    ] = 30.0
+    vanished_after_s: Annotated[
+        float, Meta(description="Open jobs unchanged this long are checked against NATS.", gt=0)
+    ] = 120.0
+    projector_batch: Annotated[
+        int, Meta(description="Events the projector writes in one transaction.", ge=1, le=5000)
+    ] = 500
+
+    @property
+    def data(self) -> Path:
+        """The data folder, absolute."""
+        return Path(self.data_dir).resolve()
+
+    @property
+    def repository(self) -> Path:
+        """Where uploads are laid out, absolute."""
+        return Path(self.repository_dir).resolve() if self.repository_dir else self.data / "models"
+
+    @property
+    def secret_file(self) -> Path:
+        """Where ``bootstrap`` keeps a secret key it made."""
+        return self.data / "secret_key"
+
+    def signing_key(self) -> str:
+        """The key set, else the one kept, else a random one that ends with this process."""
+        if self.secret_key:
+            return self.secret_key
+        try:
+            return self.secret_file.read_text().strip()
+        except FileNotFoundError:
+            return secrets.token_urlsafe(48)
+        except OSError as error:
+            msg = f"Cannot read the console's secret key {self.secret_file}: {error.strerror}."
+            raise Misconfigured(msg) from error
+
+
+def read(env: Mapping[str, str] = os.environ) -> Console:
+    """The settings of this process. Raises :class:`Misconfigured` naming the variable at fault."""
+    return load(Console, PREFIX, env)

@@ -1,0 +1,29 @@
+"""``python -m console controller``."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from console.fleet.reconciler import Reconciler
+from console.keys.usage import UseLog
+from console.outbox.program import run_program
+from console.outbox.publisher import Publisher
+from signalbox.bus import Bus
+
+
+class Command(BaseCommand):
+    help = "Carry decisions out: publish the outbox, heal lost documents, settle vanished jobs."
+    requires_system_checks = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        run_program(settings.CONSOLE, "controller", _parts)
+
+
+def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
+    console = settings.CONSOLE
+    reconciler = Reconciler(
+        bus, every_s=console.reconcile_s, vanished_after_s=console.vanished_after_s
+    )
+    return [Publisher(bus, console.outbox_poll_s).run(), reconciler.run(), UseLog(bus).run()]

@@ -1,0 +1,180 @@
+"""Heals what nobody tells: documents NATS lost, jobs nobody heard of, and open jobs whose message has vanished."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from channels.db import database_sync_to_async
+from django.db import transaction
+
+from console.catalog.models import ServedModel
+from console.fleet.models import Wish
+from console.fleet.services import wish_key
+from console.jobs.models import Job
+from console.keys.models import ApiKey
+from console.outbox.models import OutboxEntry
+from console.outbox.services import model_key, post_document
+from console.projector import store
+from console.projector.adoption import adopt_queued
+from console.projector.fold import Heard
+from signalbox import job as life
+from signalbox import log, messages, names
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError, StaleRevision
+from signalbox.messages import ErrorInfo, Record, State
+from signalbox.names import Bucket, Header
+from signalbox.records import Records
+
+_LOST: Final = ErrorInfo(
+    code="internal",
+    message="The queue no longer holds this job. Nothing ran to its end; submit it again.",
+)
+_AT_ONCE: Final = 200
+_OPEN: Final = ("queued", "running")
+Documents = dict[str, tuple[messages.Doc, str]]
+"""KV key to the document it shall hold, and the name of its model (for its queues)."""
+
+
+class Reconciler:
+    """Runs every ``every_s`` seconds and after each reconnect."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        every_s: float,
+        vanished_after_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._bus = bus
+        self._every_s = every_s
+        self._vanished_after_s = vanished_after_s
+        self._clock = clock
+        self._records = Records(bus)
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._bus.on_reconnect(self._wake.set)
+        try:
+            while True:
+                try:
+                    await self.repost_lost_documents()
+                    await self.settle_vanished_jobs()
+                    await adopt_queued(self._bus)
+                except SignalboxError as error:
+                    log.warning("reconciler.waiting", code=error.code, reason=error.public_message)
+                except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
+                    log.exception("reconciler.failed")
+                try:
+                    async with asyncio.timeout(self._every_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+                finally:
+                    self._wake.clear()
+        finally:
+            self._bus.forget_reconnect(self._wake.set)
+
+    async def repost_lost_documents(self) -> int:
+        """Post every document that NATS does not hold as the database has it. Returns how many."""
+        count = 0
+        for bucket in (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED):
+            held = {
+                stored.subject: stored.data
+                for stored in await self._bus.list_latest(bucket.stream, [names.key(bucket, ">")])
+                if Header.KV_OPERATION not in stored.headers
+            }
+            count += await database_sync_to_async(_repost)(bucket, held)
+        if count:
+            log.warning("reconciler.reposted", count=count)
+        return count
+
+    async def settle_vanished_jobs(self) -> int:
+        """Look open jobs up that have not been heard of for long; returns how many rows changed.
+
+        A row behind its record is brought up to date; a job that neither STATE nor JOBS knows has ended
+        as failed, by compare-and-set, so that whoever waits for it learns it.
+        """
+        before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
+        changed = 0
+        for row in await _stale(before):
+            changed += await self._settle(row)
+        return changed
+
+    async def _settle(self, row: Job) -> int:
+        found = await self._records.read(row.pk)
+        if found is not None and found[1] > row.revision:
+            await self._show(found[0], found[1])
+            return 1
+        if await self._records.queued(row.pk) is not None:
+            return 0
+        # Read again: a worker commits before it acknowledges, so the end may just have been written.
+        found = await self._records.read(row.pk)
+        if found is not None and found[0].state.is_terminal:
+            await self._show(found[0], found[1])
+            return 1
+        record, revision = (found[0], found[1]) if found else (_record_of(row), 0)
+        failed = life.failed(record, _LOST, now=self._clock())
+        try:
+            written = await self._records.write(failed, expect=revision)
+        except StaleRevision:
+            return 0
+        log.warning("reconciler.job_lost", job_id=row.pk, model=row.model)
+        await self._show(failed, written)
+        return 1
+
+    async def _show(self, record: Record, revision: int) -> None:
+        heard = Heard(self._clock(), revision, record=record)
+        await database_sync_to_async(store.write)([heard], has_events=False)
+
+
+@database_sync_to_async
+def _stale(before: datetime) -> list[Job]:
+    return list(
+        Job.objects.filter(state__in=_OPEN, updated_at__lt=before).order_by("updated_at")[:_AT_ONCE]
+    )
+
+
+def _wanted(bucket: Bucket) -> Documents:
+    if bucket is Bucket.MODELS:
+        return {model_key(m.name): (m.document(), m.name) for m in ServedModel.objects.all()}
+    if bucket is Bucket.KEYS:
+        return {key.id: (key.document(), "") for key in ApiKey.objects.all()}
+    return {wish_key(wish.kind, wish.name): (wish.document(), "") for wish in Wish.objects.all()}
+
+
+def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:
+    count = 0
+    with transaction.atomic():
+        waiting = set(
+            OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list(
+                "key", flat=True
+            )
+        )
+        for key, (doc, name) in _wanted(bucket).items():
+            if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):
+                post_document(bucket, key, doc, name=name)
+                count += 1
+    return count
+
+
+def _is_same(held: bytes | None, doc: messages.Doc) -> bool:
+    if held is None:
+        return False
+    try:
+        return bool(messages.decode(type(doc), held) == doc)
+    except msgspec.MsgspecError:
+        return False
+
+
+def _record_of(row: Job) -> Record:
+    return Record(
+        id=row.pk, model=row.model, version=row.version, signature=row.signature,
+        priority=row.priority, key_id=row.key_id, state=State.QUEUED,  # type: ignore[arg-type]  # a column
+        created_at=row.created_at.timestamp(),
+        deadline_at=(row.deadline_at or row.created_at).timestamp(), trace=row.trace,
+    )  # fmt: skip

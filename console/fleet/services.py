@@ -1,0 +1,52 @@
+"""Acts on workers, queues and lanes: wishes, never orders on a job's path."""
+
+from django.utils import timezone
+
+from console.accounts.rights import Act, Actor
+from console.audit.acts import Target, act
+from console.fleet.models import Wish
+from console.outbox.services import post_document, post_release
+from signalbox.errors import InvalidRequest
+from signalbox.names import Bucket, token
+
+
+def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> Wish:
+    """Ask a worker to stop pulling and hand its GPU over, or to take part again."""
+    return _wish(actor, Act.WORKERS_DRAIN, Wish.WORKER, worker, reason, is_on=is_draining)
+
+
+def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Wish:
+    """Keep a model's jobs waiting (accepted, not run), or let them run again."""
+    return _wish(actor, Act.QUEUES_PAUSE, Wish.MODEL, model, reason, is_on=is_paused)
+
+
+def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
+    """Ask the holder of a GPU to hand it over to the next in line after its batch."""
+    with act(actor, Act.LANES_RELEASE, Target("lane", gpu), reason=reason):
+        post_release(gpu)
+
+
+def of_model(name: str) -> Wish | None:
+    """The wish about a model's queue, if there ever was one."""
+    return Wish.objects.filter(kind=Wish.MODEL, name=name).first()
+
+
+def wish_key(kind: str, name: str) -> str:
+    """KV key of a wish."""
+    return f"{kind}.{token(name)}"
+
+
+def _wish(actor: Actor, what: Act, kind: str, name: str, reason: str, *, is_on: bool) -> Wish:
+    if not name or len(name) > 150:
+        raise InvalidRequest(f"Name the {kind}.")
+    with act(actor, what, Target(kind, name), reason=reason) as change:
+        before = Wish.objects.select_for_update().filter(kind=kind, name=name).first()
+        change.before = {"is_on": bool(before and before.is_on)}
+        wish, _ = Wish.objects.update_or_create(
+            kind=kind, name=name,
+            defaults={"is_on": is_on, "actor_name": actor.name, "reason": reason[:200],
+                      "updated_at": timezone.now()},
+        )  # fmt: skip
+        change.after = {"is_on": is_on}
+        post_document(Bucket.DESIRED, wish_key(kind, name), wish.document())
+    return wish

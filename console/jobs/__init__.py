@@ -1,0 +1,1 @@
+"""Jobs as rows: search, detail, timeline, cancel. Filled by the projector."""

@@ -1,0 +1,105 @@
+"""Jobs and their events as rows: a copy for searching, made by the projector. NATS is the truth."""
+
+from typing import Any
+
+from django.db import models
+
+
+class Job(models.Model):
+    """One job as it last was. revision: stream sequence in STATE of the record shown; 0 = no record yet."""
+
+    id = models.CharField(primary_key=True, max_length=36)
+    model = models.CharField(max_length=100)
+    version = models.PositiveBigIntegerField(default=0)
+    signature = models.CharField(max_length=200, blank=True)
+    priority = models.CharField(max_length=3, default="mid")
+    key_id = models.CharField(max_length=32, blank=True)
+    state = models.CharField(max_length=10)
+    attempt = models.PositiveIntegerField(default=0)
+    crashes = models.PositiveIntegerField(default=0)
+    worker = models.CharField(max_length=100, blank=True)
+    gpu = models.CharField(max_length=100, blank=True)
+    token = models.PositiveBigIntegerField(default=0)
+    batch = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField()
+    deadline_at = models.DateTimeField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    phases = models.JSONField(default=dict)
+    error_code = models.CharField(max_length=40, blank=True)
+    error_message = models.CharField(max_length=2000, blank=True)
+    size_in = models.PositiveBigIntegerField(default=0)
+    size_out = models.PositiveBigIntegerField(default=0)
+    is_cancel_asked = models.BooleanField(default=False)
+    trace = models.CharField(max_length=200, blank=True)
+    revision = models.PositiveBigIntegerField(default=0)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        """Every filter the list offers has an index that ends in the paging order."""
+
+        default_permissions = ()
+        indexes = (
+            models.Index(fields=("-created_at", "-id"), name="job_newest"),
+            models.Index(fields=("state", "-created_at", "-id"), name="job_by_state"),
+            models.Index(fields=("model", "-created_at", "-id"), name="job_by_model"),
+            models.Index(fields=("key_id", "-created_at", "-id"), name="job_by_key"),
+            models.Index(fields=("worker", "-created_at", "-id"), name="job_by_worker"),
+            models.Index(fields=("gpu", "-created_at", "-id"), name="job_by_gpu"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.state}"
+
+    @property
+    def is_open(self) -> bool:
+        """Queued or running."""
+        return self.state in {"queued", "running"}
+
+    @property
+    def waited_ms(self) -> float | None:
+        """From acceptance to the claim of the last attempt."""
+        value: Any = self.phases.get("claimed")
+        return float(value) if value is not None else None
+
+    @property
+    def ran_ms(self) -> float | None:
+        """From the claim of the last attempt to the end."""
+        done, claimed = self.phases.get("done"), self.phases.get("claimed")
+        return max(0.0, done - claimed) if done is not None and claimed is not None else None
+
+    @property
+    def total_ms(self) -> float | None:
+        """From acceptance to the end."""
+        done: Any = self.phases.get("done")
+        return float(done) if done is not None else None
+
+
+class JobEvent(models.Model):
+    """One revision of a job's record, by its sequence in STATE. at: as the server stored it.
+
+    A revision overwritten before it was read is missing; the last one of a job never is.
+    """
+
+    seq = models.PositiveBigIntegerField(primary_key=True)
+    job_id = models.CharField(max_length=36)
+    at = models.DateTimeField()
+    state = models.CharField(max_length=10)
+    attempt = models.PositiveIntegerField(default=0)
+    worker = models.CharField(max_length=100, blank=True)
+    gpu = models.CharField(max_length=100, blank=True)
+    token = models.PositiveBigIntegerField(default=0)
+    error_code = models.CharField(max_length=40, blank=True)
+    error_message = models.CharField(max_length=500, blank=True)
+    phases = models.JSONField(default=dict)
+    is_cancel_asked = models.BooleanField(default=False)
+
+    class Meta:
+        """In order."""
+
+        default_permissions = ()
+        ordering = ("seq",)
+        indexes = (models.Index(fields=("job_id", "seq"), name="event_of_job"),)
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.job_id} {self.state}"

@@ -1,0 +1,81 @@
+"""Pages of jobs."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from console.accounts.middleware import actor_of
+from console.accounts.rights import Act
+from console.accounts.views import sees
+from console.audit.models import AuditEntry
+from console.jobs import query, services, timeline
+from console.jobs.models import Job, JobEvent
+from console.keys.models import ApiKey
+from console.outbox import services as outbox
+from signalbox.errors import InvalidRequest
+
+
+@sees(Act.JOBS_VIEW)
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    """The list: state tabs, filter, pages by keyset. The URL is the view."""
+    text, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
+    context: dict[str, Any] = {"q": text, "state": state, "qualifiers": query.QUALIFIERS}
+    try:
+        found = Job.objects.filter(query.parse(text, timezone.now()))
+        counts = dict(found.values_list("state").annotate(Count("id")).order_by())
+        chosen = found.filter(state=state) if state in query.STATES else found
+        page = query.page(chosen, before=request.GET.get("before", ""))
+    except InvalidRequest as error:
+        context |= {"error": error.public_message, "tabs": _tabs(text, state, {})}
+        return render(request, "jobs/index.html", context, status=400)
+    context |= {
+        "jobs": page.jobs, "tabs": _tabs(text, state, counts), "key_names": _key_names(page.jobs),
+        "older": page.older and f"?{urlencode({'q': text, 'state': state, 'before': page.older})}",
+        "newest": request.GET.get("before") and f"?{urlencode({'q': text, 'state': state})}",
+    }  # fmt: skip
+    return render(request, "jobs/index.html", context)
+
+
+@sees(Act.JOBS_VIEW)
+@require_safe
+def detail(request: HttpRequest, job_id: str) -> HttpResponse:
+    """One job: its story and where the time went."""
+    job = services.find(job_id)
+    events = list(JobEvent.objects.filter(job_id=job_id)[:500])
+    context = {
+        "job": job, "steps": timeline.steps(job, events), "shares": timeline.shares(job),
+        "key": ApiKey.objects.filter(pk=job.key_id).first(),
+        "cancel": outbox.latest_cancel(job_id),
+        "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
+    }  # fmt: skip
+    return render(request, "jobs/detail.html", context)
+
+
+@require_POST
+def cancel(request: HttpRequest, job_id: str) -> HttpResponse:
+    """Ask for its end."""
+    services.cancel(actor_of(request), job_id, reason=request.POST.get("reason", ""))
+    messages.success(request, "Cancellation is asked for.")
+    return redirect("job", job_id=job_id)
+
+
+def _tabs(text: str, state: str, counts: dict[str, int]) -> list[dict[str, Any]]:
+    tabs = [{"name": "all", "state": "", "count": sum(counts.values())}]
+    tabs += [{"name": name, "state": name, "count": counts.get(name, 0)} for name in query.STATES]
+    for tab in tabs:
+        tab["href"] = "?" + urlencode({"q": text, "state": tab["state"]})
+        tab["is_current"] = tab["state"] == state
+    return tabs
+
+
+def _key_names(jobs: list[Job]) -> dict[str, str]:
+    return dict(
+        ApiKey.objects.filter(pk__in={job.key_id for job in jobs}).values_list("pk", "name")
+    )

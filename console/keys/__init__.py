@@ -1,0 +1,1 @@
+"""API keys of consumers: made, shown once, limited, revoked."""

@@ -1,0 +1,179 @@
+"""Acts on API keys. The text of a key exists once: in the answer of :func:`create`."""
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+from django.conf import settings
+from django.utils import timezone
+
+from console.accounts.rights import Act, Actor
+from console.audit.acts import Target, act
+from console.catalog.models import ServedModel
+from console.keys.models import ApiKey
+from console.outbox.services import post_document
+from signalbox import keys
+from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
+from signalbox.names import Bucket
+
+SCOPES: Final = ("jobs:submit", "jobs:read", "jobs:cancel")
+SCOPE_WORDS: Final = {
+    "jobs:submit": "submit jobs and predictions",
+    "jobs:read": "read its own jobs and results",
+    "jobs:cancel": "cancel its own jobs",
+}
+DEFAULT_DAYS: Final = 90
+MAX_DAYS: Final = 365
+MAX_OVERLAP_DAYS: Final = 7
+"""How long a key that was replaced may go on."""
+_MOST_NETWORKS: Final = 50
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key allows. models: names, empty = all. networks: CIDR blocks, empty = everywhere.
+
+    days: until it expires. rate per ``per_s`` seconds, quota per ``quota_window_s`` seconds; 0 = unlimited.
+    """
+
+    name: str
+    owner: str = ""
+    scopes: Sequence[str] = SCOPES
+    models: Sequence[str] = ()
+    rate: int = 0
+    per_s: int = 1
+    quota: int = 0
+    quota_window_s: int = 86_400
+    days: int = DEFAULT_DAYS
+    networks: Sequence[str] = ()
+
+
+def find(kid: str) -> ApiKey:
+    """The key with this public id. Raises :class:`NotFound`."""
+    key = ApiKey.objects.filter(pk=kid).first()
+    if key is None:
+        raise NotFound(f"There is no API key {kid!r}.")
+    return key
+
+
+def create(actor: Actor, grant: Grant) -> tuple[ApiKey, str]:
+    """A new key and its text, which is kept nowhere and cannot be had again.
+
+    Raises :class:`InvalidRequest` naming the field, :class:`Misconfigured` without a pepper.
+    """
+    _check(grant)
+    text, kid, secrets = _mint()
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid)) as change:
+        now = timezone.now()
+        key = ApiKey.objects.create(
+            id=kid, **secrets, name=grant.name.strip(), owner=grant.owner.strip() or actor.name,
+            scopes=list(grant.scopes), models_allowed=list(grant.models),
+            networks=_blocks(grant.networks), rate=grant.rate, per_s=grant.per_s,
+            quota=grant.quota, quota_window_s=grant.quota_window_s,
+            expires_at=now + timedelta(days=grant.days),
+            created_at=now, updated_at=now, created_by=actor.name,
+        )  # fmt: skip
+        change.after = msgspec.to_builtins(grant)
+        post_document(Bucket.KEYS, kid, key.document())
+    return key, text
+
+
+def rotate(
+    actor: Actor, kid: str, *, overlap_days: float = 1, days: int = DEFAULT_DAYS
+) -> tuple[ApiKey, str]:
+    """A new key that may what this one may, and owns its jobs; this one ends ``overlap_days`` from now.
+
+    Returns the new key and its text. Raises :class:`NotFound`, :class:`InvalidRequest` naming the field, and
+    :class:`Conflict` if the key has ended already.
+    """
+    if not 0 <= overlap_days <= MAX_OVERLAP_DAYS:
+        raise InvalidRequest(f"overlap_days: 0 to {MAX_OVERLAP_DAYS}.")
+    _check_days(days)
+    text, new_kid, secrets = _mint()
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid)) as change:
+        old = ApiKey.objects.select_for_update().filter(pk=kid).first()
+        if old is None:
+            raise NotFound(f"There is no API key {kid!r}.")
+        now = timezone.now()
+        if old.state(now) != "active":
+            raise Conflict(f"This key is {old.state(now)} already; create a new one.")
+        new = ApiKey.objects.create(
+            id=new_kid, **secrets, name=old.name, owner=old.owner, scopes=old.scopes,
+            models_allowed=old.models_allowed, networks=old.networks, rate=old.rate,
+            per_s=old.per_s, quota=old.quota, quota_window_s=old.quota_window_s,
+            tenant=old.tenant_id, rotated_from=old, expires_at=now + timedelta(days=days),
+            created_at=now, updated_at=now, created_by=actor.name,
+        )  # fmt: skip
+        ends_at = now + timedelta(days=overlap_days)
+        if old.expires_at is None or ends_at < old.expires_at:
+            old.expires_at = ends_at
+        old.updated_at = now
+        old.save()
+        change.after = {"replaced_by": new_kid, "expires_at": old.expires_at.isoformat()}
+        post_document(Bucket.KEYS, new_kid, new.document())
+        post_document(Bucket.KEYS, kid, old.document())
+    return new, text
+
+
+def _mint() -> tuple[str, str, dict[str, str]]:
+    """A key's text, its public id, and what is kept of it. Raises :class:`Misconfigured` without a pepper."""
+    pepper = settings.CONSOLE.key_pepper
+    if not pepper:
+        raise Misconfigured("Set SIGNALBOX_KEY_PEPPER, the same for console and gateways.")
+    text, kid = keys.mint()
+    return text, kid, {"hmac": keys.digest(pepper, text), "pepper": keys.pepper_id(pepper)}
+
+
+def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
+    """End a key now and for ever. Raises :class:`NotFound`, or :class:`Conflict` if it is revoked already."""
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid), reason=reason) as change:
+        key = ApiKey.objects.select_for_update().filter(pk=kid).first()
+        if key is None:
+            raise NotFound(f"There is no API key {kid!r}.")
+        if key.revoked_at is not None:
+            raise Conflict("This key is revoked already.")
+        key.revoked_at = key.updated_at = timezone.now()
+        key.revoked_by, key.revoked_reason = actor.name, reason[:200]
+        key.save()
+        change.before, change.after = {"state": "active"}, {"state": "revoked"}
+        # The document stays, marked: gateways tell a revoked key from one they have not heard of.
+        post_document(Bucket.KEYS, kid, key.document())
+    return key
+
+
+def _check(grant: Grant) -> None:
+    if not grant.name.strip() or len(grant.name) > 100:
+        raise InvalidRequest("name: 1 to 100 characters, so that others know what it is for.")
+    unknown = sorted(set(grant.scopes) - set(SCOPES))
+    if unknown or not grant.scopes:
+        raise InvalidRequest(f"scopes: one or more of {', '.join(SCOPES)}.")
+    missing = sorted(
+        set(grant.models)
+        - set(ServedModel.objects.filter(name__in=grant.models).values_list("name", flat=True))
+    )
+    if missing:
+        raise InvalidRequest(f"models: there is no {', '.join(missing)}.")
+    _check_days(grant.days)
+    if min(grant.rate, grant.quota) < 0 or min(grant.per_s, grant.quota_window_s) < 1:
+        raise InvalidRequest("rate and quota: 0 or more; their windows: at least one second.")
+
+
+def _check_days(days: int) -> None:
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidRequest(f"days: 1 to {MAX_DAYS}.")
+
+
+def _blocks(networks: Sequence[str]) -> list[str]:
+    """CIDR blocks in their one written form. Raises :class:`InvalidRequest` naming the one that is none."""
+    if len(networks) > _MOST_NETWORKS:
+        raise InvalidRequest(f"networks: at most {_MOST_NETWORKS}.")
+    found = []
+    for text in networks:
+        try:
+            found.append(str(ipaddress.ip_network(text.strip())))
+        except ValueError as error:
+            raise InvalidRequest(
+                f"networks: {text[:50]!r} is no block such as 192.0.2.0/24 or 2001:db8::/32."
+            ) from error
+    return found

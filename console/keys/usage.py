@@ -1,0 +1,44 @@
+"""When keys were last used: what gateways tell once a minute, written down.
+
+A sample. What is lost is told again a minute later if the key is still in use.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+from channels.db import database_sync_to_async
+
+from console.keys.models import ApiKey
+from signalbox import log, names
+from signalbox.bus import Bus, Message
+
+_decode = msgspec.json.Decoder(list[str]).decode
+
+
+class UseLog:
+    """Listens from :meth:`run` until cancelled."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        subscription = await self._bus.subscribe(names.KEY_USE, self._hear)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await subscription.close()
+
+    async def _hear(self, message: Message) -> None:
+        try:
+            used = _decode(message.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            log.warning("keys.use_unreadable", size_bytes=len(message.data))
+            return
+        await database_sync_to_async(_note)(used, datetime.now(UTC))
+
+
+def _note(used: list[str], at: datetime) -> None:
+    for start in range(0, len(used), 500):
+        ApiKey.objects.filter(pk__in=used[start : start + 500]).update(last_used_at=at)

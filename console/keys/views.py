@@ -1,0 +1,162 @@
+"""Pages of API keys."""
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from console.accounts.middleware import actor_of
+from console.accounts.rights import Act, authorize
+from console.accounts.views import fill_errors, sees
+from console.audit.models import AuditEntry
+from console.catalog.models import ServedModel
+from console.keys import services
+from console.keys.models import ApiKey
+from console.outbox import services as outbox
+from signalbox.errors import SignalboxError
+from signalbox.names import Bucket
+
+_WINDOWS = [(3600, "an hour"), (86_400, "a day"), (7 * 86_400, "a week"), (30 * 86_400, "30 days")]
+_TELL_S = 1.0
+"""How long the answer to a revocation waits so that it can say when the gateways were told."""
+
+
+class KeyForm(forms.Form):
+    """A new key."""
+
+    name = forms.CharField(max_length=100, help_text="What it is for, e.g. “checkout service”.")
+    owner = forms.CharField(
+        max_length=150, required=False, help_text="Who to ask about it. Empty: you."
+    )
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, f"{scope}: {words}") for scope, words in services.SCOPE_WORDS.items()],
+        initial=list(services.SCOPES), widget=forms.CheckboxSelectMultiple,
+    )  # fmt: skip
+    models = forms.MultipleChoiceField(
+        required=False, widget=forms.CheckboxSelectMultiple,
+        help_text="None ticked: every model, also those to come.",
+    )  # fmt: skip
+    networks = forms.CharField(
+        required=False,
+        help_text="CIDR blocks, e.g. 192.0.2.0/24 10.0.0.0/8. Empty: from everywhere.",
+    )
+    rate = forms.IntegerField(
+        label="Requests", min_value=0, initial=0, help_text="0: no rate limit."
+    )
+    per_s = forms.IntegerField(label="in so many seconds", min_value=1, initial=1)
+    quota = forms.IntegerField(label="Quota", min_value=0, initial=0, help_text="0: no quota.")
+    quota_window_s = forms.TypedChoiceField(
+        label="in", choices=_WINDOWS, coerce=int, initial=86_400
+    )
+    days = forms.IntegerField(
+        label="Days until it expires", min_value=1, max_value=services.MAX_DAYS,
+        initial=services.DEFAULT_DAYS,
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = ServedModel.objects.values_list("name", flat=True)
+        field = self.fields["models"]
+        if isinstance(field, forms.MultipleChoiceField):
+            field.choices = [(name, name) for name in names]
+
+    def clean_networks(self) -> list[str]:
+        """Separated by commas or spaces."""
+        return str(self.cleaned_data["networks"]).replace(",", " ").split()
+
+
+class RotationForm(forms.Form):
+    """A key's replacement."""
+
+    overlap_days = forms.IntegerField(min_value=0, max_value=services.MAX_OVERLAP_DAYS)
+
+
+@sees(Act.KEYS_VIEW)
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    """All keys, newest first."""
+    rows = [(key, key.state()) for key in ApiKey.objects.all()[:1000]]
+    return render(request, "keys/index.html", {"rows": rows})
+
+
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    """The form; on success the one page that ever shows the key."""
+    authorize(actor_of(request), Act.KEYS_MANAGE)
+    form = KeyForm(request.POST or None)
+    if form.is_valid():
+        try:
+            key, text = services.create(actor_of(request), services.Grant(**form.cleaned_data))
+        except SignalboxError as error:
+            fill_errors(form, error)
+        else:
+            return _shown_once(request, key, text)
+    return render(request, "keys/create.html", {"form": form}, status=400 if form.is_bound else 200)
+
+
+@require_POST
+def rotate(request: HttpRequest, kid: str) -> HttpResponse:
+    """Make the key that replaces this one; the answer is the one page that ever shows it."""
+    authorize(actor_of(request), Act.KEYS_MANAGE)
+    form = RotationForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, f"Days of overlap: 0 to {services.MAX_OVERLAP_DAYS}.")
+        return redirect("key", kid=kid)
+    new, text = services.rotate(
+        actor_of(request), kid, overlap_days=form.cleaned_data["overlap_days"]
+    )
+    return _shown_once(request, new, text)
+
+
+def _shown_once(request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
+    context = {"key": key, "text": text, "front_url": settings.CONSOLE.front_url,
+               "model": next(iter(key.models_allowed), None) or _some_model()}  # fmt: skip
+    response = render(request, "keys/created.html", context, status=201)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@sees(Act.KEYS_VIEW)
+@require_safe
+def detail(request: HttpRequest, kid: str) -> HttpResponse:
+    """One key: what it allows, whether the gateways know, and its history."""
+    key = services.find(kid)
+    context = {
+        "key": key, "state": key.state(), "posting": outbox.latest(Bucket.KEYS, kid),
+        "history": AuditEntry.objects.filter(target_kind="key", target=kid)[:50],
+        "scope_words": services.SCOPE_WORDS, "successors": key.successors.all(),
+        "most_overlap_days": services.MAX_OVERLAP_DAYS,
+    }  # fmt: skip
+    return render(request, "keys/detail.html", context)
+
+
+@require_POST
+def revoke(request: HttpRequest, kid: str) -> HttpResponse:
+    """End the key now."""
+    services.revoke(actor_of(request), kid, reason=request.POST.get("reason", ""))
+    told = outbox.wait_published(Bucket.KEYS, kid, timeout_s=_TELL_S)
+    if told is not None and told.published_at is not None:
+        messages.success(
+            request, f"The key is revoked. Gateways were told {told.delay_ms} ms later."
+        )
+    else:
+        messages.warning(
+            request,
+            "The key is revoked. NATS is slow or away: gateways are told as soon as it answers.",
+        )
+    return redirect("key", kid=kid)
+
+
+@sees(Act.KEYS_VIEW)
+@require_safe
+def posting(request: HttpRequest, kid: str) -> HttpResponse:
+    """Whether the gateways have been told, alone: the page asks again until they have."""
+    return render(request, "keys/posting.html", {"posting": outbox.latest(Bucket.KEYS, kid)})
+
+
+def _some_model() -> str:
+    return ServedModel.objects.values_list("name", flat=True).first() or "MODEL"

@@ -1,0 +1,78 @@
+"""Rules that say when an operator should look. Pure; nothing to configure."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from console.live.rows import Alarm, Lane, Queue, WorkerRow
+
+OLDEST_S: Final = 60.0
+"""A job that waits longer is worth a look."""
+LEASE_LOW: Final = 0.2
+"""A lease with less of its time left than this has missed renewals."""
+REDELIVERED: Final = 20
+"""Jobs in hand that were delivered before: workers die, or answer too slowly."""
+
+Made = Callable[[float], Alarm]
+
+
+def find(
+    lanes: Sequence[Lane], queues: Sequence[Queue], workers: Sequence[WorkerRow], now: float
+) -> dict[str, Made]:
+    """Every alarm that stands now, by a key that stays the same while it stands; called with its beginning."""
+    lost = {w.id for w in workers if w.state == "lost"}
+    alive = [w for w in workers if w.state != "lost"]
+    found: dict[str, Made] = {}
+    for lane in lanes:
+        _lane(lane, lost, now, found)
+    for queue in queues:
+        _queue(queue, alive, now, found)
+    for worker in alive:
+        for loaded in worker.models:
+            if loaded.state == "failed":
+                text = (
+                    f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
+                )
+                found[f"load:{worker.id}:{loaded.model}"] = _alarm(
+                    "error", text, f"/models/{loaded.model}"
+                )
+    return found
+
+
+def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> None:
+    name = f"{lane.name} ({lane.host})" if lane.host else lane.name
+    href = f"#lane-{lane.gpu}"
+    if lane.state == "expired":
+        found[f"expired:{lane.gpu}"] = _alarm(
+            "error", f"The lease on {name} ran out and nobody has taken it over.", href
+        )
+    elif lane.state == "held" and lane.holder in lost:
+        found[f"lost:{lane.gpu}"] = _alarm(
+            "error", f"{name} is held by {lane.holder}, which is lost.", href
+        )
+    elif lane.state == "held" and lane.ttl_s and lane.expires_at - now < LEASE_LOW * lane.ttl_s:
+        found[f"low:{lane.gpu}"] = _alarm(
+            "warning", f"The lease on {name} was not renewed in time; it will run out.", href
+        )
+
+
+def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Made]) -> None:
+    href = f"/models/{queue.model}"
+    if queue.waiting and queue.is_paused:
+        text = f"{queue.model} is paused and {queue.waiting} jobs wait."
+        found[f"paused:{queue.model}"] = _alarm("warning", text, href)
+    elif queue.waiting and not queue.ready and not queue.loading:
+        reason = "no worker runs" if not alive else "no worker serves it"
+        if queue.is_known and not queue.replicas:
+            reason = "it has no replicas"
+        text = f"{queue.model}: {queue.waiting} jobs wait and {reason}."
+        found[f"unserved:{queue.model}"] = _alarm("error", text, href)
+    elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
+        text = f"The oldest job of {queue.model} has waited more than a minute."
+        found[f"old:{queue.model}"] = _alarm("warning", text, href)
+    if queue.redelivered >= REDELIVERED:
+        text = f"{queue.redelivered} jobs of {queue.model} in hand are repeated deliveries."
+        found[f"redelivered:{queue.model}"] = _alarm("warning", text, href)
+
+
+def _alarm(level: str, text: str, href: str) -> Made:
+    return lambda since: Alarm(level, text, since, href)

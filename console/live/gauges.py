@@ -1,0 +1,93 @@
+"""Depth and age of each model's queue, asked of JetStream's own consumers: right whenever we started."""
+
+import asyncio
+from typing import Any, Final
+
+from console.live.queues import Gauge
+from signalbox.answers import unix_time
+from signalbox.bus import Bus
+from signalbox.errors import NotFound
+from signalbox.names import PRIORITIES, Priority, Stream, consumer, jobs_of, untoken
+
+OLDEST_EVERY_S: Final = 1.0
+"""How often the oldest waiting job of one priority is looked up, at most."""
+
+
+class Gauges:
+    """Reads the gauges of models. Remembers the oldest waiting job, which changes only when it is taken."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._oldest: dict[str, tuple[int, float, float]] = {}
+        self.round_trip_s = 0.0
+
+    async def read(self, model: str, now: float) -> Gauge | None:
+        """The gauge of one model, None if it has no consumers. Raises :class:`Unavailable`."""
+        began = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(self._consumer(model, p, now)) for p in PRIORITIES]
+        self.round_trip_s = asyncio.get_running_loop().time() - began
+        parts = [part for task in asked if (part := task.result())]
+        if not parts:
+            return None
+        oldest = [part.oldest_at for part in parts if part.oldest_at is not None]
+        return Gauge(
+            waiting=sum(p.waiting for p in parts),
+            in_hand=sum(p.in_hand for p in parts),
+            redelivered=sum(p.redelivered for p in parts),
+            oldest_at=min(oldest, default=None),
+            started=sum(p.started for p in parts),
+            ended=sum(p.ended for p in parts),
+        )
+
+    async def models(self) -> set[str]:
+        """Every model that has a consumer, whether the console knows it or not."""
+        found: set[str] = set()
+        offset = 0
+        while True:
+            page = await self._bus.request_json(
+                f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", {"offset": offset}
+            )
+            names = page.get("consumers") or []
+            found |= {
+                untoken(n.rpartition("_")[0]) for n in names if n.rpartition("_")[2] in PRIORITIES
+            }
+            offset += len(names)
+            if not names or offset >= page.get("total", 0):
+                return found
+
+    async def _consumer(self, model: str, priority: Priority, now: float) -> Gauge | None:
+        name = consumer(model, priority)
+        try:
+            info = await self._bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{name}")
+        except NotFound:
+            return None
+        delivered: dict[str, Any] = info.get("delivered", {})
+        waiting, in_hand = info.get("num_pending", 0), info.get("num_ack_pending", 0)
+        oldest_at = None
+        if waiting:
+            oldest_at = await self._oldest_at(
+                name, jobs_of(model, priority), delivered.get("stream_seq", 0), now
+            )
+        return Gauge(
+            waiting, in_hand, info.get("num_redelivered", 0), oldest_at,
+            started=delivered.get("consumer_seq", 0),
+            ended=delivered.get("consumer_seq", 0) - in_hand,
+        )  # fmt: skip
+
+    async def _oldest_at(self, name: str, subject: str, delivered: int, now: float) -> float | None:
+        """When the first job after the last delivered one was stored."""
+        known = self._oldest.get(name)
+        if known is not None and (known[0] > delivered or now < known[2] + OLDEST_EVERY_S):
+            return known[1]
+        try:
+            answer = await self._bus.request_json(
+                f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}",
+                {"seq": delivered + 1, "next_by_subj": subject},
+            )
+        except NotFound:
+            return None
+        message = answer["message"]
+        at = unix_time(message["time"])
+        self._oldest[name] = (message["seq"], at, now)
+        return at

@@ -1,0 +1,50 @@
+"""Figures of the health strip that must be asked for: dead letters, and how current the job list is."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from console.live.rows import Health
+from signalbox import log
+from signalbox.answers import unix_time
+from signalbox.bus import Bus
+from signalbox.errors import NotFound, SignalboxError
+from signalbox.names import Stream, state
+
+Cursor = Callable[[], Awaitable[int | None]]
+"""Tells the last sequence of STATE that the projector has applied; None where it is not known."""
+LAG_SHOWN_S: Final = 10.0
+"""A job list less than this behind counts as current."""
+
+
+async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, Health]:
+    """The rows by key. What cannot be read is said to be unknown."""
+    try:
+        info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ}")
+        dead = info["state"]["messages"]
+        return {
+            "dead": Health(
+                "Dead letters", "late" if dead else "ok", str(dead), href="/jobs?state=failed"
+            ),
+            "projector": await _job_list(bus, cursor, now),
+        }
+    except SignalboxError as error:
+        log.warning("live.health_failed", reason=error.public_message)
+        return {"dead": Health("Dead letters", "unknown", "?")}
+
+
+async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Health:
+    """How old the first record is that the job list does not show yet."""
+    seq = await cursor() if cursor is not None else None
+    if seq is None:
+        return Health("Job list", "unknown", "?", "the database does not answer")
+    try:
+        answer = await bus.request_json(
+            f"$JS.API.STREAM.MSG.GET.{Stream.STATE}",
+            {"seq": seq + 1, "next_by_subj": state("*")},
+        )
+    except NotFound:
+        return Health("Job list", "ok", "current")
+    behind_s = max(0.0, now - unix_time(answer["message"]["time"]))
+    if behind_s < LAG_SHOWN_S:
+        return Health("Job list", "ok", "current")
+    return Health("Job list", "late", f"{behind_s:.0f} s behind", "does the projector run?")

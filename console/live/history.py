@@ -1,0 +1,82 @@
+"""What happened before this console started: lanes from EVENTS, jobs from STATE. Bounded and best effort."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from console.live.lanes import STRIP_S, history
+from console.live.protocol import ENTRIES
+from console.live.rows import Stretch, Transition
+from console.live.view import transition
+from signalbox.answers import Stored, stored_of
+from signalbox.bus import Bus
+from signalbox.connection import status
+from signalbox.events import is_removal
+from signalbox.messages import Lease, Record, decode
+from signalbox.names import Bucket, Header, Stream, event_of_key, state, untoken
+
+_RECORDS_READ: Final = 240
+"""Sequences of STATE looked through; most are revisions that have been overwritten."""
+_LEASES_READ: Final = 4000
+
+
+async def strips(bus: Bus, now: float) -> dict[str, list[Stretch]]:
+    """The last ten minutes of every lane. Raises :class:`Unavailable`."""
+    start = datetime.fromtimestamp(now - STRIP_S, UTC).isoformat().replace("+00:00", "Z")
+    stored = await _batch(
+        bus,
+        Stream.EVENTS,
+        {"next_by_subj": event_of_key(Bucket.LEASES), "start_time": start, "batch": _LEASES_READ},
+    )
+    prefix = len(event_of_key(Bucket.LEASES, ""))
+    written = []
+    for message in stored:
+        lease = lease_of(message.headers, message.data)
+        revision = _source_seq(message.headers)
+        written.append((message.time, untoken(message.subject[prefix:]), lease, revision))
+    return history(written)
+
+
+async def transitions(bus: Bus) -> list[Transition]:
+    """Where the jobs that moved last stand, oldest first. Raises :class:`Unavailable`."""
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
+    last = info["state"]["last_seq"]
+    first = max(info["state"]["first_seq"], last - _RECORDS_READ, 1)
+    if last < first:
+        return []
+    request = {"seq": first, "next_by_subj": state("*"), "batch": _RECORDS_READ + 1}
+    stored = await _batch(bus, Stream.STATE, request)
+    found = [entry for message in stored if (entry := _entry(message))]
+    return found[-ENTRIES:]
+
+
+def lease_of(headers: Mapping[str, str], data: bytes) -> Lease | None:
+    """A lease as written, or None for a delete or an expiry marker. Raises :class:`msgspec.MsgspecError`."""
+    if not data or is_removal(headers):
+        return None
+    return decode(Lease, data)
+
+
+def _source_seq(headers: Mapping[str, str]) -> int:
+    """Sequence in the bucket of an event that ``EVENTS`` sources from it: its fencing token."""
+    parts = headers.get("Nats-Stream-Source", "").split(" ")
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+
+
+async def _batch(bus: Bus, stream: Stream, request: Mapping[str, object]) -> list[Stored]:
+    found: list[Stored] = []
+
+    def add(head: bytes, body: bytes) -> None:
+        found.append(stored_of(head, body))
+
+    head, _ = await bus.collect(f"$JS.API.DIRECT.GET.{stream}", request, add)
+    return found if status(head) in {204, 404} else []
+
+
+def _entry(message: Stored) -> Transition | None:
+    try:
+        return transition(decode(Record, message.headers[Header.RECORD]), message.time)
+    except (KeyError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,57 @@
+"""Sends what the live view makes to the connections of this process. No channel layer (ADR 0070)."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from console.live.protocol import Frame
+from console.live.view import LiveView
+
+
+class Subscriber(Protocol):
+    """A connection. ``push`` never blocks and never raises."""
+
+    topics: set[str]
+
+    def push(self, frame: Frame) -> None:
+        """Queue one frame for this connection."""
+
+
+class Hub:
+    """Who listens to which topic."""
+
+    def __init__(self, view: LiveView) -> None:
+        self.view = view
+        self._subscribers: set[Subscriber] = set()
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    def subscribe(
+        self, subscriber: Subscriber, topics: list[str], resume: Mapping[str, Any], now: float
+    ) -> None:
+        """Registers and sends the state of ``topics``, in one step with nothing between: no delta is lost."""
+        self._subscribers.add(subscriber)
+        epoch = str(resume.get("epoch", ""))
+        for name in topics:
+            subscriber.topics.add(name)
+            held = resume.get(name)
+            seq = held if isinstance(held, int) else None
+            for frame in self.view.topics.resume(name, epoch, seq, now):
+                subscriber.push(frame)
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """Forgets a connection. Idempotent."""
+        self._subscribers.discard(subscriber)
+
+    def flush(self, now: float) -> None:
+        """One delta per changed topic to everybody who listens to it."""
+        for frame in self.view.flush(now):
+            for subscriber in self._subscribers:
+                if frame.topic in subscriber.topics:
+                    subscriber.push(frame)
+
+    def tick(self, now: float, source: Mapping[str, Any]) -> None:
+        """The heartbeat of the protocol, to everybody."""
+        frame = self.view.topics.tick(now, source)
+        for subscriber in self._subscribers:
+            subscriber.push(frame)

@@ -1,0 +1,240 @@
+"""The GPU lanes, pure: leases, tickets, presence and records in; one row per GPU out. Time is passed in."""
+
+from collections import defaultdict, deque
+from typing import Final
+
+from console.live.protocol import Topic
+from console.live.rows import Lane, RunningJob, Stretch, Waiter
+from signalbox.messages import Device, Lease, Record, State, Ticket, Worker
+
+STRIP_S: Final = 600.0
+"""How far back the strip of a lane reaches."""
+STRIP_LIMIT: Final = 240
+JOBS_SHOWN: Final = 6
+JOBS_KEPT: Final = 1024
+_WORKER_LISTS: Final = 32
+"""A worker names at most this many jobs in its presence."""
+_BEAT_S: Final = 3.0
+_LOST_S: Final = 600.0
+"""A GPU nobody has spoken of for this long leaves the board."""
+
+
+class _Held:
+    """What is known of one GPU."""
+
+    def __init__(self, gpu: str, now: float) -> None:
+        self.gpu = gpu
+        self.device: Device | None = None
+        self.host = ""
+        self.lease: Lease | None = None
+        self.token = 0
+        self.renewed_at = 0.0
+        self.ttl_s = 0.0
+        self.is_vanished = False
+        self.tickets: dict[str, Waiter] = {}
+        self.workers: dict[str, Worker] = {}
+        self.jobs: dict[str, RunningJob] = {}
+        self.strip: deque[Stretch] = deque(maxlen=STRIP_LIMIT)
+        self.heard_at = now
+
+    def state(self, now: float) -> str:
+        """``held``, ``handover``, ``expired`` or ``idle``."""
+        if self.lease is not None and self.lease.state == "HELD":
+            is_over = self.is_vanished or (self.ttl_s and now > self.renewed_at + self.ttl_s)
+            return "expired" if is_over else "held"
+        return "handover" if self.tickets or (self.lease and self.lease.next) else "idle"
+
+
+class Lanes:
+    """Builds the rows of the topic ``lanes``; every method keeps the row of its GPU current."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._lanes: dict[str, _Held] = {}
+        self._gpu_of: dict[str, str] = {}
+        self._is_blind = False
+
+    def lease(
+        self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
+    ) -> None:
+        """The lease as written at ``at`` to live ``ttl_s``; None when it ran out or was removed."""
+        lane = self._lane(gpu, now)
+        if lease is None:
+            lane.is_vanished = True
+        else:
+            token = lease.token or revision if lease.state == "HELD" else 0
+            if token != lane.token:
+                lane.jobs = {i: job for i, job in lane.jobs.items() if job.token == token}
+            lane.lease, lane.token, lane.is_vanished = lease, token, False
+            lane.renewed_at, lane.ttl_s = at, ttl_s
+            lane.host = lease.host or lane.host
+        self._show(lane, now, at=at)
+
+    def ticket(
+        self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float
+    ) -> None:
+        """A place in the line, or its end (None)."""
+        lane = self._lane(gpu, now)
+        if ticket is None:
+            lane.tickets.pop(worker, None)
+        else:
+            known = lane.tickets.get(worker)
+            number = ticket.number or (known.number if known else revision)
+            lane.tickets[worker] = Waiter(worker, ticket.since, number)
+        self._show(lane, now)
+
+    def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
+        """A worker's heartbeat, or its absence (None)."""
+        before = self._gpu_of.pop(worker_id, "")
+        if before and (worker is None or worker.device.id != before):
+            lane = self._lanes[before]
+            lane.workers.pop(worker_id, None)
+            lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker_id}
+            self._show(lane, now)
+        if worker is None:
+            return
+        lane = self._lane(worker.device.id, now)
+        self._gpu_of[worker_id] = lane.gpu
+        lane.device = worker.device
+        lane.host = worker.host
+        lane.workers[worker_id] = worker
+        self._reconcile(lane, worker)
+        self._show(lane, now)
+
+    def record(self, record: Record, now: float) -> None:
+        """A job came into a state: it is in the holder's hands, or no longer."""
+        if not record.gpu:
+            return
+        lane = self._lane(record.gpu, now)
+        if record.state is State.RUNNING:
+            if len(lane.jobs) >= JOBS_KEPT:
+                lane.jobs.pop(next(iter(lane.jobs)))
+            lane.jobs[record.id] = RunningJob(
+                record.id, record.model, record.version, record.worker, record.token,
+                record.claimed_at or now,
+            )  # fmt: skip
+        elif lane.jobs.pop(record.id, None) is None:
+            return
+        self._show(lane, now)
+
+    def age(self, now: float, *, is_blind: bool) -> None:
+        """Called every second: leases run out, strips move on, silent GPUs leave. is_blind: NATS is away."""
+        turned = is_blind != self._is_blind
+        self._is_blind = is_blind
+        for lane in list(self._lanes.values()):
+            has_any = lane.workers or lane.tickets or (lane.lease and not lane.is_vanished)
+            if has_any and not is_blind:
+                lane.heard_at = now
+            if now - lane.heard_at > _LOST_S and not is_blind:
+                del self._lanes[lane.gpu]
+                self._topic.remove(lane.gpu)
+                continue
+            shown = self._topic.rows.get(lane.gpu)
+            if turned or (isinstance(shown, Lane) and shown.state != self._state(lane, now)):
+                self._show(lane, now)
+
+    def rows(self) -> list[Lane]:
+        """Every lane as last shown."""
+        return [row for row in self._topic.rows.values() if isinstance(row, Lane)]
+
+    def seed(self, gpu: str, stretches: list[Stretch], now: float) -> None:
+        """History of a lane from before this process started, oldest first. Shown with what comes next."""
+        lane = self._lane(gpu, now)
+        newer = [s for s in lane.strip if not stretches or s.at > stretches[-1].at]
+        lane.strip.clear()
+        for stretch in [*stretches, *newer]:
+            _extend(lane.strip, stretch)
+
+    def _lane(self, gpu: str, now: float) -> _Held:
+        lane = self._lanes.get(gpu)
+        if lane is None:
+            lane = self._lanes[gpu] = _Held(gpu, now)
+        lane.heard_at = now
+        return lane
+
+    def _state(self, lane: _Held, now: float) -> str:
+        return "unknown" if self._is_blind else lane.state(now)
+
+    @staticmethod
+    def _reconcile(lane: _Held, worker: Worker) -> None:
+        """Presence names the jobs in hand: adds those we did not see start, drops those long ended."""
+        if not worker.token:
+            lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
+            return
+        for job_id in worker.running:
+            if job_id not in lane.jobs:
+                lane.jobs[job_id] = RunningJob(
+                    job_id, "", 0, worker.id, worker.token, worker.beat_at
+                )
+        if len(worker.running) < _WORKER_LISTS:
+            lane.jobs = {
+                i: job for i, job in lane.jobs.items()
+                if job.worker != worker.id
+                or i in worker.running
+                or (job.model and job.since > worker.beat_at - _BEAT_S)
+            }  # fmt: skip
+
+    def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
+        state = self._state(lane, now)
+        lease = lane.lease
+        holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""
+        _extend(lane.strip, Stretch(at or now, state, holder, lane.token))
+        while len(lane.strip) > 1 and lane.strip[1].at < now - STRIP_S:
+            lane.strip.popleft()
+        device = lane.device
+        worker = lane.workers.get(holder)
+        jobs = [job for job in lane.jobs.values() if job.worker == holder] if holder else []
+        self._topic.set(
+            lane.gpu,
+            Lane(
+                gpu=lane.gpu,
+                name=device.name if device else lane.gpu,
+                kind=device.kind if device else "",
+                host=lane.host,
+                state=state,
+                holder=holder,
+                token=lane.token,
+                since=lease.since if lease and holder else 0.0,
+                renewed_at=lane.renewed_at,
+                expires_at=lane.renewed_at + lane.ttl_s if holder and lane.ttl_s else 0.0,
+                ttl_s=lane.ttl_s,
+                renewals=lease.beats if lease and holder else 0,
+                next=lease.next if lease and not holder else "",
+                waiters=tuple(sorted(lane.tickets.values(), key=lambda w: (w.number, w.worker))),
+                jobs=tuple(jobs[:JOBS_SHOWN]),
+                job_count=len(jobs),
+                models=_loaded(worker),
+                workers=tuple(sorted(lane.workers)),
+                strip=tuple(lane.strip),
+            ),
+        )
+
+
+def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, list[Stretch]]:
+    """Strips from stored lease events ``(at, gpu, lease or None, revision)``, oldest first."""
+    strips: defaultdict[str, deque[Stretch]] = defaultdict(lambda: deque(maxlen=STRIP_LIMIT))
+    for at, gpu, lease, revision in leases:
+        if lease is None:
+            _extend(strips[gpu], Stretch(at, "expired", "", 0))
+        elif lease.state == "HELD":
+            _extend(strips[gpu], Stretch(at, "held", lease.owner, lease.token or revision))
+        else:
+            _extend(strips[gpu], Stretch(at, "handover" if lease.next else "idle", "", 0))
+    return {gpu: list(strip) for gpu, strip in strips.items()}
+
+
+def _extend(strip: deque[Stretch], stretch: Stretch) -> None:
+    last = strip[-1] if strip else None
+    if last is None or (last.state, last.owner, last.token) != (
+        stretch.state,
+        stretch.owner,
+        stretch.token,
+    ):
+        at = max(stretch.at, last.at) if last else stretch.at
+        strip.append(Stretch(at, stretch.state, stretch.owner, stretch.token))
+
+
+def _loaded(worker: Worker | None) -> tuple[str, ...]:
+    if worker is None:
+        return ()
+    return tuple(f"{m.model}:{m.version}" for m in worker.models if m.state == "ready")

@@ -1,0 +1,73 @@
+"""The ASGI lifespan of the console: one feed a process, begun and ended with the server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from console.live.feed import Feed
+from signalbox import log
+from signalbox.settings import Wire
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+async def projected() -> int | None:
+    """Last sequence of STATE that the projector has put into the database; None without a database."""
+    from channels.db import database_sync_to_async
+    from django.db import Error
+
+    from console.projector.models import Cursor as Row
+
+    def newest() -> int:
+        return Row.objects.order_by("pk").values_list("seq", flat=True).first() or 0
+
+    try:
+        # Closes what a database that went away left behind; Django's own asynchronous calls do not.
+        seq: int = await database_sync_to_async(newest)()
+        return seq
+    except Error as error:
+        log.warning("live.database_unreachable", reason=type(error).__name__)
+        return None
+
+
+class Lifespan:
+    """The ASGI lifespan of the console: starts the feed with the server and ends it with it."""
+
+    def __init__(self) -> None:
+        self.feed: Feed | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Speaks the lifespan protocol of ASGI."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def start(self, settings: Wire | None = None) -> Feed:
+        """Starts feeding; settings: default the console's own. Returns at once, NATS there or not."""
+        if settings is None:
+            from console.settings import CONSOLE
+
+            settings = CONSOLE
+        self.feed = Feed(settings, cursor=projected)
+        self._task = asyncio.create_task(self.feed.run(), name="live feed")
+        return self.feed
+
+    async def stop(self) -> None:
+        """Ends the feed and waits for it. Idempotent."""
+        task, self._task, self.feed = self._task, None, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+lifespan: Final = Lifespan()
+"""Registered in :mod:`console.asgi`; consumers and views find the feed of this process here."""

@@ -1,0 +1,175 @@
+"""What the board shows, row by row, as sent to browsers. Instants are UTC unix seconds, durations seconds."""
+
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Base of every row: compared by value, so that an unchanged row is not sent again."""
+
+
+class Waiter(Row, frozen=True):
+    """A place in the line for a GPU. number: lower is earlier."""
+
+    worker: str
+    since: float
+    number: int
+
+
+class RunningJob(Row, frozen=True):
+    """A job in the hands of a lane's holder. model: empty while only its id is known."""
+
+    id: str
+    model: str
+    version: int
+    worker: str
+    token: int
+    since: float
+
+
+class Stretch(Row, frozen=True, array_like=True):
+    """From ``at`` until the next stretch the lane was in ``state`` under ``owner`` with ``token``."""
+
+    at: float
+    state: str
+    owner: str
+    token: int
+
+
+class Lane(Row, frozen=True):
+    """One GPU. expires_at: when the lease ends unless its holder renews it. next: it is promised to."""
+
+    gpu: str
+    name: str
+    kind: str
+    host: str
+    state: str
+    holder: str = ""
+    token: int = 0
+    since: float = 0.0
+    renewed_at: float = 0.0
+    expires_at: float = 0.0
+    ttl_s: float = 0.0
+    renewals: int = 0
+    next: str = ""
+    waiters: tuple[Waiter, ...] = ()
+    jobs: tuple[RunningJob, ...] = ()
+    job_count: int = 0
+    models: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    strip: tuple[Stretch, ...] = ()
+
+
+class Queue(Row, frozen=True):
+    """One model's queue. waiting: accepted and in nobody's hands. in_hand: delivered, not yet ended.
+
+    oldest_at: when the longest waiting job was accepted; None if none waits. Rates: a second, over the last
+    minute. drain_s: until the queue is empty at these rates; None = it does not shrink.
+    history: waiting jobs, one figure a quarter minute, oldest first.
+    """
+
+    model: str
+    waiting: int = 0
+    in_hand: int = 0
+    redelivered: int = 0
+    oldest_at: float | None = None
+    arrived_per_s: float = 0.0
+    done_per_s: float = 0.0
+    failed_per_s: float = 0.0
+    drain_s: float | None = None
+    wait_p50_s: float | None = None
+    wait_p99_s: float | None = None
+    run_p50_s: float | None = None
+    run_p99_s: float | None = None
+    history: tuple[int, ...] = ()
+    is_enabled: bool = True
+    is_known: bool = True
+    is_paused: bool = False
+    paused_by: str = ""
+    paused_reason: str = ""
+    paused_at: float = 0.0
+    replicas: int = 0
+    ready: int = 0
+    loading: int = 0
+    failed: int = 0
+    max_queue: int = 0
+
+
+class Loaded(Row, frozen=True):
+    """A model version on a worker."""
+
+    model: str
+    version: int
+    state: str
+    size_bytes: int
+    error: str
+
+
+class WorkerRow(Row, frozen=True):
+    """One worker process. state: its own word, or ``lost`` when its presence has run out."""
+
+    id: str
+    host: str
+    pid: int
+    state: str
+    gpu: str
+    device: str
+    token: int
+    started_at: float
+    beat_at: float
+    waiting_since: float | None
+    models: tuple[Loaded, ...]
+    running: int
+    done: int
+    failed: int
+    rss_bytes: int
+    jobs_per_s: float
+    is_drain_asked: bool
+    drained_by: str
+    software: str
+
+
+class Transition(Row, frozen=True):
+    """A ticker entry: a job came into a state. after_s: since its acceptance. skipped: entries left out before it."""
+
+    at: float
+    id: str
+    model: str
+    version: int
+    state: str
+    attempt: int = 0
+    worker: str = ""
+    gpu: str = ""
+    token: int = 0
+    after_s: float | None = None
+    batch: int = 0
+    error: str = ""
+    skipped: int = 0
+
+
+class Bucket(Row, frozen=True):
+    """Jobs counted over five seconds from ``at``."""
+
+    at: float
+    arrived: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    retried: int = 0
+
+
+class Health(Row, frozen=True):
+    """One figure of the health strip. state: ``ok``, ``late``, ``failed`` or ``unknown``."""
+
+    name: str
+    state: str
+    value: str
+    note: str = ""
+    href: str = ""
+
+
+class Alarm(Row, frozen=True):
+    """Something an operator should look at now. level: ``warning`` or ``error``."""
+
+    level: str
+    text: str
+    since: float
+    href: str = ""

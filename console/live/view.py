@@ -1,0 +1,183 @@
+"""The live view of one console process, pure and in memory: events in, topics out. Time is passed in.
+
+What it is told: leases, tickets, presence, models, wishes, accepted jobs, records, gauges. What it makes:
+the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.live.feed` feeds it and
+:mod:`console.live.hub` sends what it makes.
+"""
+
+from collections import deque
+from typing import Final
+
+from console.live.alarms import find
+from console.live.lanes import Lanes
+from console.live.protocol import Frame, Topic, Topics
+from console.live.queues import Gauge, Queues
+from console.live.rows import Health, Loaded, Transition, WorkerRow
+from signalbox.messages import Desired, Job, Lease, Model, Record, State, Ticket, Worker
+
+TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
+LOST_KEPT_S: Final = 600.0
+"""How long a worker whose presence ran out stays on the board as ``lost``."""
+TICKER_PER_FLUSH: Final = 12
+
+
+class LiveView:
+    """Everything the board shows, now."""
+
+    def __init__(self, epoch: str, now: float) -> None:
+        self.topics = Topics(epoch, [Topic(name, is_list=name == "ticker") for name in TOPICS])
+        self._topic = self.topics.topics
+        self.lanes = Lanes(self._topic["lanes"])
+        self.queues = Queues(self._topic["queues"], self._topic["throughput"])
+        self.started_at = now
+        self._workers: dict[str, Worker] = {}
+        self._wishes: dict[str, Desired] = {}
+        self._lost: dict[str, float] = {}
+        self._alarm_since: dict[str, float] = {}
+        self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
+        self._news_count = 0
+
+    def lease(
+        self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
+    ) -> None:
+        """A GPU's lease as written at ``at``; None when it ran out."""
+        self.lanes.lease(gpu, lease, revision=revision, at=at, ttl_s=ttl_s, now=now)
+
+    def ticket(
+        self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float
+    ) -> None:
+        """A place in the line for a GPU, or its end."""
+        self.lanes.ticket(gpu, worker, ticket, revision=revision, now=now)
+
+    def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
+        """A worker's heartbeat; None when its presence ran out or it said goodbye."""
+        self.lanes.presence(worker_id, worker, now)
+        self.queues.presence(worker_id, worker, now)
+        if worker is not None:
+            self._workers[worker_id] = worker
+            self._lost.pop(worker_id, None)
+        elif worker_id in self._workers and worker_id not in self._lost:
+            self._lost[worker_id] = now
+        self._show_worker(worker_id)
+
+    def model(self, name: str, document: Model | None, now: float) -> None:
+        """What the console decided about a model."""
+        self.queues.model(name, document, now)
+
+    def worker_wish(self, worker_id: str, wish: Desired | None) -> None:
+        """Whether an operator asked a worker to drain."""
+        if wish is None:
+            self._wishes.pop(worker_id, None)
+        else:
+            self._wishes[worker_id] = wish
+        self._show_worker(worker_id)
+
+    def model_wish(self, name: str, wish: Desired | None, now: float) -> None:
+        """Whether an operator paused a queue."""
+        self.queues.desired(name, wish, now)
+
+    def accepted(self, job: Job, at: float, now: float) -> None:
+        """A job was accepted."""
+        self.queues.accepted(job.model, now)
+        self._tell(
+            Transition(at=at, id=job.id, model=job.model, version=job.version, state="queued")
+        )
+
+    def record(self, record: Record, at: float, now: float) -> None:
+        """A job's record was written."""
+        self.queues.record(record, now)
+        self.lanes.record(record, now)
+        self._tell(transition(record, at))
+
+    def gauge(self, model: str, gauge: Gauge, now: float, *, is_counting: bool) -> None:
+        """What JetStream says of a model's queue."""
+        self.queues.gauge(model, gauge, now, is_counting=is_counting)
+
+    def health(self, name: str, row: Health) -> None:
+        """One figure of the health strip."""
+        self._topic["health"].set(name, row)
+
+    def earlier(self, transitions: list[Transition]) -> None:
+        """What happened before this process watched, oldest first."""
+        for entry in transitions:
+            self._topic["ticker"].append(entry)
+
+    def age(self, now: float, *, is_blind: bool) -> None:
+        """Called every second: what changes because time passes. is_blind: NATS is away."""
+        self.lanes.age(now, is_blind=is_blind)
+        self.queues.age(now)
+        for worker_id in [w for w, at in self._lost.items() if now - at > LOST_KEPT_S]:
+            del self._lost[worker_id], self._workers[worker_id]
+            self._topic["workers"].remove(worker_id)
+        self._show_alarms(now, is_blind=is_blind)
+
+    def flush(self, now: float) -> list[Frame]:
+        """The deltas since the last flush, one a topic at most."""
+        skipped = self._news_count - len(self._news)
+        for entry in self._news:
+            self._topic["ticker"].append(_with_skipped(entry, skipped))
+            skipped = 0
+        self._news.clear()
+        self._news_count = 0
+        return self.topics.flush(now)
+
+    def workers(self) -> list[WorkerRow]:
+        """Every worker as last shown."""
+        return [row for row in self._topic["workers"].rows.values() if isinstance(row, WorkerRow)]
+
+    def _tell(self, entry: Transition) -> None:
+        self._news.append(entry)
+        self._news_count += 1
+
+    def _show_worker(self, worker_id: str) -> None:
+        worker = self._workers.get(worker_id)
+        if worker is None:
+            return
+        wish = self._wishes.get(worker_id)
+        self._topic["workers"].set(
+            worker_id,
+            WorkerRow(
+                id=worker.id, host=worker.host, pid=worker.pid,
+                state="lost" if worker_id in self._lost else worker.state,
+                gpu=worker.device.id, device=worker.device.name, token=worker.token,
+                started_at=worker.started_at, beat_at=worker.beat_at,
+                waiting_since=worker.waiting_since,
+                models=tuple(
+                    Loaded(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models
+                ),
+                running=len(worker.running), done=worker.done, failed=worker.failed,
+                rss_bytes=worker.rss_bytes, jobs_per_s=round(sum(worker.rates.values()), 2),
+                is_drain_asked=bool(wish and wish.is_draining),
+                drained_by=wish.actor if wish and wish.is_draining else "",
+                software=worker.software,
+            ),
+        )  # fmt: skip
+
+    def _show_alarms(self, now: float, *, is_blind: bool) -> None:
+        topic = self._topic["alarms"]
+        found = {} if is_blind else find(self.lanes.rows(), self.queues.rows(), self.workers(), now)
+        for key in [k for k in topic.rows if k not in found]:
+            topic.remove(key)
+            self._alarm_since.pop(key, None)
+        for key, make in found.items():
+            topic.set(key, make(self._alarm_since.setdefault(key, now)))
+
+
+def transition(record: Record, at: float) -> Transition:
+    """The ticker entry of a record written at ``at``."""
+    is_retry = record.state is State.QUEUED
+    return Transition(
+        at=at, id=record.id, model=record.model, version=record.version,
+        state="retrying" if is_retry else record.state.value,
+        attempt=record.attempt, worker=record.worker, gpu=record.gpu, token=record.token,
+        after_s=round(max(0.0, at - record.created_at), 4), batch=record.batch,
+        error=record.error.message if record.error and record.state is not State.RUNNING else "",
+    )  # fmt: skip
+
+
+def _with_skipped(entry: Transition, skipped: int) -> Transition:
+    if not skipped:
+        return entry
+    return Transition(
+        **{f: getattr(entry, f) for f in entry.__struct_fields__} | {"skipped": skipped}
+    )

@@ -1,0 +1,44 @@
+"""Rows that wait to be told to NATS."""
+
+from django.db import models
+from django.utils import timezone
+
+
+class OutboxEntry(models.Model):
+    """One message to NATS. KV documents are states: only the latest of a key is ever published.
+
+    kind: ``document`` (body is the document, empty = remove the key), ``cancel`` (key is a job id)
+    or ``release`` (key is a GPU id: its holder is asked to hand over).
+    """
+
+    DOCUMENT = "document"
+    CANCEL = "cancel"
+    RELEASE = "release"
+
+    kind = models.CharField(max_length=10)
+    bucket = models.CharField(max_length=20, blank=True)
+    key = models.CharField(max_length=200)
+    subject_name = models.CharField(max_length=150, blank=True)
+    body = models.TextField(blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    published_at = models.DateTimeField(null=True, db_index=True)
+    revision = models.BigIntegerField(null=True)
+    attempts = models.PositiveIntegerField(default=0)
+    last_error = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        """Oldest first."""
+
+        default_permissions = ()
+        ordering = ("id",)
+        indexes = (models.Index(fields=("kind", "bucket", "key", "-id")),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.bucket}/{self.key}"
+
+    @property
+    def delay_ms(self) -> int | None:
+        """From the decision to NATS having stored it, or None while it has not."""
+        if self.published_at is None:
+            return None
+        return max(0, round((self.published_at - self.created_at).total_seconds() * 1000))

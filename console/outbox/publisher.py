@@ -1,0 +1,165 @@
+"""Takes postings to NATS. Several publishers may run at once: writes are compare-and-set.
+
+For one key: read the revision NATS holds, *then* the newest posting, write expecting that revision.
+Whoever read an older posting read an older revision too and is refused, so a stale document never
+overtakes a newer one.
+"""
+
+import time
+from typing import Final
+
+from channels.db import database_sync_to_async
+from django.utils import timezone
+
+from console.outbox.models import OutboxEntry
+from console.outbox.wake import Waker
+from signalbox import job as life
+from signalbox import log, messages, names, topology
+from signalbox.bus import Bus
+from signalbox.errors import Conflict, SignalboxError, StaleRevision, Unavailable
+from signalbox.messages import Job, State
+from signalbox.names import Bucket, Header
+from signalbox.records import Records
+
+_BATCH: Final = 200
+_RACES: Final = 20
+"""Lost races in a row after which a posting waits for the next round."""
+_REMOVAL: Final = {Header.KV_OPERATION.value: "DEL"}
+
+
+class Publisher:
+    """Publishes what is due whenever it is rung, and every ``poll_s`` seconds besides."""
+
+    def __init__(self, bus: Bus, poll_s: float) -> None:
+        self._bus = bus
+        self._poll_s = poll_s
+        self._records = Records(bus)
+        self._has_queues: set[str] = set()
+        bus.on_reconnect(self._has_queues.clear)
+
+    async def run(self) -> None:
+        """Until cancelled. NATS away: postings wait, in order."""
+        with Waker() as waker:
+            while True:
+                try:
+                    await self.publish_due()
+                except Unavailable as error:
+                    log.warning("outbox.waiting", reason=error.public_message)
+                except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
+                    log.exception("outbox.failed")
+                await waker.wait(self._poll_s)
+
+    async def publish_due(self) -> int:
+        """Publish every posting that waits; returns how many are settled.
+
+        Raises :class:`Unavailable` if NATS is away. A posting NATS refuses keeps its error and waits.
+        """
+        settled: dict[tuple[str, str], int] = {}
+        done = last_id = 0
+        while entries := await _due(last_id):
+            for entry in entries:
+                last_id = entry.pk
+                if entry.kind == OutboxEntry.DOCUMENT:
+                    key = (entry.bucket, entry.key)
+                    if settled.get(key, 0) < entry.pk:
+                        settled[key] = await self._attempt(entry)
+                else:
+                    await self._attempt(entry)
+                done += 1
+        return done
+
+    async def _attempt(self, entry: OutboxEntry) -> int:
+        """The id up to which postings of this key are settled now."""
+        try:
+            if entry.kind == OutboxEntry.DOCUMENT:
+                return await self._publish_document(Bucket(entry.bucket), entry.key)
+            if entry.kind == OutboxEntry.CANCEL:
+                await self._cancel(entry.key)
+            else:
+                await self._bus.publish(names.ask_release(entry.key))
+            await _settle(entry, None)
+        except Unavailable as error:
+            await _note(entry, error)
+            raise
+        except SignalboxError as error:
+            await _note(entry, error)
+            log.warning("outbox.refused", entry=entry.pk, code=error.code, reason=str(error))
+        return entry.pk
+
+    async def _publish_document(self, bucket: Bucket, key: str) -> int:
+        subject = names.key(bucket, key)
+        for _ in range(_RACES):
+            stored = await self._bus.leader_get(bucket.stream, subject)
+            revision = stored.seq if stored else 0
+            entry = await _newest(bucket, key)
+            if bucket is Bucket.MODELS and entry.subject_name:
+                await self._ensure_queues(entry.subject_name)
+            headers = None if entry.body else _REMOVAL
+            try:
+                written = await self._bus.write(
+                    subject, entry.body.encode(), headers=headers, expect=revision
+                )
+            except StaleRevision:
+                continue
+            await _settle(entry, written)
+            log.info("outbox.published", bucket=bucket.value, key=key, revision=written)
+            return entry.pk
+        raise Conflict(f"Lost {_RACES} races for {bucket.value}/{key}; it is tried again.")
+
+    async def _ensure_queues(self, model: str) -> None:
+        # A gateway accepts jobs as soon as it sees the document, so the queues must be there before.
+        if model not in self._has_queues:
+            await topology.ensure_consumers(self._bus, model)
+            self._has_queues.add(model)
+
+    async def _cancel(self, job_id: str) -> None:
+        """A queued job ends now; the holder of a running one is asked to stop. Ended already: nothing."""
+        for _ in range(_RACES):
+            found = await self._records.read(job_id)
+            now = time.time()
+            if found is None:
+                stored = await self._records.queued(job_id)
+                if stored is None:
+                    return
+                job = messages.decode(Job, stored.headers[Header.JOB])
+                record, revision = life.cancelled(life.first_record(job, State.QUEUED), now=now), 0
+            else:
+                record, revision = found[0], found[1]
+                if record.state.is_terminal:
+                    return
+                is_queued = record.state is State.QUEUED
+                record = life.cancelled(record, now=now) if is_queued else life.cancel_asked(record)
+            try:
+                await self._records.write(record, expect=revision)
+            except StaleRevision:
+                continue
+            await self._bus.publish(names.cancel(job_id))
+            return
+        raise Conflict(f"Lost {_RACES} races for job {job_id}; it is tried again.")
+
+
+@database_sync_to_async
+def _due(after: int) -> list[OutboxEntry]:
+    return list(OutboxEntry.objects.filter(published_at=None, pk__gt=after).order_by("pk")[:_BATCH])
+
+
+@database_sync_to_async
+def _newest(bucket: Bucket, key: str) -> OutboxEntry:
+    return OutboxEntry.objects.filter(
+        kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key
+    ).latest("pk")  # fmt: skip
+
+
+@database_sync_to_async
+def _settle(entry: OutboxEntry, revision: int | None) -> None:
+    rows = OutboxEntry.objects.filter(
+        kind=entry.kind, bucket=entry.bucket, key=entry.key, pk__lte=entry.pk, published_at=None
+    )
+    rows.update(published_at=timezone.now(), revision=revision, last_error="")
+
+
+@database_sync_to_async
+def _note(entry: OutboxEntry, error: SignalboxError) -> None:
+    OutboxEntry.objects.filter(pk=entry.pk).update(
+        attempts=entry.attempts + 1, last_error=error.public_message[:500]
+    )

@@ -1,0 +1,71 @@
+"""Posting to the outbox, from inside the transaction of the act that decides."""
+
+import time
+from typing import Final
+
+from django.db import transaction
+
+from console.outbox import wake
+from console.outbox.models import OutboxEntry
+from signalbox import messages, names
+from signalbox.names import Bucket
+
+_LOOK_S: Final = 0.01
+
+
+def post_document(
+    bucket: Bucket, key: str, doc: messages.Doc | None, *, name: str = ""
+) -> OutboxEntry:
+    """Queue the new state of a KV key; None removes it. name: of the model, so that its queues are made first."""
+    body = "" if doc is None else messages.encode(doc).decode()
+    return _post(OutboxEntry(
+        kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body
+    ))  # fmt: skip
+
+
+def post_cancel(job_id: str) -> OutboxEntry:
+    """Queue the cancellation of a job."""
+    return _post(OutboxEntry(kind=OutboxEntry.CANCEL, key=job_id))
+
+
+def post_release(gpu: str) -> OutboxEntry:
+    """Queue a request to the holder of ``gpu`` to hand it over."""
+    return _post(OutboxEntry(kind=OutboxEntry.RELEASE, key=gpu))
+
+
+def latest(bucket: Bucket, key: str) -> OutboxEntry | None:
+    """The newest posting of a KV key: tells a page how far a decision has got."""
+    return (
+        OutboxEntry.objects.filter(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key)
+        .order_by("-id").first()
+    )  # fmt: skip
+
+
+def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry | None:
+    """The newest posting of a key once NATS has it, or as it is after ``timeout_s`` seconds.
+
+    For pages that say how fast a decision travelled. The publisher writes from another process or thread, so
+    the row is looked at every few milliseconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (entry := latest(bucket, key)) is not None and entry.published_at is None:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_LOOK_S)
+    return entry
+
+
+def latest_cancel(job_id: str) -> OutboxEntry | None:
+    """The newest cancellation of a job, if one was asked here."""
+    return OutboxEntry.objects.filter(kind=OutboxEntry.CANCEL, key=job_id).order_by("-id").first()
+
+
+def model_key(name: str) -> str:
+    """KV key of a model's document."""
+    return names.token(name)
+
+
+def _post(entry: OutboxEntry) -> OutboxEntry:
+    entry.save()
+    transaction.on_commit(wake.everybody)
+    return entry

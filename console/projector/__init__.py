@@ -1,0 +1,1 @@
+"""Records of STATE and acceptances become rows. Idempotent on the revision."""

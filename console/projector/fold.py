@@ -1,0 +1,133 @@
+"""Acceptances and records of jobs into rows, purely.
+
+Two rules make replays and disorder harmless: an event row is keyed by the record's sequence in ``STATE``, and a
+job row takes a record only if that is higher than the one it shows. Acceptances and records come from two
+sources and may pass one another; an acceptance never overwrites a record, and makes no event row.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from signalbox import messages
+from signalbox.messages import ErrorInfo, PayloadRef, Record, State
+
+
+class Heard(NamedTuple):
+    """An acceptance or a record. revision: the record's sequence in STATE, 0 for an acceptance."""
+
+    at: float
+    revision: int
+    job: messages.Job | None = None
+    record: Record | None = None
+
+
+class JobRow(NamedTuple):
+    """Columns of :class:`console.jobs.models.Job`, in the order they are written; times in unix seconds."""
+
+    id: str
+    model: str
+    version: int
+    signature: str
+    priority: str
+    key_id: str
+    state: str
+    attempt: int
+    crashes: int
+    worker: str
+    gpu: str
+    token: int
+    batch: int
+    created_at: float
+    deadline_at: float
+    claimed_at: float | None
+    finished_at: float | None
+    phases: dict[str, float]
+    error_code: str
+    error_message: str
+    size_in: int
+    size_out: int
+    is_cancel_asked: bool
+    trace: str
+    revision: int
+    updated_at: float
+
+
+class EventRow(NamedTuple):
+    """Columns of :class:`console.jobs.models.JobEvent`; ``at`` in unix seconds."""
+
+    seq: int
+    job_id: str
+    at: float
+    state: str
+    attempt: int
+    worker: str
+    gpu: str
+    token: int
+    error_code: str
+    error_message: str
+    phases: dict[str, float]
+    is_cancel_asked: bool
+
+
+class Rows(NamedTuple):
+    """What to write. accepted: jobs of which this batch holds no record."""
+
+    recorded: dict[str, JobRow]
+    accepted: dict[str, JobRow]
+    events: list[EventRow]
+
+
+def fold(heard: Iterable[Heard]) -> Rows:
+    """The rows that ``heard`` makes; a job that comes to its end within a batch is written once."""
+    recorded: dict[str, JobRow] = {}
+    accepted: dict[str, JobRow] = {}
+    events: list[EventRow] = []
+    for one in heard:
+        if one.record is not None:
+            before = recorded.get(one.record.id)
+            if before is None or before.revision < one.revision:
+                recorded[one.record.id] = row_of_record(one.record, one.revision, one.at)
+            events.append(event_of_record(one.record, one.revision, one.at))
+        elif one.job is not None:
+            accepted[one.job.id] = row_of_job(one.job, one.at)
+    for job_id in recorded.keys() & accepted.keys():
+        recorded[job_id] = recorded[job_id]._replace(size_in=accepted.pop(job_id).size_in)
+    return Rows(recorded, accepted, events)
+
+
+def row_of_job(job: messages.Job, at: float) -> JobRow:
+    """A job nobody has claimed yet."""
+    return JobRow(
+        job.id, job.model, job.version, job.signature[:200], job.priority, job.key_id,
+        State.QUEUED.value, 0, 0, "", "", 0, 0, job.created_at, job.deadline_at, None, None, {}, "", "",
+        _size(job.size_bytes, job.ref), 0, False, job.trace[:200], 0, at,
+    )  # fmt: skip
+
+
+def row_of_record(record: Record, revision: int, at: float) -> JobRow:
+    """A job as its record has it; the size of its input is not in there."""
+    code, message = _error(record.error, 2000)
+    return JobRow(
+        record.id, record.model, record.version, record.signature[:200], record.priority, record.key_id,
+        record.state.value, record.attempt, record.crashes, record.worker, record.gpu, record.token,
+        record.batch, record.created_at, record.deadline_at, record.claimed_at, record.finished_at,
+        record.phases, code, message, 0, _size(record.size_bytes, record.ref), record.cancel_requested,
+        record.trace[:200], revision, at,
+    )  # fmt: skip
+
+
+def event_of_record(record: Record, revision: int, at: float) -> EventRow:
+    """One transition."""
+    code, message = _error(record.error, 500)
+    return EventRow(
+        revision, record.id, at, record.state.value, record.attempt, record.worker, record.gpu, record.token,
+        code, message, record.phases, record.cancel_requested,
+    )  # fmt: skip
+
+
+def _error(error: ErrorInfo | None, size: int) -> tuple[str, str]:
+    return (error.code[:40], error.message[:size]) if error is not None else ("", "")
+
+
+def _size(size_bytes: int, ref: PayloadRef | None) -> int:
+    return size_bytes or (ref.size if ref is not None else 0)

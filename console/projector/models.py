@@ -1,0 +1,23 @@
+"""How far the projector has read."""
+
+from django.db import models
+
+
+class Cursor(models.Model):
+    """One row. seq: last sequence of STATE that is in the tables, written in their transaction.
+
+    stream_created: which STATE that is. resyncs: how often it was read from its beginning.
+    """
+
+    seq = models.PositiveBigIntegerField(default=0)
+    stream_created = models.CharField(max_length=40, blank=True)
+    at = models.DateTimeField(null=True)
+    resyncs = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        """Internal."""
+
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.seq}"

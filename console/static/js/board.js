@@ -1,0 +1,158 @@
+// The live board: one link, one view per topic, Freeze, and honesty about stale data.
+
+import { Throughput } from "./charts.js";
+import { attribute, el, icon, text } from "./dom.js";
+import { onKey } from "./keys.js";
+import { Lanes } from "./lanes.js";
+import { LiveLink } from "./live.js";
+import { Queues } from "./queues.js";
+import { Ticker } from "./ticker.js";
+import { serverNow } from "./times.js";
+import { toast } from "./toast.js";
+import { Workers } from "./workers.js";
+
+const $ = (id) => document.getElementById(id);
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+class Plain {
+  /** @param {HTMLElement} host @param {(rows: any) => Node[]} draw */
+  constructor(host, draw) {
+    this.host = host;
+    this.draw = draw;
+  }
+
+  update(rows) {
+    const key = JSON.stringify(rows);
+    if (key === this.key) return;
+    this.key = key;
+    this.host.replaceChildren(...this.draw(rows));
+  }
+
+  tick() {}
+}
+
+function alarms(rows) {
+  return Object.values(rows).sort((a, b) => a.level.localeCompare(b.level) || a.since - b.since).map((alarm) => {
+    const words = alarm.href.startsWith("/") ? el("a", { href: alarm.href }, alarm.text) : alarm.text;
+    return el("div", { class: `message message-${alarm.level}` }, icon(alarm.level), el("div", {}, words));
+  });
+}
+
+const HEALTH = ["nats", "workers", "lanes", "projector", "dead"];
+function health(rows) {
+  return HEALTH.filter((key) => rows[key]).map((key) => {
+    const row = rows[key];
+    const parts = [el("span", { class: "stat-label" }, row.name), el("span", { class: "stat-value health-value", "data-state": row.state }, row.value), row.note ? el("span", { class: "stat-note" }, row.note) : null];
+    return row.href ? el("a", { class: "stat", href: row.href }, ...parts) : el("div", { class: "stat" }, ...parts);
+  });
+}
+
+const dialog = /** @type {HTMLDialogElement|null} */ ($("release"));
+function askRelease(row) {
+  $("release-gpu").value = row.gpu;
+  $("release-reason").value = "";
+  const first = row.waiters[0]?.worker;
+  text($("release-text"), `${row.holder} finishes the batch in hand and then hands ${row.name} over${first ? ` to ${first}, the first who waits` : "; nobody waits, so it may take it again"}. No job is lost.`);
+  dialog.showModal();
+}
+
+$("release-form")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const form = event.target;
+  dialog.close();
+  try {
+    const response = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { Accept: "application/json" } });
+    const answer = await response.json();
+    toast(answer.message, response.ok ? "success" : "error");
+  } catch {
+    toast("The console did not answer. Nothing is known of the request.", "error");
+  }
+});
+
+const views = {
+  lanes: new Lanes($("lanes"), { mayRelease: Boolean(dialog), ask: askRelease }),
+  queues: new Queues($("queues"), $("queues-none")),
+  workers: new Workers($("workers"), $("workers-none")),
+  ticker: new Ticker($("ticker")),
+  throughput: new Throughput($("throughput"), $("throughput-at"), $("throughput-rows")),
+  health: new Plain($("health"), health),
+  alarms: new Plain($("alarms"), alarms),
+};
+
+const socket = document.querySelector("script[data-socket]").dataset.socket;
+const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${socket}`;
+const link = new LiveLink(url, Object.keys(views));
+
+// ---------------------------------------------------------------- freeze
+
+const frozen = { is: false, changes: 0 };
+const freeze = $("freeze");
+
+function setFrozen(isFrozen) {
+  frozen.is = isFrozen;
+  frozen.changes = 0;
+  attribute(freeze, "aria-pressed", isFrozen);
+  text(freeze.querySelector("span"), isFrozen ? "Frozen" : "Freeze");
+  if (!isFrozen) for (const topic of Object.keys(views)) show(topic);
+}
+
+function show(topic) {
+  const held = topic === "ticker" ? link.mirror.entries[topic] : link.mirror.rows[topic];
+  if (held) views[topic].update(held);
+}
+
+freeze.addEventListener("click", () => setFrozen(!frozen.is));
+onKey("f", () => setFrozen(!frozen.is));
+
+const due = new Set();
+link.addEventListener("change", (event) => {
+  if (frozen.is) {
+    frozen.changes += 1;
+    text(freeze.querySelector("span"), `Frozen · ${frozen.changes} change${frozen.changes === 1 ? "" : "s"} waiting`);
+    return;
+  }
+  due.add(event.detail);
+  if (due.size === 1) {
+    requestAnimationFrame(() => {
+      const topics = [...due];
+      due.clear();
+      if (!frozen.is) for (const topic of topics) show(topic);
+    });
+  }
+});
+
+setInterval(() => {
+  if (!frozen.is) for (const view of Object.values(views)) view.tick();
+}, 500);
+
+// ---------------------------------------------------------------- the link, told truthfully
+
+const PILL = {
+  wait: ["wait", "connecting"], live: ["live", "live"], late: ["late", "live data delayed"],
+  down: ["down", "not connected"], blind: ["down", "NATS is away"], ended: ["down", "logged out"],
+};
+
+function tellLink() {
+  const [look, words] = PILL[link.state];
+  attribute($("link"), "data-link", look);
+  text($("link"), words);
+  const isStale = link.state === "down" || link.state === "blind" || link.state === "ended";
+  for (const button of document.querySelectorAll("[data-live-only]")) button.disabled = isStale;
+  $("stale").hidden = !isStale;
+  if (!isStale) return;
+  const shown = clock.format(serverNow() - (performance.now() - link.heardAt));
+  const words2 = {
+    down: `Reconnecting… showing what was true at ${shown}.`,
+    blind: `The console cannot reach NATS${link.source.since ? ` (since ${clock.format(link.source.since * 1000)})` : ""}. What is shown may be old; it comes back by itself.`,
+    ended: link.ended === "not allowed" ? "Your role may not see the live board." : "You have been logged out. Load the page again to log in.",
+  };
+  text($("stale-text"), words2[link.state]);
+}
+
+let wasAway = false;
+link.addEventListener("link", () => {
+  tellLink();
+  if (link.state === "live" && wasAway) toast("Back live.", "success");
+  wasAway = ["down", "blind"].includes(link.state);
+});
+tellLink();

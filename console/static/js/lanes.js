@@ -1,0 +1,187 @@
+// GPU lanes: a semaphore for the state, who holds it, the lease running down, who waits, and the last ten minutes.
+
+import { attribute, el, icon, keyed, state, svg, text } from "./dom.js";
+import { duration, serverNow } from "./times.js";
+
+const STRIP_S = 600;
+const STRIP_WIDTH = 1200;
+const WORDS = {
+  held: "held", idle: "idle", handover: "handed over", expired: "lease ran out", unknown: "unknown",
+};
+const ARM = { held: 0, handover: -22, idle: -45, expired: 0, unknown: 0 };
+
+/** A semaphore signal: arm level = the line is taken, arm raised = clear. */
+function semaphore() {
+  const arm = svg("g", { class: "arm" },
+    svg("path", { d: "M13 13h27v8H13l2.5-4z", class: "arm-blade" }),
+    svg("rect", { x: "31", y: "13", width: "4", height: "8", class: "arm-stripe" }),
+    svg("path", { d: "M22 11l10 12M32 11L22 23", class: "arm-cross" }));
+  const node = svg("svg", { class: "semaphore", viewBox: "0 0 48 56", "aria-hidden": "true" },
+    svg("path", { d: "M8 54h20", class: "post" }), svg("rect", { x: "16", y: "6", width: "4", height: "48", rx: "1", class: "post-fill" }),
+    svg("path", { d: "M15.5 6h5L18 1.5z", class: "finial" }),
+    arm, svg("circle", { cx: "18", cy: "17", r: "2.2", class: "pivot" }),
+    svg("circle", { cx: "9", cy: "26", r: "4.5", class: "lamp" }));
+  return { node, arm };
+}
+
+/** A host as people say it: without the boot id behind it, long machine ids cut. @param {string} host */
+export function shortHost(host) {
+  const name = host.split("/")[0];
+  return name.length > 20 ? `${name.slice(0, 12)}…` : name;
+}
+
+function fact(label, value) {
+  return el("div", { class: "lane-fact" }, el("span", { class: "lane-label" }, label), value);
+}
+
+class LaneView {
+  constructor(gpu, mayRelease, ask) {
+    this.gpu = gpu;
+    this.signal = semaphore();
+    this.name = el("h3");
+    this.host = el("span", { class: "muted small clip" });
+    this.state = state("unknown");
+    this.holder = el("span", { class: "lane-value mono clip" });
+    this.token = el("span", { class: "lane-value mono" });
+    this.since = el("span", { class: "lane-value" });
+    this.renewals = el("span", { class: "muted small" });
+    this.left = el("span", { class: "lane-value" });
+    this.bar = el("progress", { class: "meter", max: "1", value: "0", "aria-label": "Lease time left" });
+    this.waiters = el("ol", { class: "waiters" });
+    this.waitingNow = new Map();
+    this.jobs = el("div", { class: "lane-jobs" });
+    this.models = el("span", { class: "muted small clip" });
+    this.strip = svg("svg", { class: "strip", viewBox: `0 0 ${STRIP_WIDTH} 20`, preserveAspectRatio: "none", role: "img" });
+    this.release = mayRelease ? el("button", { type: "button", class: "button button-small", "data-live-only": "" }, icon("release", "icon-small"), "Ask to release") : null;
+    this.release?.addEventListener("click", () => ask(this.row));
+    this.node = el("article", { class: "card lane", id: `lane-${gpu}`, "aria-label": `GPU ${gpu}` },
+      el("div", { class: "lane-id" }, this.signal.node, el("div", { class: "lane-name" }, this.name, this.host, this.state)),
+      el("div", { class: "lane-facts" },
+        fact("Holder", this.holder),
+        fact(el("abbr", { title: "Fencing token: the number of this hold. A larger one wins; writes with a smaller one are refused." }, "Token"), this.token),
+        fact("Held for", el("span", { class: "lane-held-for" }, this.since, this.renewals)),
+        fact("Lease left", el("span", { class: "lane-lease" }, this.left, this.bar))),
+      el("div", { class: "lane-side" }, fact("Waiting for it", this.waiters)),
+      el("div", { class: "lane-side" }, fact("Running now", this.jobs), this.models),
+      el("div", { class: "lane-act" }, this.release),
+      el("div", { class: "lane-strip" }, this.strip,
+        el("div", { class: "strip-axis", "aria-hidden": "true" }, ...["10 min ago", "8", "6", "4", "2", "now"].map((w) => el("span", {}, w)))));
+  }
+
+  update(row) {
+    this.row = row;
+    attribute(this.node, "data-state", row.state);
+    text(this.name, row.name);
+    this.name.title = row.gpu;
+    text(this.host, shortHost(row.host));
+    this.host.title = row.host;
+    attribute(this.state, "data-state", row.state);
+    text(this.state, WORDS[row.state] ?? row.state);
+    this.signal.arm.setAttribute("transform", `rotate(${ARM[row.state] ?? 0} 18 17)`);
+    text(this.holder, row.holder || (row.next ? `promised to ${row.next}` : "nobody"));
+    this.holder.title = row.holder;
+    this.holder.classList.toggle("muted", !row.holder);
+    text(this.token, row.token || "–");
+    text(this.renewals, row.holder ? `${row.renewals} renewal${row.renewals === 1 ? "" : "s"}` : "");
+    this.#waiters(row);
+    this.#jobs(row);
+    text(this.models, row.models.length ? `resident: ${row.models.join(", ")}` : "");
+    if (this.release) this.release.hidden = row.state !== "held";
+    this.tick();
+  }
+
+  #waiters(row) {
+    const none = this.waiters.querySelector(".none");
+    if (row.waiters.length) none?.remove();
+    keyed(this.waiters, row.waiters.map((w) => w.worker), this.waitingNow, (worker) => {
+      const time = el("span", { class: "muted" });
+      return { node: el("li", {}, el("span", { class: "mono clip" }, worker), time), time };
+    });
+    if (!row.waiters.length && !none) this.waiters.append(el("li", { class: "none muted" }, "nobody"));
+  }
+
+  #jobs(row) {
+    const key = row.jobs.map((j) => j.id).join() + row.job_count;
+    if (key === this.jobsKey) return;
+    this.jobsKey = key;
+    const groups = new Map();
+    for (const job of row.jobs) {
+      const name = job.model ? `${job.model}:${job.version}` : "job";
+      groups.set(name, [...(groups.get(name) ?? []), job]);
+    }
+    const shown = [...groups].slice(0, 2).map(([name, jobs]) =>
+      el("a", { href: jobs.length > 1 ? `/jobs?state=running&q=${encodeURIComponent(`model:${jobs[0].model}`)}` : `/jobs/${jobs[0].id}`, class: "chip clip", title: jobs.map((job) => job.id).join("\n") },
+        el("span", { class: "clip" }, name), el("span", { class: "mono muted" }, jobs.length > 1 ? `× ${jobs.length}` : jobs[0].id.slice(0, 6))));
+    const told = [...groups.values()].slice(0, 2).reduce((sum, jobs) => sum + jobs.length, 0);
+    const more = row.job_count - told;
+    this.jobs.replaceChildren(...shown, ...(more > 0 ? [el("span", { class: "muted small" }, `and ${more} more`)] : []),
+      ...(row.job_count ? [] : [el("span", { class: "muted" }, row.holder ? "nothing" : "–")]));
+  }
+
+  /** What moves with the clock: the lease, the waits, the strip. */
+  tick() {
+    const row = this.row;
+    if (!row) return;
+    const now = serverNow() / 1000;
+    text(this.since, row.holder && row.since ? duration(now - row.since) : "–");
+    const left = row.expires_at ? Math.max(0, row.expires_at - now) : 0;
+    text(this.left, row.holder && row.expires_at ? `${left.toFixed(1)} s` : "–");
+    const share = row.ttl_s ? Math.min(1, left / row.ttl_s) : 0;
+    this.bar.value = row.holder ? share : 0;
+    attribute(this.bar, "data-level", share < 0.2 ? "out" : share < 0.5 ? "low" : "ok");
+    for (const waiter of row.waiters) {
+      const view = this.waitingNow.get(waiter.worker);
+      if (view) text(view.time, waiter.since ? duration(now - waiter.since) : "");
+    }
+    this.#strip(row, now);
+  }
+
+  #strip(row, now) {
+    const start = now - STRIP_S;
+    const x = (at) => Math.round(Math.max(0, (at - start) / STRIP_S) * STRIP_WIDTH * 10) / 10;
+    const marks = [];
+    row.strip.forEach(([at, word, owner, token], i) => {
+      const end = row.strip[i + 1]?.[0] ?? now;
+      if (end < start) return;
+      const left = x(at);
+      const width = Math.max(word === "held" || word === "idle" ? 0.8 : 2.5, x(end) - left);
+      marks.push({ left, width, word, title: `${WORDS[word] ?? word}${owner ? ` by ${owner}` : ""}${token ? `, token ${token}` : ""}, ${duration(end - at)}`, isTurn: i > 0 && word === "held" });
+    });
+    while (this.strip.childNodes.length > marks.length) this.strip.lastChild.remove();
+    marks.forEach((mark, i) => {
+      let bar = this.strip.childNodes[i];
+      if (!bar) this.strip.append((bar = svg("rect", { y: "0", height: "20" }, svg("title"))));
+      attribute(bar, "x", mark.left);
+      attribute(bar, "width", mark.isTurn ? Math.max(0.8, mark.width - 1.5) : mark.width);
+      attribute(bar, "class", `lane-${mark.word}`);
+      text(bar.firstChild, mark.title);
+    });
+    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} stretches, now ${WORDS[row.state] ?? row.state}`);
+  }
+}
+
+export class Lanes {
+  constructor(host, { mayRelease, ask }) {
+    this.host = host;
+    this.views = new Map();
+    this.make = (gpu) => new LaneView(gpu, mayRelease, ask);
+    this.isEmpty = false;
+  }
+
+  update(rows) {
+    const keys = Object.keys(rows).sort((a, b) => rows[a].host.localeCompare(rows[b].host) || rows[a].name.localeCompare(rows[b].name) || a.localeCompare(b));
+    const isEmpty = !keys.length;
+    if (isEmpty !== this.isEmpty || !this.views.size) {
+      this.isEmpty = isEmpty;
+      this.views.clear();
+      this.host.replaceChildren(...(isEmpty ? [document.getElementById("lanes-empty").content.cloneNode(true)] : []));
+    }
+    if (isEmpty) return;
+    keyed(this.host, keys, this.views, this.make);
+    for (const key of keys) this.views.get(key).update(rows[key]);
+  }
+
+  tick() {
+    for (const view of this.views.values()) view.tick();
+  }
+}

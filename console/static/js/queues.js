@@ -1,0 +1,114 @@
+// One row per model queue. Rows re-sort (longest wait first) only while nobody points at the table.
+
+import { attribute, el, keyed, state, svg, text } from "./dom.js";
+import { duration, serverNow } from "./times.js";
+
+const SPARK_WIDTH = 120;
+const SPARK_HEIGHT = 26;
+const STEPS = 60;
+
+const number = new Intl.NumberFormat("en");
+const ms = (s) => (s === null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(s < 10 ? 2 : 1)} s`);
+const rate = (r) => (r ? `${r < 10 ? r.toFixed(1) : Math.round(r)}/s` : "–");
+
+/** What a queue's state is called, and why. */
+function condition(row) {
+  if (row.is_paused) return ["paused", "paused", `by ${row.paused_by || "an operator"}${row.paused_reason ? `: ${row.paused_reason}` : ""}`];
+  if (!row.is_known) return ["unknown", "unknown model", "jobs of a model the console does not know"];
+  if (!row.is_enabled) return ["disabled", "disabled", ""];
+  if (!row.replicas) return ["none", "no replicas", "refuses new jobs"];
+  if (row.ready) return ["ready", row.ready < row.replicas ? `ready ${row.ready}/${row.replicas}` : "ready", `${row.ready} of ${row.replicas} replicas`];
+  if (row.loading) return ["loading", "loading", ""];
+  if (row.failed) return ["failed", "does not load", ""];
+  return ["waiting", "no replica yet", "no worker has it in memory"];
+}
+
+class QueueView {
+  constructor(model) {
+    this.cells = {};
+    const cell = (name, label, kind = "num") => (this.cells[name] = el("td", { class: kind, "data-label": label }));
+    this.state = state("unknown");
+    this.line = svg("polyline", { class: "spark-line", fill: "none" });
+    this.area = svg("polygon", { class: "spark-area" });
+    this.spark = svg("svg", { class: "spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+      svg("line", { class: "spark-base", x1: "0", x2: String(SPARK_WIDTH), y1: String(SPARK_HEIGHT - 1), y2: String(SPARK_HEIGHT - 1) }), this.area, this.line);
+    this.node = el("tr", {},
+      el("th", { scope: "row", "data-label": "Model" }, el("a", { class: "row-link", href: `/models/${encodeURIComponent(model)}` }, model)),
+      el("td", { "data-label": "State" }, this.state),
+      cell("waiting", "Waiting"), cell("oldest", "Oldest"), cell("hand", "In hand"), cell("in", "In"), cell("out", "Out"),
+      cell("drain", "Drains in"), cell("wait", "Wait p50 · p99", "num wide"), cell("run", "Run p50 · p99", "num wide"),
+      el("td", { class: "spark-cell", "data-label": "15 min" }, this.spark));
+  }
+
+  update(row) {
+    this.row = row;
+    const [word, label, why] = condition(row);
+    attribute(this.state, "data-state", word);
+    text(this.state, label);
+    attribute(this.state, "title", why || null);
+    const cells = this.cells;
+    text(cells.waiting, number.format(row.waiting));
+    text(cells.hand, number.format(row.in_hand));
+    text(cells.in, rate(row.arrived_per_s));
+    text(cells.out, rate(row.done_per_s + row.failed_per_s));
+    text(cells.drain, row.waiting ? (row.drain_s === null ? "not at this rate" : duration(row.drain_s)) : "–");
+    text(cells.wait, row.wait_p50_s === null ? "–" : `${ms(row.wait_p50_s)} · ${ms(row.wait_p99_s)}`);
+    text(cells.run, row.run_p50_s === null ? "–" : `${ms(row.run_p50_s)} · ${ms(row.run_p99_s)}`);
+    this.#spark(row.history);
+    this.tick();
+  }
+
+  #spark(figures) {
+    const history = figures.length === 1 ? [figures[0], figures[0]] : figures;
+    const top = Math.max(1, ...history);
+    const step = SPARK_WIDTH / (STEPS - 1);
+    const x0 = SPARK_WIDTH - (history.length - 1) * step;
+    const points = history.map((v, i) => `${(x0 + i * step).toFixed(1)},${(SPARK_HEIGHT - 2 - (v / top) * (SPARK_HEIGHT - 5)).toFixed(1)}`);
+    attribute(this.line, "points", points.join(" "));
+    attribute(this.area, "points", points.length ? `${x0.toFixed(1)},${SPARK_HEIGHT} ${points.join(" ")} ${SPARK_WIDTH},${SPARK_HEIGHT}` : "");
+    attribute(this.spark, "aria-label", `Waiting over 15 minutes: now ${history.at(-1) ?? 0}, at most ${Math.max(0, ...history)}`);
+  }
+
+  tick() {
+    const age = this.row.oldest_at === null ? null : serverNow() / 1000 - this.row.oldest_at;
+    text(this.cells.oldest, age === null ? "–" : duration(age));
+    this.cells.oldest.classList.toggle("is-old", age !== null && age > 60);
+  }
+}
+
+export class Queues {
+  constructor(body, none) {
+    this.body = body;
+    this.none = none;
+    this.views = new Map();
+    this.order = [];
+    this.sortedAt = 0;
+  }
+
+  update(rows) {
+    const isEmpty = !Object.keys(rows).length;
+    this.body.closest(".table-wrap").hidden = isEmpty;
+    if (isEmpty !== this.isEmpty) {
+      this.isEmpty = isEmpty;
+      this.none.replaceChildren(...(isEmpty ? [document.getElementById("queues-empty").content.cloneNode(true)] : []));
+    }
+    this.#sort(rows);
+    keyed(this.body, this.order, this.views, (model) => new QueueView(model));
+    for (const key of this.order) this.views.get(key).update(rows[key]);
+  }
+
+  #sort(rows) {
+    const isTouched = this.body.matches(":hover, :focus-within");
+    const known = new Set(this.order);
+    const isSame = this.order.length === Object.keys(rows).length && this.order.every((key) => rows[key]) && known.size === this.order.length;
+    const now = performance.now();
+    if (isSame && (isTouched || now < this.sortedAt + 5000)) return;
+    this.sortedAt = now;
+    const age = (key) => rows[key].oldest_at ?? Infinity;
+    this.order = Object.keys(rows).sort((a, b) => (age(a) === age(b) ? a.localeCompare(b) : age(a) - age(b)));
+  }
+
+  tick() {
+    for (const view of this.views.values()) view.tick();
+  }
+}

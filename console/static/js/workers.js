@@ -1,0 +1,87 @@
+// The worker strip: state from the age of the last heartbeat, never from hope.
+
+import { attribute, el, keyed, state, text } from "./dom.js";
+import { shortHost } from "./lanes.js";
+import { duration, serverNow } from "./times.js";
+
+const LATE_S = 6;
+const number = new Intl.NumberFormat("en");
+
+/** @param {number} bytes */
+export function size(bytes) {
+  if (!bytes) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(power && bytes / 1024 ** power < 100 ? 1 : 0)} ${units[power]}`;
+}
+
+class WorkerView {
+  constructor(id) {
+    this.cells = {};
+    const cell = (name, label, kind = "") => (this.cells[name] = el("td", { class: kind || null, "data-label": label }));
+    this.state = state("unknown");
+    this.note = el("span", { class: "muted small" });
+    this.name = el("span", { class: "mono" }, id);
+    this.host = el("div", { class: "muted small nowrap" });
+    this.node = el("tr", { id: `worker-${id}` },
+      el("th", { scope: "row", "data-label": "Worker" }, el("div", {}, this.name, this.host)),
+      el("td", { "data-label": "State" }, el("span", {}, this.state, " ", this.note)),
+      cell("beat", "Heartbeat", "nowrap"), cell("gpu", "GPU", "wide"), cell("models", "Models", "wide"), cell("hand", "In hand", "num"), cell("rate", "Speed", "num"),
+      cell("done", "Done", "num"), cell("failed", "Failed", "num"), cell("memory", "Memory", "num"), cell("up", "Up", "num"));
+  }
+
+  update(row) {
+    this.row = row;
+    const { cells } = this;
+    text(this.host, `${shortHost(row.host)} · pid ${row.pid}`);
+    this.host.title = row.software;
+    text(cells.gpu, row.device);
+    cells.gpu.title = row.gpu;
+    const models = row.models.map((m) => `${m.model}:${m.version}${m.state === "ready" ? "" : ` ${m.state}`}`);
+    text(cells.models, models.join(", ") || "–");
+    cells.models.title = row.models.map((m) => `${m.model}:${m.version} ${m.state} ${size(m.size_bytes)} ${m.error}`).join("\n");
+    text(cells.hand, number.format(row.running));
+    text(cells.rate, row.jobs_per_s ? `${row.jobs_per_s.toFixed(0)}/s` : "–");
+    text(cells.done, number.format(row.done));
+    text(cells.failed, number.format(row.failed));
+    text(cells.memory, size(row.rss_bytes));
+    this.tick();
+  }
+
+  tick() {
+    const { row } = this;
+    const now = serverNow() / 1000;
+    const age = Math.max(0, now - row.beat_at);
+    const word = row.state === "lost" ? "lost" : age > LATE_S ? "late" : row.state === "ready" && row.token ? "held" : row.state === "ready" && row.waiting_since ? "waiting" : row.state === "ready" ? "idle" : row.state;
+    attribute(this.state, "data-state", word);
+    text(this.state, word === "held" ? "holds its GPU" : word === "waiting" ? "waits for its GPU" : word === "idle" ? "standby" : word);
+    const wish = row.is_drain_asked && row.state !== "draining" ? `drain asked by ${row.drained_by}` : "";
+    text(this.note, wish);
+    text(this.cells.beat, age < 2 ? "now" : `${Math.round(age)} s ago`);
+    text(this.cells.up, duration(now - row.started_at));
+  }
+}
+
+export class Workers {
+  constructor(body, none) {
+    this.body = body;
+    this.none = none;
+    this.views = new Map();
+  }
+
+  update(rows) {
+    const keys = Object.keys(rows).sort((a, b) => (rows[a].state === "lost") - (rows[b].state === "lost") || a.localeCompare(b));
+    const isEmpty = !keys.length;
+    this.body.closest(".table-wrap").hidden = isEmpty;
+    if (isEmpty !== this.isEmpty) {
+      this.isEmpty = isEmpty;
+      this.none.replaceChildren(...(isEmpty ? [document.getElementById("workers-empty").content.cloneNode(true)] : []));
+    }
+    keyed(this.body, keys, this.views, (id) => new WorkerView(id));
+    for (const key of keys) this.views.get(key).update(rows[key]);
+  }
+
+  tick() {
+    for (const view of this.views.values()) view.tick();
+  }
+}

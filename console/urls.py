@@ -1,0 +1,16 @@
+"""All routes of the console."""
+
+from django.urls import include, path
+
+handler404 = "console.accounts.views.not_found"
+handler500 = "console.accounts.views.server_error"
+urlpatterns = [
+    path("", include("console.live.urls")),
+    path("", include("console.accounts.urls")),
+    path("", include("console.catalog.urls")),
+    path("", include("console.keys.urls")),
+    path("", include("console.jobs.urls")),
+    path("", include("console.fleet.urls")),
+    path("", include("console.audit.urls")),
+    path("api/", include("console.api.urls")),
+]

@@ -1,0 +1,112 @@
+"""What the client is answered, and errors in the shape of the protocol it spoke.
+
+TensorFlow Serving's paths get ``{"error": text}``, ours ``application/problem+json`` (RFC 9457).
+"""
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from signalbox import errors
+from signalbox.errors import MethodNotAllowed, SignalboxError, meaning
+
+JSON: Final = "application/json"
+PROBLEM: Final = "application/problem+json"
+JOB_ID: Final = "X-Signalbox-Job-Id"
+_TYPE_BASE: Final = "urn:signalbox:error:"
+_RETRY_AFTER_S: Final = 1
+
+
+class Cancelled(SignalboxError):
+    """The job was cancelled by its owner."""
+
+    code = "cancelled"
+
+
+_KINDS: Final[dict[str, type[SignalboxError]]] = {
+    kind.code: kind
+    for kind in (
+        errors.InvalidRequest, errors.InvalidJson, errors.InvalidInput, errors.TooLarge,
+        errors.UnsupportedEncoding, errors.NotFound, errors.Gone, errors.Conflict,
+        errors.LimitExceeded, errors.QueueFull,
+        errors.Unavailable, errors.NotServing, errors.DeadlineExceeded, errors.LeaseLost,
+        errors.ModelError, errors.RunnerCrashed, errors.OutOfMemory, errors.Poisoned,
+        errors.InputLost, Cancelled,
+    )
+}  # fmt: skip
+
+
+def error_of(code: str, message: str, facts: Mapping[str, Any]) -> SignalboxError:
+    """The error a code on the wire stands for; a code we do not know is our fault, not the caller's."""
+    return _KINDS.get(code, errors.Bug)(
+        message, **{k: v for k, v in facts.items() if k != "job_id"}
+    )
+
+
+class Dialect(StrEnum):
+    """The protocol a request was spoken in."""
+
+    TF_SERVING = "tf_serving"
+    OURS = "ours"
+
+
+class Answer(NamedTuple):
+    """One HTTP answer. body: JSON bytes, always valid UTF-8."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def answer(status: int, doc: Any, headers: Mapping[str, str] | None = None) -> Answer:
+    """``doc`` as JSON."""
+    return Answer(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
+
+
+def dialect_of(path: str) -> Dialect:
+    """Which protocol's errors a path gets."""
+    return Dialect.TF_SERVING if path.lower().startswith("/v1/models") else Dialect.OURS
+
+
+def refusal(
+    error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """The answer for ``error``: status by the one table of codes, ``Retry-After`` where a retry helps."""
+    means = meaning(error.code)
+    extra = dict(headers or {})
+    if error.is_retryable or error.retry_after_s is not None or means.http in {429, 503}:
+        extra["Retry-After"] = str(retry_after(error.retry_after_s))
+    job_id = error.facts.get("job_id")
+    if isinstance(job_id, str):
+        extra[JOB_ID] = job_id
+    if means.http == 401:
+        extra["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, MethodNotAllowed) and isinstance(error.facts.get("allow"), str):
+        extra["Allow"] = str(error.facts["allow"])
+    if dialect is Dialect.TF_SERVING:
+        return answer(means.http, {"error": error.public_message}, extra)
+    return answer(means.http, problem(error), extra | {"Content-Type": PROBLEM})
+
+
+def problem(error: SignalboxError) -> dict[str, Any]:
+    """An RFC 9457 problem: type, title, status, detail, our code and the error's facts."""
+    means = meaning(error.code)
+    facts = {k: v for k, v in error.facts.items() if isinstance(v, str | int | float | list | dict)}
+    doc: dict[str, Any] = {
+        "type": _TYPE_BASE + error.code,
+        "title": means.title,
+        "status": means.http,
+        "detail": error.public_message,
+        "code": error.code,
+    }
+    if error.retry_after_s is not None:
+        doc["retry_after_ms"] = round(error.retry_after_s * 1000)
+    return doc | {k: v for k, v in facts.items() if k not in doc}
+
+
+def retry_after(seconds: float | None) -> int:
+    """Whole seconds for a ``Retry-After`` header, at least one."""
+    return max(_RETRY_AFTER_S, math.ceil(seconds or 0))

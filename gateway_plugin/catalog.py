@@ -1,0 +1,115 @@
+"""Which models there are, as the console last published them, with their signatures made ready."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from signalbox.errors import InvalidRequest, NotFound, NotServing
+from signalbox.jsoncodec import Plan, plans
+from signalbox.messages import Model, Version
+from signalbox.names import MODEL_NAME, token
+
+_RETRY_AFTER_S: Final = 10.0
+
+
+class ModelTable(Protocol):
+    """What of :class:`signalbox.table.Table` is needed. Keys are ``token(name)``."""
+
+    def get(self, key: str) -> Model | None:
+        """One model's document."""
+
+    def items(self) -> Mapping[str, Model]:
+        """All of them."""
+
+
+class Ready:
+    """One version with the plans of its signatures.
+
+    signatures_json: the same as JSON, for a process that has to make its own plans.
+    """
+
+    def __init__(self, model: Model, version: Version) -> None:
+        self.model = model
+        self.version = version
+        self.batch_prefix = f"{version.version}/"
+        self.plans: Mapping[str, Plan] = plans(version.signatures, batch_prefix=self.batch_prefix)
+        self.signatures_json = msgspec.json.encode(version.signatures)
+
+
+class Catalog:
+    """Looks models up and resolves versions and labels, as TF Serving means them."""
+
+    def __init__(self, table: ModelTable) -> None:
+        self._table = table
+        self._tokens: dict[str, str] = {}
+        self._ready: dict[tuple[str, int], Ready] = {}
+
+    def find(self, name: str) -> Model | None:
+        """The document of a model, None if there is none."""
+        key = self._tokens.get(name)
+        if key is None:
+            if MODEL_NAME.match(name) is None:
+                return None
+            key = token(name)
+            if self._table.get(key) is not None:
+                self._tokens[name] = key
+        return self._table.get(key)
+
+    def all(self) -> Iterator[Model]:
+        """Every model, by name."""
+        return iter(sorted(self._table.items().values(), key=lambda model: model.name))
+
+    def ready(self, name: str, version: int | None = None, label: str | None = None) -> Ready:
+        """The version a prediction runs on: as asked for, by label, the default one, else the newest.
+
+        Raises :class:`NotFound` for an unknown model or version and :class:`InvalidRequest` for an
+        unknown label, in TF Serving's words.
+        """
+        model = self.find(name)
+        if label is not None:
+            version = model.labels.get(label) if model is not None else None
+            if version is None:
+                raise InvalidRequest(f"Unrecognized servable version label: {label}")
+        if model is None:
+            raise NotFound(_no_servable(name, version), model=name)
+        if version is None:
+            version = newest(model)
+        made = self._ready.get((name, version))
+        if made is not None and made.model is model:
+            return made
+        for candidate in model.versions:
+            if candidate.version == version:
+                made = self._ready[name, version] = Ready(model, candidate)
+                return made
+        raise NotFound(_no_servable(name, version), model=name)
+
+
+def newest(model: Model) -> int:
+    """The version a request without one gets. Raises :class:`NotFound` for a model without versions."""
+    if model.default_version is not None:
+        return model.default_version
+    if not model.versions:
+        raise NotFound(f"Could not find any versions of model {model.name}", model=model.name)
+    return max(version.version for version in model.versions)
+
+
+def require_open(model: Model) -> None:
+    """Raise :class:`NotServing`, with the reason, if the console keeps this model from being used."""
+    if not model.is_enabled:
+        raise NotServing(
+            f'The model "{model.name}" is disabled; an operator has to enable it.',
+            retry_after_s=_RETRY_AFTER_S,
+            model=model.name,
+        )
+    if model.replicas <= 0:
+        raise NotServing(
+            f'The model "{model.name}" has no replicas (scaled to 0); an operator has to scale it up.',
+            retry_after_s=_RETRY_AFTER_S,
+            model=model.name,
+        )
+
+
+def _no_servable(name: str, version: int | None) -> str:
+    wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+    return f"Servable not found for request: {wanted}"

@@ -1,0 +1,169 @@
+"""A process that decodes and renders large JSON bodies, so that no other request waits for them.
+
+``python -m gateway_plugin.decoder`` answers frames on standard input with frames on standard output:
+a 4-byte big-endian length and msgpack. It ends when its input does, so it cannot outlive the plugin.
+"""
+
+import resource
+import struct
+import sys
+import zlib
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+import msgspec
+
+from signalbox import tensors
+from signalbox.errors import Bug, InvalidRequest, SignalboxError, TooLarge
+from signalbox.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
+from signalbox.jsoncodec import decode, plans
+from signalbox.jsonrender import render
+from signalbox.messages import Signature
+
+LENGTH: Final = struct.Struct(">I")
+INPUT_FIELDS: Final = frozenset({"instances", "inputs", "input"})
+_GZIP_WINDOW: Final = 31
+_MOST_FIELDS_BYTES: Final = 65_536
+
+
+class ParseAsk(msgspec.Struct, tag="parse"):
+    """Parse ``body`` and keep it; answered with its fields other than the inputs, as JSON."""
+
+    body: bytes
+    bounds: Bounds
+    is_gzip: bool = False
+
+
+class DecodeAsk(msgspec.Struct, tag="decode"):
+    """Decode the kept body for a version's signatures; see :func:`signalbox.jsoncodec.decode`."""
+
+    signatures: dict[str, Signature]
+    batch_prefix: str
+    max_tensor_bytes: int
+
+
+class RenderAsk(msgspec.Struct, tag="render"):
+    """Render the outputs in ``frame``; see :func:`signalbox.jsonrender.render`."""
+
+    frame: bytes
+    style: str
+
+
+class Done(msgspec.Struct, tag="done"):
+    """The answer in ``data``: fields or rendered JSON, or a frame and what was found beside it."""
+
+    data: bytes = b""
+    signature: str = ""
+    style: str = ""
+    rows: int = 1
+    batch_key: str = ""
+
+
+class Refused(msgspec.Struct, tag="refused"):
+    """An error of :mod:`signalbox.errors`, by code."""
+
+    code: str
+    message: str
+    facts: dict[str, Any] = {}
+
+
+Ask = ParseAsk | DecodeAsk | RenderAsk
+Reply = Done | Refused
+
+
+def inflate(body: bytes, limit: int) -> bytes:
+    """A gzip body as it was before.
+
+    Raises :class:`TooLarge` above ``limit`` bytes or ``MAX_RATIO`` times its size, before more is
+    inflated, and :class:`InvalidRequest` for anything that is not gzip.
+    """
+    most = min(limit, max(FREE_BYTES, MAX_RATIO * len(body)))
+    inflater = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        data = inflater.decompress(body, most + 1)
+    except zlib.error as error:
+        raise InvalidRequest("The body is not valid gzip.", bound="encoding") from error
+    if len(data) > most:
+        raise TooLarge(
+            f"The inflated body has more than {most} bytes.",
+            bound="bytes" if most == limit else "ratio",
+            limit_bytes=most,
+        )
+    if not inflater.eof:
+        raise InvalidRequest("The gzip body ends too early.", bound="encoding")
+    if inflater.unused_data:
+        raise InvalidRequest("Something follows the end of the gzip body.", bound="encoding")
+    return data
+
+
+def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """A body without its inputs: small whatever the body's size, unless it holds other bulk."""
+    return {name: value for name, value in doc.items() if name not in INPUT_FIELDS}
+
+
+class Decoder:
+    """Performs what is asked; keeps the body parsed last."""
+
+    def __init__(self) -> None:
+        self._kept: Body | None = None
+
+    def perform(self, ask: Ask) -> Reply:
+        """Errors of ours become :class:`Refused`."""
+        try:
+            if isinstance(ask, ParseAsk):
+                return self._parse(ask)
+            if isinstance(ask, DecodeAsk):
+                return self._decode(ask)
+            return Done(data=render(tensors.decode(ask.frame), ask.style))
+        except SignalboxError as error:
+            return Refused(error.code, error.public_message, dict(error.facts))
+        except MemoryError:
+            self._kept = None
+            return Refused(
+                TooLarge.code,
+                "The body needs more memory than is allowed for one.",
+                {"bound": "memory"},
+            )
+
+    def _parse(self, ask: ParseAsk) -> Done:
+        self._kept = None
+        raw = inflate(ask.body, ask.bounds.body_bytes) if ask.is_gzip else ask.body
+        self._kept = parse(raw, ask.bounds)
+        fields = msgspec.json.encode(fields_of(self._kept.doc))
+        if len(fields) > _MOST_FIELDS_BYTES:
+            raise TooLarge("The fields beside the inputs are too large.", bound="fields")
+        return Done(fields)
+
+    def _decode(self, ask: DecodeAsk) -> Done:
+        body, self._kept = self._kept, None
+        if body is None:
+            raise Bug("Nothing was parsed before decoding.")
+        available = plans(ask.signatures, batch_prefix=ask.batch_prefix)
+        found = decode(body, available, ask.max_tensor_bytes)
+        frame = tensors.encode(found.tensors)
+        return Done(frame, found.signature, found.style, found.rows, found.batch_key)
+
+
+def serve(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Answer frames until the input ends."""
+    decoder: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
+    worker = Decoder()
+    while len(head := source.read(LENGTH.size)) == LENGTH.size:
+        (size,) = LENGTH.unpack(head)
+        ask = decoder.decode(source.read(size))
+        try:
+            reply = msgspec.msgpack.encode(worker.perform(ask))
+        except Exception as error:  # noqa: BLE001  the edge of one request in this process
+            reply = msgspec.msgpack.encode(
+                Refused(Bug.code, f"Decoding failed: {type(error).__name__}.")
+            )
+        del ask
+        sink.write(LENGTH.pack(len(reply)))
+        sink.write(reply)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    memory = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,167 @@
+"""Takes the gateway's hook calls: who may call, which hook it is, and what an error looks like outside.
+
+Whatever happens, the object that came in is the object that goes back, changed.
+"""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final
+
+import msgspec
+from prometheus_client import Counter
+
+from gateway_plugin.answers import Answer, dialect_of, refusal
+from gateway_plugin.proto.coprocess_pb2 import Object
+from signalbox import log, metrics
+from signalbox.errors import Bug, SignalboxError, Unavailable
+
+AUTH: Final = "SignalboxAuth"
+POST: Final = "SignalboxPost"
+_MOST_SPECS: Final = 64
+
+ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
+REFUSED = metrics.counter(
+    "refused",
+    "Requests answered with an error of ours, by its code and the bound exceeded.",
+    "reason",
+)
+POST_SECONDS = metrics.histogram(
+    "gateway_answer_seconds", "From a request's post hook to its answer, waiting included."
+)
+
+AuthHook = Callable[[Object], Answer | None]
+PostHook = Callable[[Object], Awaitable[Answer]]
+
+
+class _ConfigData(msgspec.Struct):
+    secret: str = ""
+
+
+class Dispatcher:
+    """Routes one hook call and always returns the object it got.
+
+    auth: fills in the session, or says how to refuse. post: the whole answer. secret: what the API
+    definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
+    the API definitions and organisations whose calls are taken; empty = any.
+    """
+
+    def __init__(
+        self,
+        auth: AuthHook,
+        post: PostHook,
+        *,
+        secret: str = "",
+        apis: frozenset[str] = frozenset(),
+        orgs: frozenset[str] = frozenset(),
+    ) -> None:
+        self._apis = apis
+        self._orgs = orgs
+        self._auth = auth
+        self._post = post
+        self._secret = secret.encode()
+        self._is_trusted: dict[tuple[str, str, str], bool] = {}
+        self._refusals: dict[str, Counter] = {}
+        self._counters: dict[tuple[str, int], Counter] = {}
+
+    async def dispatch(self, obj: Object) -> Object:
+        """One hook call. Raises nothing but cancellation: errors become answers."""
+        return obj if self.answered_at_once(obj) else await self.answer(obj)
+
+    async def answer(self, obj: Object) -> Object:
+        """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
+        started = perf_counter()
+        try:
+            _apply(obj, await self._post(obj))
+            POST_SECONDS.observe(perf_counter() - started)
+        except Exception as error:  # noqa: BLE001  the edge of one request: never raised
+            self._refuse(obj, error)
+        self._count(obj)
+        return obj
+
+    def answered_at_once(self, obj: Object) -> bool:
+        """Answer a call that needs no waiting. False: it is untouched, and for :meth:`answer`."""
+        hook = obj.hook_name
+        try:
+            self._check_caller(obj)
+            if hook == POST:
+                return False
+            if hook != AUTH:
+                raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
+            given = self._auth(obj)
+            if given is not None:
+                _apply(obj, given)
+        except Exception as error:  # noqa: BLE001  the edge of one request: never raised
+            self._refuse(obj, error)
+        self._count(obj)
+        return True
+
+    def _count(self, obj: Object) -> None:
+        """Count the outcome; the gateway itself does not see direct replies in its metrics."""
+        hook, status = obj.hook_name, obj.request.return_overrides.response_code
+        if hook not in {POST, AUTH}:
+            hook = "unknown"
+        counter = self._counters.get((hook, status))
+        if counter is None:
+            passed = str(status) if status > 0 else "passed"
+            counter = self._counters[hook, status] = ANSWERS.labels(hook, passed)
+        counter.inc()
+
+    def _refuse(self, obj: Object, error: Exception) -> None:
+        """The answer an error stands for; one that is no error of ours is a bug, and logged."""
+        if not isinstance(error, SignalboxError):
+            log.exception(
+                "gateway.hook_failed", hook=obj.hook_name[:60], error=type(error).__name__
+            )
+            error = Bug()
+        bound = error.facts.get("bound", "")
+        reason = f"{error.code}:{bound}" if bound else error.code
+        counter = self._refusals.get(reason)
+        if counter is None:
+            counter = self._refusals[reason] = REFUSED.labels(reason)
+        counter.inc()
+        _apply(obj, refusal(error, dialect_of(obj.request.url)))
+
+    def _check_caller(self, obj: Object) -> None:
+        """Raise :class:`Unavailable` unless the call is of a gateway and an API of ours."""
+        spec = obj.spec
+        caller = (spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", ""))
+        known = self._is_trusted.get(caller)
+        if known is None:
+            config, api, org = caller
+            known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
+            known = self._holds_secret(config) and known
+            if known and len(self._is_trusted) >= _MOST_SPECS:
+                self._is_trusted.clear()
+            if len(self._is_trusted) < _MOST_SPECS:
+                self._is_trusted[caller] = known
+                if not known:  # said once, and of so many: strangers must not fill log or memory
+                    log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
+        if not known:
+            raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
+
+    def _holds_secret(self, config: str) -> bool:
+        if not self._secret:
+            return True
+        try:
+            given = msgspec.json.decode(config or "{}", type=_ConfigData).secret
+        except msgspec.MsgspecError:
+            return False
+        return hmac.compare_digest(given.encode(), self._secret)
+
+
+def _apply(obj: Object, given: Answer) -> None:
+    """Turn ``given`` into a direct reply; what the gateway no longer needs is blanked to stay small."""
+    request = obj.request
+    request.raw_body = b""
+    request.body = ""
+    request.headers.clear()
+    overrides = request.return_overrides
+    overrides.response_code = given.status
+    overrides.override_error = given.status >= 400
+    overrides.response_error = ""
+    overrides.response_body = given.body.decode()
+    headers = overrides.headers
+    for name, value in given.headers.items():
+        headers[name] = value
+    obj.spec.clear()

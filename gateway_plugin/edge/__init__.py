@@ -1,0 +1,14 @@
+"""The edge: a small front that stands in for Tyk where no Tyk is.
+
+It reads the files of ``tyk/`` and hands the same coprocess objects to the same plugin, either in
+the plugin's own process or over gRPC. It has no feature Tyk lacks; ``tests/conformance`` runs
+against both. Embedded::
+
+    from gateway_plugin.edge.server import EdgeServer
+
+    server = await EdgeServer.start(dispatcher.dispatch, listen="127.0.0.1:8080")
+    ...
+    await server.close()
+
+Over gRPC: ``python -m gateway_plugin.edge --plugin unix:///run/signalbox/plugin.sock``.
+"""

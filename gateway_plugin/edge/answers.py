@@ -1,0 +1,106 @@
+"""What the edge answers by itself, in the words and forms Tyk uses for the same events."""
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gateway_plugin.edge.definition import Front, Override
+
+Headers = list[tuple[bytes, bytes]]
+
+# The gateway's own texts; error_overrides are written against them.
+PLUGIN_AWAY: Final = (403, "Key not authorised")
+NO_SESSION: Final = (403, "Forbidden")
+HOOK_FAILED: Final = (500, "Middleware error")
+NOT_PROXIED: Final = (500, "There was a problem proxying the request")
+KEY_INACTIVE: Final = (403, "Key is inactive, please renew")
+KEY_EXPIRED: Final = (401, "Key has expired, please renew")
+API_DISALLOWED: Final = (403, "Access to this API has been disallowed")
+RATE_EXCEEDED: Final = (429, "Rate Limit Exceeded")
+QUOTA_EXCEEDED: Final = (403, "Quota exceeded")
+NOT_LISTED: Final = (403, "Requested endpoint is forbidden")
+
+_XML_TYPES: Final = frozenset({"application/soap+xml", "application/xml", "text/xml"})
+_BREAKS: Final = re.compile(r"[\r\n]")
+# Go's JavaScript escaping, which Tyk uses inside its JSON template (\' included).
+_SCRIPT_ESCAPES: Final = str.maketrans(
+    {chr(code): f"\\u{code:04X}" for code in range(32)}
+    | {"\\": "\\\\", "'": "\\'", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    | {char: f"\\u{ord(char):04X}" for char in "<>&="}
+)
+
+
+class Answer(NamedTuple):
+    """One finished HTTP answer; ``headers`` holds everything but Date and Content-Length."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def wire_headers(headers: Iterable[tuple[str, str]]) -> Headers:
+    """Headers as bytes; line breaks in values become spaces, as Go's server makes them."""
+    return [
+        (name.encode(), (_BREAKS.sub(" ", value) if "\n" in value or "\r" in value else value).encode())
+        for name, value in headers
+    ]  # fmt: skip
+
+
+TOO_LARGE: Final = Answer(
+    413,
+    wire_headers(
+        [
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Connection", "close"),
+        ]
+    ),
+    b"Request Entity Too Large\n",
+)
+
+
+def bad_request(why: str = "") -> Answer:
+    """What Go's HTTP server says before any gateway code runs."""
+    text = f"400 Bad Request{why}"
+    return Answer(
+        400,
+        wire_headers([("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]),
+        text.encode(),
+    )
+
+
+def moved(location: str) -> Answer:
+    """The redirect to the cleaned path."""
+    return Answer(301, wire_headers([("Location", location)]), b"")
+
+
+class ErrorPages:
+    """Turns the gateway's own errors into answers: overrides first, then the templates."""
+
+    def __init__(self, front: Front) -> None:
+        self._json = front.error_json
+        self._xml = front.error_xml
+        self._overrides: dict[int, list[tuple[re.Pattern[str], Override]]] = {
+            status: [(re.compile(rule.pattern), rule) for rule in rules]
+            for status, rules in front.hooked.overrides.items()
+        }
+        self.known = functools.lru_cache(maxsize=256)(self.page)
+
+    def page(self, status: int, message: str, content_type: str = "") -> Answer:
+        """The answer for one error. content_type: the request's, it chooses JSON or XML.
+
+        ``known`` is the same, remembered: for the gateway's own fixed texts only.
+        """
+        kind = content_type.split(";", maxsplit=1)[0]
+        is_xml = kind in _XML_TYPES
+        produced = kind if is_xml else "application/json"
+        for pattern, rule in self._overrides.get(status, ()):
+            if pattern.search(message):
+                headers = {"Content-Type": produced} | rule.headers
+                return Answer(rule.status, wire_headers(headers.items()), rule.body.encode())
+        if is_xml:
+            body = self._xml.replace("{{.Message}}", message)
+        else:
+            body = self._json.replace("{{.Message}}", message.translate(_SCRIPT_ESCAPES))
+        return Answer(status, wire_headers([("Content-Type", produced)]), body.encode())

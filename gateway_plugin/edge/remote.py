@@ -1,0 +1,55 @@
+"""The plugin over gRPC, called as Tyk calls it: one channel, no TLS, fail fast when it is away."""
+
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from gateway_plugin.proto.coprocess_pb2 import Object
+from signalbox.errors import Unavailable
+
+_METHOD = "/coprocess.Dispatcher/Dispatch"
+_SIZES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+
+
+class RemotePlugin:
+    """A plugin at ``target`` (``unix:///path``, ``host:port`` or ``dns:///name:port``).
+
+    timeout_s: longest call. Retries nothing.
+    """
+
+    def __init__(self, target: str, timeout_s: float) -> None:
+        self._channel = grpc.aio.insecure_channel(
+            target.removeprefix("tcp://"),
+            options=[
+                *_SIZES,
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+        self._dispatch = self._channel.unary_unary(
+            _METHOD,
+            request_serializer=Object.SerializeToString,
+            response_deserializer=Object.FromString,
+        )
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._channel.close(grace=None)
+
+    async def call(self, sent: Object) -> Object:
+        """One hook. Raises :class:`Unavailable` for every gRPC error."""
+        try:
+            replied: Object = await self._dispatch(sent, timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise Unavailable(f"plugin: {error.code().name}", details=error.details()) from error
+        return replied

@@ -1,0 +1,168 @@
+"""From an HTTP request to the coprocess object Tyk would send, and from auth reply to Post object."""
+
+import ipaddress
+import random
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Final
+
+from gateway_plugin.edge.definition import HookedApi
+from gateway_plugin.edge.target import Target, parameters
+from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from signalbox.errors import Misconfigured
+
+_NO_BUNDLE: Final = "d41d8cd98f00b204e9800998ecf8427e"  # what Tyk sends as bundle_hash without one
+_FORM: Final = "application/x-www-form-urlencoded"
+_FORM_LIMIT: Final = 10 * 1024 * 1024 + 1  # Go reads no more of a form
+_CONTEXT: Final = "$tyk_context."
+_REMEMBERED_NAMES: Final = 4096
+
+_canonical_names: dict[bytes, str] = {}
+
+
+def canonical(name: bytes) -> str:
+    """Go's canonical form of a header name, remembered for the names seen first."""
+    known = _canonical_names.get(name)
+    if known is None:
+        known = "-".join(part[:1].upper() + part[1:].lower() for part in name.decode().split("-"))
+        if len(_canonical_names) < _REMEMBERED_NAMES:
+            _canonical_names[name] = known
+    return known
+
+
+def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8."""
+    found: dict[str, str] = {}
+    for name, value in raw:
+        shown = _canonical_names.get(name) or canonical(name)
+        if shown not in found:
+            found[shown] = value.decode().rstrip(" \t")
+    return found
+
+
+def client_address(headers: Mapping[str, str], peer: str, xff_depth: int) -> str:
+    """The client's address as Tyk believes it: X-Real-Ip, X-Forwarded-For, then the peer."""
+    real = _address(headers.get("X-Real-Ip", ""))
+    if real:
+        return real
+    forwarded = headers.get("X-Forwarded-For", "")
+    if forwarded:
+        entries = forwarded.split(",")
+        if xff_depth > len(entries):
+            return ""
+        chosen = _address(entries[-xff_depth if xff_depth else 0].strip())
+        if chosen:
+            return chosen
+    return peer
+
+
+def _address(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def request_id() -> str:
+    """A random UUID in text. Not a secret, so the plain generator is good enough."""
+    digits = f"{random.getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def _form_as_tyk_has_it(headers: Mapping[str, str], body: bytes) -> bytes:
+    """Context variables make Tyk read forms, and what it read of a large one is all or none it keeps."""
+    content_type = headers.get("Content-Type", "")
+    if content_type == _FORM:
+        return body[:_FORM_LIMIT]
+    if content_type.partition(";")[0].strip().lower() == _FORM:
+        return body[_FORM_LIMIT:]
+    return body
+
+
+class ObjectMaker:
+    """Builds the objects of both hooks for one API."""
+
+    def __init__(self, api: HookedApi, xff_depth: int) -> None:
+        self._api = api
+        self._xff_depth = xff_depth
+        self._template = Object(
+            hook_type=HookType.CustomKeyCheck,
+            hook_name=api.auth_hook,
+            spec={"OrgID": api.org_id, "APIID": api.api_id, "bundle_hash": _NO_BUNDLE},
+        )
+        if api.config_data:
+            self._template.spec["config_data"] = api.config_data
+        self._template.request.return_overrides.response_code = -1
+        self._template.request.scheme = "http"
+        self._added = [(canonical(n.encode()), v) for n, v in api.global_headers.items()]
+        for name, value in self._added:
+            if value.startswith("$") and value.removeprefix(_CONTEXT) not in _VARIABLES:
+                raise Misconfigured(f"global header {name}: the edge does not know {value!r}")
+
+    def auth(self, method: str, target: Target, headers: dict[str, str], body: bytes) -> Object:
+        """The object of the auth hook. Raises ValueError on text a protobuf string cannot hold."""
+        made = Object()
+        made.CopyFrom(self._template)
+        request = made.request
+        request.headers.update(headers)
+        request.url = target.url
+        request.request_uri = target.uri
+        request.method = method
+        if "?" in target.url:
+            request.params.update(parameters(target.url.partition("?")[2]))
+        if body:
+            is_large = len(body) > _FORM_LIMIT
+            request.raw_body = _form_as_tyk_has_it(headers, body) if is_large else body
+        return made
+
+    def post(self, authed: Object, replied: Object, sent_url: str, peer: str) -> Object:
+        """The object of the Post hook: what the auth hook was sent, with its reply's changes applied.
+
+        Like Tyk, it reads of the reply the url, method, body, changes and session. Raises ValueError on a
+        url or a change of parameters that the edge does not carry out.
+        """
+        request = replied.request
+        headers = request.headers
+        if replied is not authed:  # it came over the wire
+            headers.clear()
+            headers.update(authed.request.headers)
+            replied.spec.clear()
+            replied.spec.update(authed.spec)
+        for name in request.delete_headers:
+            headers.pop(canonical(name.encode()), None)
+        for name, value in request.set_headers.items():
+            headers[canonical(name.encode())] = value
+        if request.delete_params or request.add_params:
+            raise ValueError("the edge changes no query parameters for a plugin")
+        if request.url != sent_url and not request.url.startswith("/"):
+            raise ValueError(f"{request.url!r} is no request target")
+        request.ClearField("delete_headers")
+        request.ClearField("set_headers")
+        request.ClearField("body")
+        self._add_headers(headers, peer)
+        session = replied.session
+        session.org_id = self._api.org_id
+        session.key_id = session.metadata["token"]
+        replied.metadata.clear()
+        replied.metadata.MergeFrom(session.metadata)
+        request.return_overrides.Clear()
+        request.return_overrides.response_code = -1
+        replied.hook_type = HookType.Post
+        replied.hook_name = self._api.post_hook
+        return replied
+
+    def _add_headers(self, headers: MutableMapping[str, str], peer: str) -> None:
+        for name, value in self._added:
+            if value == _CONTEXT + "remote_addr":
+                text = client_address(headers, peer, self._xff_depth)
+            elif value == _CONTEXT + "request_id":
+                text = request_id()
+            else:
+                text = value
+            headers[name] = text
+
+
+_VARIABLES: Final = frozenset({"remote_addr", "request_id"})

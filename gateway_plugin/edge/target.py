@@ -1,0 +1,78 @@
+"""The request target as Tyk shows it: cleaned or redirected path, url, query parameters."""
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+# A path that Go's router neither redirects nor rewrites: no empty segment, no dot segment, no escape.
+_PLAIN: Final = re.compile(
+    rb"/|(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]]+)+/?", re.ASCII
+)
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_KEPT: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]/%]*")
+_GO_SAFE: Final = "/$&+,:;=@-_.~"
+
+
+class Target(NamedTuple):
+    """url: path as Go re-encodes it, plus the raw query. uri: the target as it was sent."""
+
+    url: str
+    uri: str
+
+
+class Redirect(NamedTuple):
+    """The path was not clean; ``location`` is the cleaned one with the query."""
+
+    location: str
+
+
+def read(path: bytes, query: bytes) -> Target | Redirect | None:
+    """Target of a request; None when Go's server would refuse it.
+
+    Raises UnicodeDecodeError on bytes that cannot travel in a protobuf string.
+    """
+    if _PLAIN.fullmatch(path):
+        text = (path + b"?" + query if query else path).decode()
+        return Target(text, text)
+    if _BAD_ESCAPE.search(path) or not path.startswith(b"/"):
+        return None
+    decoded = unquote_to_bytes(path)
+    cleaned = _clean(decoded)
+    tail = b"?" + query if query else b""
+    if cleaned != decoded:
+        return Redirect(quote(cleaned, safe=_GO_SAFE) + tail.decode("latin-1"))
+    shown = path if _KEPT.fullmatch(path) else quote(decoded, safe=_GO_SAFE).encode()
+    return Target((shown + tail).decode(), (path + tail).decode())
+
+
+def _clean(path: bytes) -> bytes:
+    kept: list[bytes] = []
+    for part in path.split(b"/"):
+        if part == b"..":
+            del kept[-1:]
+        elif part not in {b"", b"."}:
+            kept.append(part)
+    ends_open = path.endswith(b"/") and kept
+    return b"/" + b"/".join(kept) + (b"/" if ends_open else b"")
+
+
+def parameters(query: str) -> dict[str, str]:
+    """First value of each query parameter; parts with a semicolon or a bad escape are left out.
+
+    Raises UnicodeDecodeError when a value is not UTF-8 once unescaped.
+    """
+    found: dict[str, str] = {}
+    for part in query.split("&"):
+        if not part or ";" in part:
+            continue
+        name, _, value = part.partition("=")
+        if "%" in part and _BAD_ESCAPE.search(part.encode()):
+            continue
+        found.setdefault(_unescape(name), _unescape(value))
+    return found
+
+
+def _unescape(text: str) -> str:
+    if "%" in text or "+" in text:
+        return unquote_to_bytes(text.replace("+", " ")).decode()
+    return text

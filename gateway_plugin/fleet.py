@@ -1,0 +1,54 @@
+"""Who would run a job, from the workers' presence: for words and estimates, never for decisions."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from signalbox import placement
+from signalbox.messages import Desired, Model, Worker
+from signalbox.names import token
+
+
+class WorkerTable(Protocol):
+    """What of :class:`signalbox.table.Table` is needed."""
+
+    def items(self) -> Mapping[str, Worker]:
+        """Presence of every worker alive."""
+
+
+class DesiredTable(Protocol):
+    """What of :class:`signalbox.table.Table` is needed."""
+
+    def get(self, key: str) -> Desired | None:
+        """An operator's wish."""
+
+
+class Fleet:
+    """Answers from presence."""
+
+    def __init__(self, workers: WorkerTable, desired: DesiredTable) -> None:
+        self._workers = workers
+        self._desired = desired
+
+    def serving(self, model: Model, version: int) -> list[Worker]:
+        """Workers at the model's homes that are not leaving."""
+        able = [
+            worker
+            for worker in self._workers.items().values()
+            if worker.state != "draining" and (not worker.serves or model.name in worker.serves)
+        ]
+        homes = placement.homes_of(model, able)
+        return [worker for worker in able if worker.device.id in homes]
+
+    def is_paused(self, model: str) -> bool:
+        """Whether an operator has paused new runs of a model."""
+        wish = self._desired.get(f"model.{token(model)}")
+        return wish is not None and wish.is_paused
+
+    def states_of(self, model: str, version: int) -> set[str]:
+        """Residency states (``loading``, ``ready``, ``failed``) of a version over all workers it is placed on."""
+        return {
+            resident.state
+            for worker in self._workers.items().values()
+            for resident in worker.models
+            if (resident.model, resident.version) == (model, version) and resident.state != "spare"
+        }

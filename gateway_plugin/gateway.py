@@ -1,0 +1,116 @@
+"""The plugin without its listeners: tables, hooks and the dispatcher over one connection to NATS."""
+
+import asyncio
+import time
+from typing import Self
+
+from gateway_plugin.admission import Admission
+from gateway_plugin.auth import Auth
+from gateway_plugin.catalog import Catalog
+from gateway_plugin.dispatcher import Dispatcher
+from gateway_plugin.fleet import Fleet
+from gateway_plugin.idempotency import Idempotency
+from gateway_plugin.intake import Intake
+from gateway_plugin.jobs import Jobs
+from gateway_plugin.keyring import Keyring
+from gateway_plugin.modelviews import ModelViews
+from gateway_plugin.post import Post
+from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.submission import Submitter
+from gateway_plugin.usage import KeyUse
+from gateway_plugin.waiting import Waiters
+from signalbox.bus import Bus
+from signalbox.messages import ApiKey, Desired, Model, Worker
+from signalbox.names import Bucket
+from signalbox.records import Records
+from signalbox.table import Table
+
+
+class Gateway:
+    """Builds the parts and owns them; ``dispatcher`` is what the listeners call."""
+
+    def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._keys = Table(bus, Bucket.KEYS, ApiKey, asks_leader=True)
+        self._models = Table(bus, Bucket.MODELS, Model)
+        self._workers = Table(bus, Bucket.WORKERS, Worker)
+        self._desired = Table(bus, Bucket.DESIRED, Desired)
+        records = Records(bus)
+        self._use = KeyUse(bus)
+        keyring = Keyring(
+            self._keys,
+            tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper))),
+            stale_s=settings.stale_keys_s,
+            most_failures=settings.max_key_failures,
+            note_use=self._use.note,
+        )
+        catalog = Catalog(self._models)
+        fleet = Fleet(self._workers, self._desired)
+        self._intake = Intake(settings)
+        self._jobs = Jobs(bus, records, catalog, fleet, self._intake)
+        self._waiters = Waiters(
+            bus, records, recheck_s=settings.recheck_s, limit=settings.max_waiting
+        )
+        idempotency = Idempotency(
+            bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=time.time
+        )
+        self._post = Post(
+            settings,
+            keyring,
+            catalog,
+            self._intake,
+            Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes),
+            self._waiters,
+            Admission(bus),
+            self._jobs,
+            idempotency,
+            ModelViews(catalog, fleet),
+            instance=bus.instance,
+        )
+        auth = Auth(keyring, trusted_proxies=settings.trusted_proxies)
+        self.dispatcher = Dispatcher(
+            auth.hook,
+            self._post.hook,
+            secret=settings.secret,
+            apis=frozenset(settings.api_ids),
+            orgs=frozenset(settings.org_ids),
+        )
+
+    @classmethod
+    async def start(cls, bus: Bus, settings: GatewaySettings) -> Self:
+        """Ready to dispatch. Raises :class:`Unavailable` when NATS does not answer."""
+        gateway = cls(bus, settings)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for table in gateway._tables:
+                    group.create_task(table.start())
+                group.create_task(gateway._waiters.start())
+        except BaseException:
+            await gateway.close()
+            raise
+        gateway._use.start()
+        return gateway
+
+    @property
+    def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired]]:
+        return self._keys, self._models, self._workers, self._desired
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether requests can be accepted now: NATS is there and the key table is current."""
+        return self._bus.is_connected and self._keys.synced_age_s <= self._settings.stale_keys_s
+
+    def stop_waiting(self) -> None:
+        """Answer everyone who still waits with 503 and their job's id; the jobs go on."""
+        self._waiters.abandon()
+
+    async def close(self) -> None:
+        """Let go of everything but the connection. Idempotent."""
+        await self._use.close()
+        await self._waiters.close()
+        await self._post.close()
+        await self._jobs.close()
+        await self._intake.close()
+        for table in self._tables:
+            await table.close()

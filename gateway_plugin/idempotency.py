@@ -1,0 +1,160 @@
+"""Submitting once: the same tenant, ``Idempotency-Key`` and body give the same job for 24 hours.
+
+A record in KV ``idem`` names the job before the job is published, both by compare-and-set from nothing. Whoever
+finds the record without its job may publish that job, and no other: so a crash between the two writes converges,
+and no duplicate window of JetStream's is relied on (those end after minutes, and with the message's removal).
+"""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gateway_plugin.jobs import Found, Jobs
+from gateway_plugin.keyring import tenant_of
+from signalbox import log, metrics, names
+from signalbox.bus import Bus
+from signalbox.errors import (
+    Ambiguous,
+    Conflict,
+    InvalidRequest,
+    KeyReused,
+    NotFound,
+    SignalboxError,
+    StaleRevision,
+    Unavailable,
+)
+from signalbox.messages import ApiKey, Idem, decode, encode
+from signalbox.names import Bucket
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotent-Replayed"
+_MOST_CHARS: Final = 255
+_MOST_SEEN: Final = 10_000
+_RETRY_AFTER_S: Final = 1.0
+_TRIES: Final = 4
+_TIMEOUTS_IN_FLIGHT: Final = 5
+"""A submission writes at most so often, each for one request timeout, before it has ended one way or the other."""
+
+REPLAYS: Final = metrics.counter(
+    "idempotent_replay", "Submissions answered with the job of an earlier one with the same key."
+)
+CONFLICTS: Final = metrics.counter(
+    "idempotency_conflict", "Idempotency keys refused: another body, or the first in flight.", "why"
+)
+
+
+class Slip(NamedTuple):
+    """One submission's place in the bucket. revision: 0 = nothing there yet. found: the job, if it exists."""
+
+    subject: str
+    digest: str
+    job_id: str
+    revision: int
+    found: Found | None = None
+
+
+def digest_of(*parts: str, body: bytes) -> str:
+    """What has to be equal for two requests to be the same: the target's parts and the body as sent."""
+    hashed = hashlib.sha256("\n".join(parts).encode() + b"\n\n")
+    hashed.update(body)
+    return hashed.hexdigest()
+
+
+class Idempotency:
+    """Reads and writes the bucket. wall: UTC clock, seconds; only ever lets somebody wait less."""
+
+    def __init__(
+        self, bus: Bus, jobs: Jobs, *, request_timeout_s: float, wall: Callable[[], float]
+    ) -> None:
+        self._bus = bus
+        self._jobs = jobs
+        self._in_flight_s = _TIMEOUTS_IN_FLIGHT * request_timeout_s
+        self._wall = wall
+        self._loop = asyncio.get_running_loop()
+        self._seen: dict[tuple[str, int], float] = {}
+
+    async def look_up(self, key: ApiKey, name: str, digest: str) -> Slip:
+        """What an earlier submission under this key left. Writes nothing.
+
+        Raises :class:`InvalidRequest` for a key that cannot be one, :class:`KeyReused` when it named another
+        request, and :class:`Conflict` while the first one is in flight.
+        """
+        if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
+            raise InvalidRequest(
+                f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header"
+            )
+        tenant = tenant_of(key)
+        hashed = hashlib.sha256(name.encode()).hexdigest()
+        subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
+        stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
+        if stored is None:
+            return Slip(subject, digest, str(uuid.uuid4()), 0)
+        try:
+            held = decode(Idem, stored.data)
+        except msgspec.MsgspecError as error:
+            log.error("gateway.idem_unreadable", reason=str(error))
+            raise Unavailable("An earlier request with this key cannot be read now.") from error
+        if held.digest != digest:
+            CONFLICTS.labels("another_body").inc()
+            raise KeyReused(f"This {HEADER} was used for another request; choose a new one.")
+        slip = Slip(subject, digest, held.job_id, stored.seq)
+        try:
+            found = await self._jobs.find(held.job_id, tenant)
+        except NotFound:
+            if held.is_open and self._may_be_in_flight(subject, stored.seq, stored.time):
+                raise _in_flight() from None
+            return slip
+        REPLAYS.inc()
+        return slip._replace(found=found)
+
+    async def hold(self, slip: Slip) -> Slip:
+        """Name the job durably before it is published. Raises :class:`Conflict` if somebody else does so now."""
+        data = encode(Idem(job_id=slip.job_id, digest=slip.digest))
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                revision = await self._bus.write(slip.subject, data, expect=slip.revision)
+            except StaleRevision as error:
+                stored = await self._bus.leader_get(Bucket.IDEM.stream, slip.subject)
+                # An earlier try of ours, whose answer was lost: nobody else names this job at this revision.
+                if stored is None or slip.revision or stored.data != data:
+                    raise _in_flight() from error
+                revision = stored.seq
+            except Ambiguous:
+                if last:
+                    raise
+                continue
+            return slip._replace(revision=revision)
+        raise AssertionError  # pragma: no cover  every turn returns, raises or goes on
+
+    async def release(self, slip: Slip) -> None:
+        """Say that nobody is publishing now, so that the next try need not wait. Raises nothing of ours."""
+        closed = Idem(job_id=slip.job_id, digest=slip.digest, is_open=False)
+        try:
+            await self._bus.write(slip.subject, encode(closed), expect=slip.revision)
+        except SignalboxError:
+            return
+
+    def _may_be_in_flight(self, subject: str, revision: int, stored_at: float) -> bool:
+        """Whether the one who wrote this revision may still be about to publish.
+
+        Judged by the server's stamp where that is old enough, and at the latest by how long this process has
+        known the revision: no clock that is wrong can keep a key closed. Being too early is harmless.
+        """
+        if self._wall() - stored_at > self._in_flight_s:
+            return False
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        first = self._seen.setdefault((subject, revision), self._loop.time())
+        return self._loop.time() - first < self._in_flight_s
+
+
+def _in_flight() -> Conflict:
+    CONFLICTS.labels("in_flight").inc()
+    return Conflict(
+        f"The first request with this {HEADER} is still being accepted; ask again.",
+        retry_after_s=_RETRY_AFTER_S,
+    )

@@ -1,0 +1,212 @@
+"""Bodies in, answers out: small ones here, large ones in a small pool of processes.
+
+The pool starts with the first large body and each of its processes does one body at a time. A process
+that dies, or takes too long, is replaced; its body is refused.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import orjson
+
+from gateway_plugin.answers import error_of
+from gateway_plugin.catalog import Ready
+from gateway_plugin.decoder import (
+    LENGTH,
+    Ask,
+    DecodeAsk,
+    Done,
+    ParseAsk,
+    Refused,
+    RenderAsk,
+    Reply,
+)
+from gateway_plugin.settings import GatewaySettings
+from signalbox import log, tensors
+from signalbox.errors import DeadlineExceeded, TooLarge, Unavailable, UnsupportedEncoding
+from signalbox.jsonbody import Bounds, parse
+from signalbox.jsoncodec import decode
+from signalbox.jsonrender import render
+
+_PIPE_LIMIT: Final = 1024 * 1024
+_KILLED: Final = "The body could not be decoded within the memory allowed for one."
+_TOO_SLOW: Final = "The body could not be decoded within the time and memory allowed for one."
+C = TypeVar("C")
+Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
+"""From a body's fields to what the caller wants to keep of them, and the version to decode for."""
+
+
+class Inputs(NamedTuple):
+    """Decoded inputs of one request, as :class:`signalbox.jsoncodec.Decoded`, framed."""
+
+    frame: bytes
+    signature: str
+    style: str
+    rows: int
+    batch_key: str
+
+
+class _Process:
+    """One decoding process, used by one body at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process, timeout_s: float) -> None:
+        self._process = process
+        self._timeout_s = timeout_s
+        self._is_killed = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None and not self._is_killed
+
+    @classmethod
+    async def start(cls, memory_bytes: int, timeout_s: float) -> "_Process":
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway_plugin.decoder", str(memory_bytes),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_PIPE_LIMIT,
+        )  # fmt: skip
+        return cls(process, timeout_s)
+
+    async def ask(self, ask: Ask) -> Done:
+        """Raises the error the process answers with, or what its death or silence means."""
+        source, sink = self._process.stdout, self._process.stdin
+        if source is None or sink is None:
+            raise Unavailable
+        body = msgspec.msgpack.encode(ask)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                sink.write(LENGTH.pack(len(body)))
+                sink.write(body)
+                await sink.drain()
+                (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
+                reply: Reply = _decode_reply(await source.readexactly(size))
+        except TimeoutError as error:
+            await self.end()
+            raise DeadlineExceeded(_TOO_SLOW) from error
+        except (asyncio.IncompleteReadError, OSError) as error:
+            await self.end()
+            raise TooLarge(_KILLED, bound="memory") from error
+        except asyncio.CancelledError:
+            # Half a conversation cannot be continued by the next user.
+            self._kill()
+            raise
+        if isinstance(reply, Refused):
+            raise error_of(reply.code, reply.message, reply.facts)
+        return reply
+
+    async def end(self) -> None:
+        """No process is left after this. Idempotent."""
+        self._kill()
+        await self._process.wait()
+
+    def _kill(self) -> None:
+        """Its end is seen later; it is not used again from now on."""
+        self._is_killed = True
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+
+_decode_reply: Final = msgspec.msgpack.Decoder(Reply).decode
+
+
+class Intake:
+    """Decodes bodies and renders answers within the settings' bounds."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._bounds = Bounds(settings.max_body_bytes, settings.max_elements)
+        self._inline_bytes = settings.decode_inline_bytes
+        self._idle: list[_Process] = []
+        self._free = asyncio.Semaphore(settings.decode_processes)
+        self._users = 0
+
+    def is_small(self, body: bytes, encoding: str) -> bool:
+        """Whether :meth:`read_here` is for this body, else :meth:`read_elsewhere`."""
+        return len(body) <= self._inline_bytes and not encoding
+
+    def read_here(self, body: bytes, choose: Choose[C]) -> tuple[C, Ready, Inputs]:
+        """Parse, let the caller choose the version, decode. Raises what the codec and ``choose`` raise."""
+        parsed = parse(body, self._bounds)
+        kept, ready = choose(parsed.doc)
+        found = decode(parsed, ready.plans, ready.model.limits.max_payload_bytes)
+        return (
+            kept,
+            ready,
+            Inputs(
+                tensors.encode(found.tensors),
+                found.signature,
+                found.style,
+                found.rows,
+                found.batch_key,
+            ),
+        )
+
+    async def read_elsewhere(
+        self, body: bytes, encoding: str, choose: Choose[C]
+    ) -> tuple[C, Ready, Inputs]:
+        """:meth:`read_here` in another process; ``encoding`` is the body's Content-Encoding."""
+        if encoding not in {"", "identity", "gzip"}:
+            raise UnsupportedEncoding(
+                f"Content-Encoding {encoding[:40]!r} is not taken; use gzip.", bound="encoding"
+            )
+        if len(body) > self._bounds.body_bytes:
+            raise TooLarge(
+                f"The body has {len(body)} bytes; at most {self._bounds.body_bytes} are taken.",
+                bound="bytes",
+                limit_bytes=self._bounds.body_bytes,
+            )
+        async with self._process() as process:
+            parsed = await process.ask(ParseAsk(body, self._bounds, encoding == "gzip"))
+            kept, ready = choose(orjson.loads(parsed.data))
+            found = await process.ask(
+                DecodeAsk(
+                    dict(ready.version.signatures), ready.batch_prefix,
+                    ready.model.limits.max_payload_bytes,
+                )
+            )  # fmt: skip
+        return (
+            kept,
+            ready,
+            Inputs(found.data, found.signature, found.style, found.rows, found.batch_key),
+        )
+
+    async def render(self, frame: bytes, style: str) -> bytes:
+        """The JSON of a result. Raises :class:`InvalidRequest` where rows are impossible."""
+        if len(frame) <= self._inline_bytes:
+            return render(tensors.decode(frame), style)
+        async with self._process() as process:
+            return (await process.ask(RenderAsk(frame, style))).data
+
+    @contextlib.asynccontextmanager
+    async def _process(self) -> AsyncIterator[_Process]:
+        try:
+            async with asyncio.timeout(self._settings.decode_timeout_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Unavailable("Too many large bodies at once.", retry_after_s=2.0) from error
+        try:
+            while self._idle and not self._idle[-1].is_alive:
+                self._idle.pop()
+            process = self._idle.pop() if self._idle else await self._start()
+            try:
+                yield process
+            finally:
+                if process.is_alive:
+                    self._idle.append(process)
+        finally:
+            self._free.release()
+
+    async def _start(self) -> _Process:
+        log.info("gateway.decoder_started")
+        return await _Process.start(
+            self._settings.decode_memory_bytes, self._settings.decode_timeout_s
+        )
+
+    async def close(self) -> None:
+        """End the pool. Idempotent."""
+        while self._idle:
+            await self._idle.pop().end()

@@ -1,0 +1,278 @@
+"""A job as its owner sees it: found, described, cancelled. Another key's job does not exist."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import orjson
+
+from gateway_plugin.answers import error_of
+from gateway_plugin.catalog import Catalog
+from gateway_plugin.fleet import Fleet
+from gateway_plugin.intake import Intake
+from gateway_plugin.waiting import End
+from signalbox import job as life
+from signalbox import names, payloads
+from signalbox.bus import Bus
+from signalbox.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
+from signalbox.messages import Job, PayloadRef, Record, State, decode
+from signalbox.names import Header
+from signalbox.queues import Queues, rates_of, wait_s
+from signalbox.records import Records
+
+_RACES: Final = 5
+_NO_JOB: Final = "There is no such job, or it is not yours."
+
+
+class Found(NamedTuple):
+    """A job: its record (made up where nobody has claimed it) at a revision, 0 = there is none.
+
+    seq: of its message in ``JOBS``, None where that was not looked for.
+    """
+
+    record: Record
+    revision: int
+    body: bytes
+    seq: int | None = None
+
+
+class Place(NamedTuple):
+    """Where a queued job stands: jobs ahead (None = in hand, or unknown) and seconds until it starts."""
+
+    position: int | None
+    wait_s: float | None
+
+
+class Jobs:
+    """Reads, describes and cancels jobs of one key. wall: UTC clock, seconds."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        records: Records,
+        catalog: Catalog,
+        fleet: Fleet,
+        intake: Intake,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._bus = bus
+        self._records = records
+        self._queues = Queues(bus)
+        self._catalog = catalog
+        self._fleet = fleet
+        self._intake = intake
+        self._wall = wall
+
+    async def close(self) -> None:
+        """Wait for open questions to NATS. Idempotent."""
+        await self._queues.close()
+
+    async def find(self, job_id: str, tenant: str) -> Found:
+        """The job: the one place where it is decided whose it is.
+
+        Raises :class:`NotFound`, in the same words for an unknown, a malformed and a foreign id.
+
+        A job whose deadline passed in the queue is ended here, so that it ends also without workers.
+        """
+        if names.JOB_ID.match(job_id) is None:
+            raise NotFound(_NO_JOB)
+        for _ in range(_RACES):
+            found = await self._look(job_id)
+            if found is None or found.record.key_id != tenant:
+                raise NotFound(_NO_JOB)
+            is_overdue = found.record.state is State.QUEUED and (
+                found.record.deadline_at <= self._wall()
+            )
+            if not is_overdue:
+                return found
+            ended = life.expired(found.record, now=self._wall())
+            try:
+                revision = await self._records.write(ended, expect=found.revision)
+            except StaleRevision:
+                continue
+            return Found(ended, revision, b"")
+        raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
+
+    async def _look(self, job_id: str) -> Found | None:
+        read = await self._records.read(job_id)
+        if read is not None:
+            return Found(*read)
+        queued = await self._records.queued(job_id)
+        if queued is not None:
+            try:
+                job = decode(Job, queued.headers[Header.JOB])
+            except (KeyError, msgspec.MsgspecError):
+                return None
+            return Found(life.first_record(job, State.QUEUED), 0, b"", queued.seq)
+        # Claimed, committed and acknowledged between the two reads.
+        read = await self._records.read(job_id)
+        return None if read is None else Found(*read)
+
+    async def cancel(self, job_id: str, tenant: str) -> Found:
+        """End a queued job at once, ask the holder of a running one to stop it. Idempotent.
+
+        Whoever is told ``cancelled`` is told so for ever: both ways are compare-and-set on the record, where the
+        first terminal state wins. Raises :class:`NotFound`, and :class:`Conflict` when the job has ended otherwise.
+        """
+        for _ in range(_RACES):
+            found = await self.find(job_id, tenant)
+            record = found.record
+            if record.state is State.CANCELLED or record.cancel_requested:
+                return found
+            if record.state.is_terminal:
+                raise Conflict(
+                    f"The job has already ended: {record.state}.", state=record.state.value
+                )
+            if record.state is State.QUEUED:
+                wanted = life.cancelled(record, now=self._wall())
+            else:
+                wanted = life.cancel_asked(record)
+            try:
+                revision = await self._records.write(wanted, expect=found.revision)
+            except StaleRevision:
+                continue
+            await self._bus.publish(names.cancel(job_id))
+            return Found(wanted, revision, b"")
+        raise Unavailable("The job changes too quickly to be cancelled.", retry_after_s=1.0)
+
+    async def give_up(self, job: Job) -> None:
+        """Cancel a job nobody waits for any more, if it is still queued. Best effort, raises nothing of ours."""
+        record = life.cancelled(life.first_record(job, State.QUEUED), now=self._wall())
+        try:
+            await self._records.write(record, expect=0)
+        except SignalboxError:
+            return
+
+    async def result(self, end: End) -> bytes:
+        """The rendered answer of a job that succeeded. Raises what ended it otherwise."""
+        record = end.record
+        if record.state is not State.SUCCEEDED:
+            raise failure(record)
+        frame = await self._frame(record.ref, end.body)
+        return await self._intake.render(frame, record.style)
+
+    async def _frame(self, ref: PayloadRef | None, body: bytes) -> bytes:
+        return body if ref is None else await payloads.fetch(self._bus, ref)
+
+    async def place(self, record: Record, seq: int | None) -> Place:
+        """Where a queued job stands; unknown rather than an error."""
+        model = self._catalog.find(record.model)
+        workers = [] if model is None else self._fleet.serving(model, record.version)
+        if seq is None or not workers:
+            return Place(None, None)
+        try:
+            position = await self._queues.position(record.model, record.priority, seq)
+        except SignalboxError:
+            return Place(None, None)
+        wait = wait_s(position, rates_of(workers, record.model))
+        return Place(position.ahead, None if wait is None else round(wait, 2))
+
+    async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
+        """The job as JSON: state, phase in words, place, result or error, timeline. RFC 3339 instants."""
+        record = found.record
+        place = Place(None, None)
+        if record.state is State.QUEUED:
+            place = await self.place(record, found.seq)
+        doc: dict[str, Any] = {
+            "id": record.id,
+            "request_id": record.id,
+            "model": record.model,
+            "version": record.version,
+            "signature_name": record.signature,
+            "state": record.state.value,
+            "phase": self.phase(record, found.seq, place),
+            "priority": record.priority,
+            "attempt": record.attempt,
+            "position": place.position,
+            "estimated_wait_s": place.wait_s,
+            "created_at": instant(record.created_at),
+            "started_at": instant(record.claimed_at),
+            "finished_at": instant(record.finished_at),
+            "deadline_at": instant(record.deadline_at),
+            "timeline": timeline(record),
+            "urls": {"self": f"/v1/jobs/{record.id}", "cancel": f"/v1/jobs/{record.id}/cancel"},
+        }
+        if record.gpu:
+            doc["gpu"] = record.gpu
+        if record.error is not None and record.state is not State.SUCCEEDED:
+            doc["error"] = {"code": record.error.code, "message": record.error.message}
+        if with_result and record.state is State.SUCCEEDED:
+            doc["result"] = await self._result_or_reason(End(record, found.body), doc)
+        return doc
+
+    async def _result_or_reason(self, end: End, doc: dict[str, Any]) -> Any:
+        try:
+            return orjson.Fragment(await self.result(end))
+        except Unavailable:
+            raise
+        except SignalboxError as error:
+            doc["error"] = {"code": error.code, "message": error.public_message}
+            return None
+
+    def phase(self, record: Record, seq: int | None, place: Place) -> str:
+        """What happens to the job now, in words."""
+        if record.cancel_requested and not record.state.is_terminal:
+            return "being cancelled"
+        if record.state.is_terminal:
+            return record.state.value
+        if record.state is State.RUNNING:
+            return f"running, attempt {record.attempt}"
+        return self._why_waiting(record, seq, place)
+
+    def _why_waiting(self, record: Record, seq: int | None, place: Place) -> str:
+        name = record.model
+        model = self._catalog.find(name)
+        if model is None or not model.is_enabled or model.replicas <= 0:
+            return f"waiting: the model {name} is disabled or has no replicas"
+        if not self._fleet.serving(model, record.version):
+            return f"waiting: no worker serves {name}"
+        if self._fleet.is_paused(name):
+            return f"waiting: {name} is paused by an operator"
+        if record.attempt:
+            reason = f": {record.error.message}" if record.error is not None else ""
+            return f"waiting for another attempt after attempt {record.attempt}{reason}"
+        if seq is None:
+            return "waiting"
+        if place.position is None:
+            return "handed to a worker, about to start"
+        ahead = place.position
+        if ahead == 0:
+            return "waiting: next in line"
+        return f"waiting: {ahead} {'job' if ahead == 1 else 'jobs'} ahead"
+
+
+def failure(record: Record) -> SignalboxError:
+    """The error a job that did not succeed stands for, with its id."""
+    if record.state is State.CANCELLED:
+        error = error_of("cancelled", "The job was cancelled.", {})
+    elif record.state is State.EXPIRED:
+        error = error_of("expired", "The job's deadline passed before it ran.", {})
+    else:
+        info = record.error
+        error = error_of(
+            info.code if info else "internal", info.message if info else "The job failed.", {}
+        )
+    error.facts["job_id"] = record.id
+    return error
+
+
+def timeline(record: Record) -> list[dict[str, Any]]:
+    """Accepted and every phase the record knows, in order, with the milliseconds since acceptance."""
+    entries = [{"phase": "accepted", "ms": 0.0, "at": instant(record.created_at)}]
+    for phase, ms in sorted(record.phases.items(), key=lambda item: item[1]):
+        entries.append({"phase": phase, "ms": ms, "at": instant(record.created_at + ms / 1000)})
+    return entries
+
+
+def instant(seconds: float | None) -> str | None:
+    """RFC 3339 in UTC with milliseconds."""
+    if seconds is None:
+        return None
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

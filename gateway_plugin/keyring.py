@@ -1,0 +1,157 @@
+"""Who calls: API keys checked in memory against a table that NATS keeps current.
+
+A revocation is in force the moment its message arrives. Without proof that the table is current the
+plugin answers 503 for every key: it neither serves a revoked key nor calls a good one wrong.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gateway_plugin.addresses import is_within
+from gateway_plugin.failures import Failures
+from signalbox import keys, metrics
+from signalbox.errors import Forbidden, LimitExceeded, Unauthorized, Unavailable
+from signalbox.messages import ApiKey
+
+SUBMIT: Final = "jobs:submit"
+READ: Final = "jobs:read"
+CANCEL: Final = "jobs:cancel"
+_REFUSED: Final = (
+    "Send a valid API key as Authorization: Bearer sbx_... (or X-Api-Key): it is missing, mistyped, unknown, "
+    "revoked, expired, or not for the address you call from."
+)
+_NOBODY: Final = ApiKey(id="", hmac="0" * 64)
+"""In place of a key that is not there; no digest is all zeros."""
+_MOST_PROVEN: Final = 10_000
+
+REFUSED: Final = metrics.counter("keys_refused", "API keys refused, by the reason.", "why")
+
+
+class KeyTable(Protocol):
+    """What of :class:`signalbox.table.Table` is needed."""
+
+    @property
+    def synced_age_s(self) -> float:
+        """Seconds since the table was last known to be current."""
+
+    def get(self, key: str) -> ApiKey | None:
+        """The key of a public id."""
+
+
+class Keyring:
+    """Checks keys.
+
+    peppers: accepted ones, the current first (two during a rotation). stale_s: how old the proof that
+    the table is current may be. most_failures: a minute, of one address and of one key id. note_use: told
+    the id of every key that is let in. wall: UTC clock, seconds.
+    """
+
+    def __init__(
+        self,
+        table: KeyTable,
+        peppers: tuple[str, ...],
+        *,
+        stale_s: float,
+        most_failures: int = 60,
+        note_use: Callable[[str], None] = lambda _: None,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._table = table
+        self._peppers = peppers
+        self._stale_s = stale_s
+        self._wall = wall
+        self._note_use = note_use
+        self._of_addresses = Failures(limit=most_failures, monotonic=monotonic)
+        self._of_ids = Failures(limit=most_failures, monotonic=monotonic)
+        self._proven: dict[str, ApiKey] = {}
+
+    def check(self, text: str, address: str = "") -> ApiKey:
+        """The key whose full text this is. address: where it came from, as far as that is known already.
+
+        Raises :class:`Unauthorized`, always with the same words; :class:`LimitExceeded` after too many wrong keys
+        from one address, or with one key id (a right key is let in all the same); :class:`Unavailable` when the
+        table may be out of date. An unknown id costs what a known one does; a key proven before, and not changed
+        since, is not hashed again.
+        """
+        self._require_current()
+        proven = self._proven.get(text)
+        if proven is not None and self._table.get(proven.id) is proven and self._is_valid(proven):
+            self._note_use(proven.id)
+            return proven
+        self._require_patience(self._of_addresses, address)
+        if not text:
+            raise self._refusal("missing")
+        try:
+            kid = keys.parse(text).kid
+        except Unauthorized as error:
+            self._of_addresses.count(address)
+            raise self._refusal("mistyped") from error
+        found = self._table.get(kid) or _NOBODY
+        # Nothing is skipped from here on for an unknown id, so that time does not tell which ids there are.
+        outcomes = [keys.matches(pepper, text, found.hmac) for pepper in self._peppers]
+        is_right, is_valid = True in outcomes, self._is_valid(found)
+        if not (is_right and is_valid):
+            is_held = self._of_ids.wait_s(kid) > 0
+            self._of_addresses.count(address)
+            self._of_ids.count(kid)
+            if is_held:
+                self._require_patience(self._of_ids, kid)
+            raise self._refusal("ended" if is_right else "wrong")
+        if len(self._proven) >= _MOST_PROVEN:
+            self._proven.clear()
+        self._proven[text] = found
+        self._note_use(found.id)
+        return found
+
+    def by_id(self, kid: str) -> ApiKey:
+        """The key an earlier hook of the same request checked. Raises as :meth:`check`."""
+        self._require_current()
+        found = self._table.get(kid) if kid else None
+        if found is None or not self._is_valid(found):
+            raise self._refusal("unknown" if found is None else "ended")
+        return found
+
+    def require_address(self, key: ApiKey, address: str) -> None:
+        """Raise :class:`Unauthorized` where a key is for certain networks and this is not one of them."""
+        if key.networks and not is_within(address, key.networks):
+            raise self._refusal("address")
+
+    def _refusal(self, why: str) -> Unauthorized:
+        REFUSED.labels(why).inc()
+        return Unauthorized(_REFUSED)
+
+    def _require_patience(self, failures: Failures, name: str) -> None:
+        wait_s = failures.wait_s(name)
+        if wait_s > 0:
+            REFUSED.labels("too_many").inc()
+            raise LimitExceeded("Too many wrong API keys; wait a while.", retry_after_s=wait_s)
+
+    def _is_valid(self, key: ApiKey) -> bool:
+        if key.revoked_at is not None:
+            return False
+        return key.expires_at is None or key.expires_at > self._wall()
+
+    def _require_current(self) -> None:
+        if self._table.synced_age_s > self._stale_s:
+            raise Unavailable(
+                "Signalbox cannot check API keys now; nothing was accepted.", retry_after_s=2.0
+            )
+
+
+def tenant_of(key: ApiKey) -> str:
+    """Who owns what is submitted with ``key``: the first key of its line, so that a rotation keeps its jobs."""
+    return key.tenant or key.id
+
+
+def require_scope(key: ApiKey, scope: str) -> None:
+    """Raise :class:`Forbidden` if the key lacks ``scope``."""
+    if scope not in key.scopes:
+        raise Forbidden(f"This API key lacks the scope {scope}.", scope=scope)
+
+
+def require_model(key: ApiKey, model: str) -> None:
+    """Raise :class:`Forbidden` if the key is for other models; says nothing of whether it exists."""
+    if key.models and model not in key.models:
+        raise Forbidden(f'This API key may not use the model "{model}".', model=model)

@@ -1,0 +1,109 @@
+"""Models as TF Serving shows them: list, status and metadata (spec/api.md 4.1)."""
+
+from typing import Any, Final
+
+from gateway_plugin.catalog import Catalog, Ready
+from gateway_plugin.fleet import Fleet
+from signalbox.errors import NotFound
+from signalbox.messages import ApiKey, Model, TensorSpec
+
+_DTYPES: Final = {
+    "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF", "bfloat16": "DT_BFLOAT16",
+    "int8": "DT_INT8", "int16": "DT_INT16", "int32": "DT_INT32", "int64": "DT_INT64",
+    "uint8": "DT_UINT8", "uint16": "DT_UINT16", "uint32": "DT_UINT32", "uint64": "DT_UINT64",
+    "bool": "DT_BOOL", "string": "DT_STRING",
+    "complex64": "DT_COMPLEX64", "complex128": "DT_COMPLEX128",
+}  # fmt: skip
+
+
+class ModelViews:
+    """Renders what the catalog and the fleet know of models."""
+
+    def __init__(self, catalog: Catalog, fleet: Fleet) -> None:
+        self._catalog = catalog
+        self._fleet = fleet
+
+    def listed(self, key: ApiKey) -> dict[str, Any]:
+        """The models a key may use: names, and beside them what a caller needs to choose."""
+        models = [m for m in self._catalog.all() if not key.models or m.name in key.models]
+        return {
+            "models": [model.name for model in models],
+            "details": [
+                {
+                    "name": model.name,
+                    "versions": sorted((v.version for v in model.versions), reverse=True),
+                    "default_version": model.default_version,
+                    "labels": model.labels,
+                    "is_enabled": model.is_enabled,
+                    "replicas": model.replicas,
+                }
+                for model in models
+            ],
+        }
+
+    def status(self, name: str, version: int | None) -> dict[str, Any]:
+        """States of all versions, newest first, or of one. Raises :class:`NotFound`."""
+        model = self._catalog.find(name)
+        versions = (
+            [] if model is None else sorted((v.version for v in model.versions), reverse=True)
+        )
+        if model is None or not versions:
+            raise NotFound(f"Could not find any versions of model {name}", model=name)
+        if version is not None:
+            if version not in versions:
+                raise NotFound(f"Could not find version {version} of model {name}", model=name)
+            versions = [version]
+        return {"model_version_status": [self._version(model, number) for number in versions]}
+
+    def _version(self, model: Model, version: int) -> dict[str, Any]:
+        state, code, text = self._state(model, version)
+        return {
+            "version": str(version),
+            "state": state,
+            "status": {"error_code": code, "error_message": text},
+        }
+
+    def _state(self, model: Model, version: int) -> tuple[str, str, str]:
+        """A version a job could run on now is AVAILABLE, loaded already or not."""
+        if not model.is_enabled:
+            return "END", "UNAVAILABLE", "The model is disabled."
+        if model.replicas <= 0:
+            return "END", "UNAVAILABLE", "The model has no replicas."
+        if not self._fleet.serving(model, version):
+            return "START", "UNAVAILABLE", f"no worker serves {model.name}"
+        states = self._fleet.states_of(model.name, version)
+        if "ready" in states or not states:
+            return "AVAILABLE", "OK", ""
+        if "loading" in states:
+            return "LOADING", "OK", ""
+        return "END", "UNKNOWN", "The version could not be loaded."
+
+
+def metadata(ready: Ready) -> dict[str, Any]:
+    """Signatures of a version; ``signature_def`` is doubled, as in TF Serving's own answer."""
+    signatures = {
+        name: {
+            "inputs": {n: _tensor(n, spec) for n, spec in signature.inputs.items()},
+            "outputs": {n: _tensor(n, spec) for n, spec in signature.outputs.items()},
+            "method_name": signature.method,
+            "defaults": {},
+        }
+        for name, signature in ready.version.signatures.items()
+    }
+    return {
+        "model_spec": {
+            "name": ready.model.name,
+            "signature_name": "",
+            "version": str(ready.version.version),
+        },
+        "metadata": {"signature_def": {"signature_def": signatures}},
+    }
+
+
+def _tensor(name: str, spec: TensorSpec) -> dict[str, Any]:
+    dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
+    return {
+        "dtype": _DTYPES.get(spec.dtype, "DT_INVALID"),
+        "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
+        "name": f"{name}:0",
+    }

@@ -1,0 +1,400 @@
+"""The post hook: every request that got past the front's checks, answered here.
+
+A prediction is accepted durably before anything is answered; whoever waits is told by the worker's
+reply, and otherwise fetches the job later by the id that every answer carries.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from gateway_plugin.addresses import client_address
+from gateway_plugin.admission import Admission
+from gateway_plugin.answers import JOB_ID, JSON, Answer, answer, retry_after
+from gateway_plugin.auth import KEY_ID
+from gateway_plugin.catalog import Catalog, Ready, require_open
+from gateway_plugin.idempotency import HEADER as IDEMPOTENCY_KEY
+from gateway_plugin.idempotency import REPLAYED, Idempotency, Slip, digest_of
+from gateway_plugin.intake import C, Choose, Inputs, Intake
+from gateway_plugin.jobs import Found, Jobs, failure
+from gateway_plugin.keyring import (
+    CANCEL,
+    READ,
+    SUBMIT,
+    Keyring,
+    require_model,
+    require_scope,
+    tenant_of,
+)
+from gateway_plugin.modelviews import ModelViews, metadata
+from gateway_plugin.preferences import Preference, preference
+from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
+from gateway_plugin.routing import Act, Route, Routes
+from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.submission import Submitter, Wishes, wishes_of
+from gateway_plugin.waiting import End, Waiters
+from signalbox import metrics
+from signalbox.errors import DeadlineExceeded, InvalidRequest, SignalboxError
+from signalbox.job import first_record
+from signalbox.messages import ApiKey, Job, Record, State
+
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+_TIMED_OUT: Final = "Timed out"
+
+ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway plugin.", "model")
+WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
+
+
+class Post:
+    """The SignalboxPost hook."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        keyring: Keyring,
+        catalog: Catalog,
+        intake: Intake,
+        submitter: Submitter,
+        waiters: Waiters,
+        admission: Admission,
+        jobs: Jobs,
+        idempotency: Idempotency,
+        views: ModelViews,
+        *,
+        instance: str,
+    ) -> None:
+        self._settings = settings
+        self._keyring = keyring
+        self._catalog = catalog
+        self._intake = intake
+        self._submitter = submitter
+        self._waiters = waiters
+        self._admission = admission
+        self._jobs = jobs
+        self._idempotency = idempotency
+        self._views = views
+        self._instance = instance
+        self._routes = Routes()
+        self._accepted: dict[str, Any] = {}
+        self._giving_up: set[asyncio.Task[None]] = set()
+        WAITING.set_function(lambda: waiters.count)
+
+    async def close(self) -> None:
+        """Wait until jobs of callers who left are cancelled. Idempotent."""
+        if self._giving_up:
+            await asyncio.wait(set(self._giving_up))
+        await self._admission.close()
+
+    async def hook(self, obj: Object) -> Answer:
+        """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
+        request = obj.request
+        key = self._keyring.by_id(obj.metadata.get(KEY_ID, ""))
+        if key.networks:
+            address = client_address(request.headers, self._settings.trusted_proxies)
+            self._keyring.require_address(key, address)
+        route = self._routes.find(request.method, request.url.partition("?")[0])
+        act = route.act
+        if act is Act.TFS_PREDICT:
+            return await self._predict(request, route, key)
+        if act is Act.SUBMIT:
+            return await self._submit(request, key)
+        if act is Act.READ_JOB:
+            return await self._read_job(route, key)
+        if act is Act.CANCEL_JOB:
+            return await self._cancel_job(route, key)
+        if act is Act.LIST_MODELS:
+            return answer(200, self._views.listed(key))
+        require_model(key, route.model)
+        if act is Act.TFS_STATUS:
+            return answer(200, self._views.status(route.model, route.version))
+        return answer(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
+
+    # ------------------------------------------------------------------ predictions
+
+    async def _predict(self, request: MiniRequestObject, route: Route, key: ApiKey) -> Answer:
+        """TensorFlow Serving's predict: waits by default, 504 with the job's id when time is up."""
+        require_scope(key, SUBMIT)
+        require_model(key, route.model)
+        headers = request.headers
+        prefer = preference(headers.get("Prefer", ""))
+        slip = await self._slip(request, key, route)
+        if slip is not None and slip.found is not None:
+            return await self._predict_again(slip.found, prefer)
+
+        def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
+            ready = self._catalog.ready(route.model, route.version, route.label)
+            require_open(ready.model)
+            return _NO_WISHES, ready
+
+        _, ready, inputs = await self._inputs(request, choose)
+        is_waiting = not prefer.is_async or prefer.wait_s is not None
+        job = self._submitter.job(
+            key,
+            ready,
+            inputs,
+            _NO_WISHES,
+            trace=_trace(headers),
+            waiter=self._instance if is_waiting else "",
+            job_id=slip.job_id if slip is not None else "",
+        )
+        if not is_waiting:
+            return await self._accept(ready, job, inputs, prefer, slip)
+        wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
+        end = await self._run(ready, job, inputs, wait_s, slip=slip)
+        if end is None:
+            if prefer.is_async:
+                return await self._still_going(_queued(job), prefer)
+            raise DeadlineExceeded(_TIMED_OUT, job_id=job.id)
+        return await self._predicted(end, prefer)
+
+    async def _predict_again(self, found: Found, prefer: Preference) -> Answer:
+        """The answer of a prediction that was submitted before: its result, as if this were the first call."""
+        record = found.record
+        end = End(record, found.body) if record.state.is_terminal else None
+        if end is None and (not prefer.is_async or prefer.wait_s is not None):
+            model = self._catalog.find(record.model)
+            wait_s = prefer.wait_s
+            if wait_s is None:
+                wait_s = model.limits.sync_wait_s if model is not None else 0.0
+            end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
+        if end is not None:
+            return _replayed(await self._predicted(end, prefer))
+        if prefer.is_async:
+            return _replayed(await self._still_going(found, prefer))
+        raise DeadlineExceeded(_TIMED_OUT, job_id=record.id)
+
+    async def _predicted(self, end: End, prefer: Preference) -> Answer:
+        """What a prediction that has ended is answered with."""
+        if end.record.state is State.EXPIRED:
+            raise DeadlineExceeded(
+                "Timed out: the job's deadline passed before it ran.", job_id=end.record.id
+            )
+        body = await self._jobs.result(end)
+        return Answer(200, body, _result_headers(end.record, prefer))
+
+    async def _submit(self, request: MiniRequestObject, key: ApiKey) -> Answer:
+        """Our job API: 202 at once, or the job when ``Prefer: wait=n`` was long enough."""
+        require_scope(key, SUBMIT)
+        headers = request.headers
+        prefer = preference(headers.get("Prefer", ""))
+        slip = await self._slip(request, key, _SUBMIT)
+        if slip is not None and slip.found is not None:
+            return await self._submit_again(slip.found, prefer)
+
+        def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
+            name, version, label = _target(fields)
+            require_model(key, name)
+            ready = self._catalog.ready(name, version, label)
+            require_open(ready.model)
+            return wishes_of(fields), ready
+
+        wishes, ready, inputs = await self._inputs(request, choose)
+        waiter = "" if prefer.wait_s is None else self._instance
+        job = self._submitter.job(
+            key,
+            ready,
+            inputs,
+            wishes,
+            trace=_trace(headers),
+            waiter=waiter,
+            job_id=slip.job_id if slip is not None else "",
+        )
+        if prefer.wait_s is None:
+            return await self._accept(ready, job, inputs, prefer, slip)
+        end = await self._run(ready, job, inputs, prefer.wait_s, is_kept=True, slip=slip)
+        if end is None:
+            return await self._still_going(_queued(job), prefer)
+        return await self._submitted(end, prefer)
+
+    async def _submit_again(self, found: Found, prefer: Preference) -> Answer:
+        """The job that was submitted before: 202 while it goes on, the whole of it once it has ended."""
+        record = found.record
+        end = End(record, found.body) if record.state.is_terminal else None
+        if end is None and prefer.wait_s is not None:
+            wait_s = min(prefer.wait_s, self._settings.max_wait_s)
+            end = await self._waiters.follow(record.id, wait_s)
+        if end is not None:
+            return _replayed(await self._submitted(end, prefer))
+        return _replayed(await self._still_going(found, prefer))
+
+    async def _submitted(self, end: End, prefer: Preference) -> Answer:
+        """The job that has ended, as its submitter sees it."""
+        if end.record.state is State.EXPIRED:
+            raise failure(end.record)
+        doc = await self._jobs.describe(Found(end.record, 0, end.body))
+        return answer(200, doc, _result_headers(end.record, prefer))
+
+    async def _slip(self, request: MiniRequestObject, key: ApiKey, route: Route) -> Slip | None:
+        """What is known of the request's Idempotency-Key; None for one that has none."""
+        headers = request.headers
+        if IDEMPOTENCY_KEY not in headers:
+            return None
+        digest = digest_of(
+            route.act, route.model, str(route.version), str(route.label),
+            headers.get("Content-Encoding", ""), body=request.raw_body,
+        )  # fmt: skip
+        return await self._idempotency.look_up(key, headers[IDEMPOTENCY_KEY], digest)
+
+    async def _inputs(
+        self, request: MiniRequestObject, choose: Choose[C]
+    ) -> tuple[C, Ready, Inputs]:
+        body = request.raw_body
+        encoding = request.headers.get("Content-Encoding", "")
+        if self._intake.is_small(body, encoding):
+            return self._intake.read_here(body, choose)
+        return await self._intake.read_elsewhere(body, encoding.lower(), choose)
+
+    async def _run(
+        self,
+        ready: Ready,
+        job: Job,
+        inputs: Inputs,
+        wait_s: float,
+        *,
+        is_kept: bool = False,
+        slip: Slip | None = None,
+    ) -> End | None:
+        """Accept the job and wait for its end. A caller who leaves takes the queued job along.
+
+        is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
+        with an Idempotency-Key: whoever sends one means to ask again.
+        """
+        future = self._waiters.expect(job.id)
+        try:
+            await self._write(ready, job, inputs, slip)
+            wait_s = min(wait_s, self._settings.max_wait_s)
+            return await self._waiters.wait(job.id, future, wait_s)
+        except asyncio.CancelledError:
+            if not is_kept and slip is None:
+                self._in_background(self._jobs.give_up(job))
+            raise
+        finally:
+            self._waiters.forget(job.id)
+
+    async def _accept(
+        self, ready: Ready, job: Job, inputs: Inputs, prefer: Preference, slip: Slip | None
+    ) -> Answer:
+        seq = await self._write(ready, job, inputs, slip)
+        found = Found(first_record(job, State.QUEUED), 0, b"", seq)
+        return await self._accepted_answer(found, prefer)
+
+    async def _still_going(self, found: Found, prefer: Preference) -> Answer:
+        """202 for a job whose end was waited for in vain; found: as it was last known."""
+        with contextlib.suppress(SignalboxError):
+            found = await self._jobs.find(found.record.id, found.record.key_id)
+        return await self._accepted_answer(found, prefer)
+
+    async def _write(self, ready: Ready, job: Job, inputs: Inputs, slip: Slip | None) -> int:
+        await self._admission.admit(ready.model)
+        if slip is None:
+            seq = await self._submitter.accept(job, inputs.frame)
+        else:
+            slip = await self._idempotency.hold(slip)
+            try:
+                seq = await self._submitter.accept(job, inputs.frame)
+            except SignalboxError:
+                await self._idempotency.release(slip)
+                raise
+        counter = self._accepted.get(job.model)
+        if counter is None:
+            counter = self._accepted[job.model] = ACCEPTED.labels(job.model)
+        counter.inc()
+        return seq
+
+    async def _accepted_answer(self, found: Found, prefer: Preference) -> Answer:
+        """202: the job exists. Place and estimate are what is known now."""
+        doc = await self._jobs.describe(found)
+        job_id = found.record.id
+        headers = {
+            "Location": f"/v1/jobs/{job_id}",
+            "Retry-After": str(retry_after(doc["estimated_wait_s"])),
+            JOB_ID: job_id,
+        }
+        if prefer.applied:
+            headers["Preference-Applied"] = prefer.applied
+        return answer(202, doc, headers)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="give up a job")
+        self._giving_up.add(task)
+        task.add_done_callback(self._giving_up.discard)
+
+    # ------------------------------------------------------------------ jobs
+
+    async def _read_job(self, route: Route, key: ApiKey) -> Answer:
+        require_scope(key, READ)
+        found = await self._jobs.find(route.job_id, tenant_of(key))
+        record = found.record
+        if record.state is State.EXPIRED:
+            raise failure(record)
+        doc = await self._jobs.describe(found)
+        headers = {JOB_ID: record.id}
+        if not record.state.is_terminal:
+            headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
+        return answer(200, doc, headers)
+
+    async def _cancel_job(self, route: Route, key: ApiKey) -> Answer:
+        require_scope(key, CANCEL)
+        found = await self._jobs.cancel(route.job_id, tenant_of(key))
+        status = 200 if found.record.state.is_terminal else 202
+        doc = await self._jobs.describe(found, with_result=False)
+        return answer(status, doc, {JOB_ID: found.record.id})
+
+
+_NO_WISHES: Final = Wishes()
+_SUBMIT: Final = Route(Act.SUBMIT)
+
+
+def _queued(job: Job) -> Found:
+    return Found(first_record(job, State.QUEUED), 0, b"")
+
+
+def _replayed(given: Answer) -> Answer:
+    return given._replace(headers={**given.headers, REPLAYED: "true"})
+
+
+def _target(fields: Mapping[str, Any]) -> tuple[str, int | None, str | None]:
+    """Model, version and label a job's body names. Raises :class:`InvalidRequest`."""
+    name, version, label = fields.get("model"), fields.get("version"), fields.get("label")
+    if type(name) is not str or not name:
+        got = ", ".join(sorted(map(str, fields))[:8]) or "nothing else"
+        raise InvalidRequest(
+            'The body must name a "model" (a string) and its inputs: {"model": "digits", "input": '
+            f'{{"x": [...]}}}}, or "inputs", or "instances". It has: {got}.',
+            field="model",
+        )
+    if version is not None and (type(version) is not int or not 0 <= version < 2**63):
+        raise InvalidRequest('"version" must be a whole number.', field="version")
+    if label is not None and type(label) is not str:
+        raise InvalidRequest('"label" must be a string.', field="label")
+    if version is not None and label is not None:
+        raise InvalidRequest('Give "version" or "label", not both.', field="label")
+    return name, version, label
+
+
+def _trace(headers: Mapping[str, str]) -> str:
+    """A well-formed ``traceparent``, else nothing."""
+    text = headers.get("Traceparent", "")
+    return text if text and _TRACE.match(text) else ""
+
+
+def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
+    phases = record.phases
+    claimed, started = phases.get("claimed", 0.0), phases.get("started")
+    timing = f"queue;dur={claimed}"
+    if started is not None:
+        if "loading" in phases:
+            timing += f", load;dur={max(0.0, round(started - phases['loading'], 2))}"
+        if "done" in phases:
+            timing += f", infer;dur={max(0.0, round(phases['done'] - started, 2))}"
+    headers = {
+        "Content-Type": JSON,
+        JOB_ID: record.id,
+        "X-Signalbox-Queue-Ms": str(round(claimed)),
+        "Server-Timing": timing,
+    }
+    if prefer.applied:
+        headers["Preference-Applied"] = prefer.applied
+    return headers

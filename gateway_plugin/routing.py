@@ -1,0 +1,110 @@
+"""From a method and a path to what is asked for. Pure; nothing is looked up.
+
+TensorFlow Serving's paths match without regard to case except verbs and ``metadata``
+(spec/api.md 4.1); model names and labels are percent-decoded.
+"""
+
+import re
+from enum import StrEnum
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from signalbox.errors import InvalidRequest, MethodNotAllowed, NotFound
+
+_MODELS: Final = re.compile(
+    r"/(?i:v1/models)(?:/(?P<model>[^/:]+)"
+    r"(?:/(?i:versions)/(?P<version>[0-9]+)|/(?i:labels)/(?P<label>[^/:]+))?"
+    r"(?::(?P<verb>predict|classify|regress)|(?P<metadata>/metadata))?)?/?\Z"
+)
+_JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<cancel>/cancel)?\Z")
+_LARGEST_VERSION: Final = 2**63 - 1
+_MOST_DIGITS: Final = 19
+"""More are not read as a number at all: Python refuses very long ones, and takes its time with long ones."""
+_MOST_REMEMBERED: Final = 1024
+
+
+class Act(StrEnum):
+    """What a request asks for."""
+
+    TFS_PREDICT = "tfs_predict"
+    TFS_STATUS = "tfs_status"
+    TFS_METADATA = "tfs_metadata"
+    LIST_MODELS = "list_models"
+    SUBMIT = "submit"
+    READ_JOB = "read_job"
+    CANCEL_JOB = "cancel_job"
+
+
+class Route(NamedTuple):
+    """One request's target. version, label: as asked for, at most one of them."""
+
+    act: Act
+    model: str = ""
+    version: int | None = None
+    label: str | None = None
+    job_id: str = ""
+
+
+class Routes:
+    """:func:`route` with a memory of recent targets, for the path every request takes."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Route] = {}
+
+    def find(self, method: str, path: str) -> Route:
+        """The route of a request. Raises as :func:`route`."""
+        found = self._known.get((method, path))
+        if found is None:
+            found = route(method, path)
+            if not found.job_id and len(path) <= 256:
+                if len(self._known) >= _MOST_REMEMBERED:
+                    self._known.clear()
+                self._known[method, path] = found
+        return found
+
+
+def route(method: str, path: str) -> Route:
+    """Raises :class:`NotFound`, :class:`MethodNotAllowed` (with ``allow``), :class:`InvalidRequest`."""
+    if path.lower().startswith("/v1/models"):
+        return _models(method, path)
+    if path in {"/v1/predict", "/v1/jobs"}:
+        _allow(method, path, "POST")
+        return Route(Act.SUBMIT)
+    found = _JOB.match(path)
+    if found is None:
+        raise NotFound(f"There is nothing at {path[:200]}.")
+    if found["cancel"]:
+        _allow(method, path, "POST")
+        return Route(Act.CANCEL_JOB, job_id=found["id"])
+    _allow(method, path, "GET", "DELETE")
+    return Route(Act.READ_JOB if method == "GET" else Act.CANCEL_JOB, job_id=found["id"])
+
+
+def _models(method: str, path: str) -> Route:
+    found = _MODELS.match(path)
+    if found is None:
+        raise InvalidRequest(f"Malformed request: {method} {path[:200]}")
+    verb = found["verb"]
+    _allow(method, path, "POST" if verb else "GET")
+    model = unquote(found["model"] or "")
+    label = unquote(found["label"]) if found["label"] else None
+    digits = (found["version"] or "").lstrip("0")
+    version = int(digits[: _MOST_DIGITS + 1] or 0) if found["version"] else None
+    if version is not None and version > _LARGEST_VERSION:
+        raise InvalidRequest(f"Failed to convert version: {found['version'][:40]} to numeric.")
+    if verb == "predict":
+        return Route(Act.TFS_PREDICT, model, version, label)
+    if verb:
+        raise InvalidRequest(f"This server does not offer :{verb}; use :predict.")
+    if not model:
+        return Route(Act.LIST_MODELS)
+    act = Act.TFS_METADATA if found["metadata"] else Act.TFS_STATUS
+    return Route(act, model, version, label)
+
+
+def _allow(method: str, path: str, *methods: str) -> None:
+    if method not in methods:
+        allowed = ", ".join(methods)
+        raise MethodNotAllowed(
+            f"Malformed request: {method} {path[:200]}; this path takes {allowed}.", allow=allowed
+        )

@@ -1,0 +1,228 @@
+"""The gRPC server the gateway calls: a unix socket or a loopback port, replaced without a gap.
+
+A new process listens before an old one drains. On a port both listen at once (SO_REUSEPORT). A unix
+socket is bound under a name of its own and then renamed over the public one. Connections are asked to
+redial now and then: a server that stops at once fails the calls just arriving, one that has been
+replaced first waits until its connections have moved.
+"""
+
+import asyncio
+import os
+import random
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from gateway_plugin.dispatcher import Dispatcher
+from gateway_plugin.http2 import Connection, Stream
+from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
+from gateway_plugin.settings import UNIX, GatewaySettings
+from signalbox import log
+from signalbox.errors import Misconfigured
+
+SERVICE: Final = "coprocess.Dispatcher"
+DISPATCH: Final = f"/{SERVICE}/Dispatch"
+EVENT: Final = f"/{SERVICE}/DispatchEvent"
+HEALTH: Final = "/grpc.health.v1.Health/Check"
+_SERVING: Final = b"\x08\x01"
+_NOT_SERVING: Final = b"\x08\x02"
+_LONGEST_SOCKET_PATH: Final = 100
+_BUFFERED_BODIES: Final = 8
+_SPARE_STREAMS: Final = 2
+_AGE_SPREAD: Final = 0.1
+_PREFIX: Final = struct.Struct(">BI")
+
+
+def _literal(name: str, value: str) -> bytes:
+    """A header field that is compressed in no way, so that blocks can be made once (RFC 7541, 6.2.2)."""
+    return b"\0%c%b%c%b" % (len(name), name.encode(), len(value), value.encode())
+
+
+def _refusal(status: int, message: str) -> bytes:
+    return _HEADERS + _literal("grpc-status", str(status)) + _literal("grpc-message", message)
+
+
+_HEADERS: Final = b"\x88" + _literal("content-type", "application/grpc")
+_TRAILERS: Final = _literal("grpc-status", "0")
+_TOO_LARGE: Final = _refusal(8, "the message is too large")
+_BUSY: Final = _refusal(8, "too many calls in hand")
+_UNKNOWN: Final = _refusal(12, "no such method, or a compressed message")
+_MALFORMED: Final = _refusal(13, "not a message of this method")
+
+
+class PluginServer:
+    """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
+
+    def __init__(
+        self, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]
+    ) -> None:
+        self.address = ""
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._is_healthy = is_healthy
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._socket: Path | None = None
+        self._inode = 0
+        self._connections: dict[Connection, asyncio.TimerHandle | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_empty = asyncio.Event()
+
+    @classmethod
+    async def start(
+        cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]
+    ) -> Self:
+        """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
+        server = cls(settings, dispatcher, is_healthy)
+        try:
+            await server._listen(settings.listen)
+        except (OSError, ValueError) as error:
+            raise Misconfigured(f"Cannot listen on {settings.listen}: {error}.") from error
+        return server
+
+    async def _listen(self, listen: str) -> None:
+        if not listen.startswith(UNIX):
+            host, _, port = listen.rpartition(":")
+            self._server = await self._loop.create_server(
+                self._accept, host.strip("[]"), int(port), reuse_port=True
+            )
+            self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+            return
+        path = Path(listen.removeprefix(UNIX))
+        bound = path.with_name(f"{path.name}.{os.getpid()}")
+        if len(str(bound)) > _LONGEST_SOCKET_PATH:
+            raise OSError("the path is too long for a unix socket")
+        bound.unlink(missing_ok=True)  # of a process that had our number and died
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        listener.bind(str(bound))
+        bound.chmod(int(self._settings.socket_mode, 8))
+        self._server = await self._loop.create_unix_server(self._accept, sock=listener)
+        bound.rename(path)
+        self.address, self._socket, self._inode = f"unix:{path}", path, _inode(path)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another process listens on our socket now, so that whoever redials reaches it."""
+        return self._socket is not None and _inode(self._socket) not in {0, self._inode}
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls at once, let those in hand end for at most ``grace_s``. Idempotent."""
+        path, self._socket = self._socket, None
+        if path is not None and _inode(path) == self._inode:
+            path.unlink(missing_ok=True)
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.drain()
+        try:
+            async with asyncio.timeout(grace_s):
+                while self._connections:
+                    self._is_empty.clear()
+                    await self._is_empty.wait()
+        except TimeoutError:
+            log.warning("gateway.calls_cut", calls=len(self._tasks))
+        for connection in list(self._connections):
+            connection.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # ------------------------------------------------------------------------------ connections
+
+    def _accept(self) -> Connection:
+        most = self._settings.max_message_bytes + _PREFIX.size
+        connection = Connection(
+            self._call, self._closed, max_body_bytes=most,
+            max_buffered_bytes=most * _BUFFERED_BODIES,
+            max_streams=self._settings.max_concurrent * _SPARE_STREAMS, too_large=_TOO_LARGE,
+        )  # fmt: skip
+        age_s = self._settings.max_connection_age_s
+        spread = random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)  # noqa: S311  not all at once
+        self._connections[connection] = (
+            self._loop.call_later(age_s * spread, connection.drain) if age_s else None
+        )
+        return connection
+
+    def _closed(self, connection: Connection) -> None:
+        timer = self._connections.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        if not self._connections:
+            self._is_empty.set()
+
+    # ------------------------------------------------------------------------------ calls
+
+    def _call(self, stream: Stream, body: bytes) -> None:
+        size = len(body) - _PREFIX.size
+        if size < 0 or _PREFIX.unpack_from(body)[1] != size:
+            stream.refuse(_MALFORMED)
+        elif body[0]:
+            stream.refuse(_UNKNOWN)
+        elif stream.path == DISPATCH:
+            self._dispatch(stream, body[_PREFIX.size :])
+        elif stream.path == HEALTH:
+            _answer(stream, _SERVING if self._is_healthy() else _NOT_SERVING)
+        elif stream.path == EVENT:
+            _answer(stream, EventReply().SerializeToString())
+        else:
+            stream.refuse(_UNKNOWN)
+
+    def _dispatch(self, stream: Stream, message: bytes) -> None:
+        try:
+            obj = Object.FromString(message)
+        except DecodeError:
+            stream.refuse(_MALFORMED)
+            return
+        if self._dispatcher.answered_at_once(obj):
+            _answer(stream, _reply(obj))
+        elif len(self._tasks) >= self._settings.max_concurrent:
+            stream.refuse(_BUSY)
+        else:
+            task = self._loop.create_task(self._wait(stream, obj))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            stream.cancelled = task.cancel
+
+    async def _wait(self, stream: Stream, obj: Object) -> None:
+        _answer(stream, _reply(await self._dispatcher.answer(obj)))
+
+
+def _answer(stream: Stream, message: bytes) -> None:
+    stream.answer(_HEADERS, _PREFIX.pack(0, len(message)) + message, _TRAILERS)
+
+
+def _reply(obj: Object) -> bytes:
+    """The object as far as the gateway reads it (docs/tyk.md): it keeps its own copy of the rest."""
+    request = obj.request
+    if request.return_overrides.response_code > 0:
+        given = Object()
+        given.request.url = request.url
+        given.request.method = request.method
+        given.request.return_overrides.CopyFrom(request.return_overrides)
+        return given.SerializeToString()
+    request.headers.clear()
+    obj.spec.clear()
+    return obj.SerializeToString()
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+async def check_health(listen: str, timeout_s: float) -> bool:
+    """Whether the server at ``listen`` says it serves."""
+    address = f"unix:{listen.removeprefix(UNIX)}" if listen.startswith(UNIX) else listen
+    async with grpc.aio.insecure_channel(address) as channel:
+        check = channel.unary_unary(HEALTH, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            return bool(await check(b"", timeout=timeout_s) == _SERVING)
+        except grpc.aio.AioRpcError:
+            return False

@@ -1,0 +1,177 @@
+"""The gateway plugin's settings: ``SIGNALBOX_GATEWAY_<FIELD>`` beside what every program shares."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from signalbox.settings import Wire
+
+PREFIX: Final = "SIGNALBOX_GATEWAY_"
+UNIX: Final = "unix://"
+_MIB: Final = 1024 * 1024
+_MEMORY_FLOOR: Final = 256 * _MIB
+_ELEMENT_BYTES: Final = 96
+"""The most an array element takes once parsed: an empty list and the place that names it."""
+
+
+class GatewaySettings(Wire, frozen=True, kw_only=True):
+    """Where the plugin listens, what it accepts and how long it waits."""
+
+    listen: Annotated[
+        str,
+        Meta(
+            description="Where the gateway calls the plugin: `unix:///path`, `host:port`, or empty "
+            "when only the embedded edge is wanted."
+        ),
+    ] = "127.0.0.1:9111"
+    edge_listen: Annotated[
+        str, Meta(description="`host:port` of the embedded edge (HTTP); empty = no edge.")
+    ] = ""
+    edge_files: Annotated[
+        str,
+        Meta(
+            description="Folder of the edge's `tyk.conf` and `apps/`; empty = the project's `tyk/`."
+        ),
+    ] = ""
+    allow_remote: Annotated[
+        bool,
+        Meta(
+            description="Let `listen` be a non-loopback address. The protocol has no encryption and "
+            "no authentication: only for a network nobody else is on."
+        ),
+    ] = False
+    secret: Annotated[
+        str,
+        Meta(
+            description="Shared with the API definition's `config_data.secret`; a call without it is "
+            "refused. Empty = not checked.",
+            extra={"secret": True},
+        ),
+    ] = ""
+    api_ids: Annotated[
+        tuple[str, ...], Meta(description="API definitions whose calls are taken, comma-separated.")
+    ] = ("signalbox",)
+    org_ids: Annotated[
+        tuple[str, ...], Meta(description="Organisations whose calls are taken, comma-separated.")
+    ] = ("signalbox",)
+    previous_key_pepper: Annotated[
+        str,
+        Meta(
+            description="While the pepper is rotated, the one before; keys made under it are good until "
+            "they end.",
+            extra={"secret": True},
+        ),
+    ] = ""
+    trusted_proxies: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="Proxies of ours before the front that append to X-Forwarded-For; 0 = clients "
+            "reach the front themselves. Keys limited to networks are judged by it.",
+        ),
+    ] = 0
+    max_key_failures: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Wrong keys a minute from one address, or with one key id, before they get 429.",
+        ),
+    ] = 60
+    socket_mode: Annotated[
+        str, Meta(pattern="^0?[0-7]{3}$", description="Octal file mode of the unix socket.")
+    ] = "0660"
+    max_body_bytes: Annotated[
+        int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")
+    ] = 32 * _MIB
+    max_elements: Annotated[
+        int, Meta(ge=1, description="Most array elements in one JSON body.")
+    ] = 8_000_000
+    max_message_bytes: Annotated[
+        int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")
+    ] = 64 * _MIB
+    max_concurrent: Annotated[
+        int, Meta(ge=1, description="Most hook calls in hand at once, waiting ones included.")
+    ] = 2048
+    max_waiting: Annotated[
+        int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")
+    ] = 1536
+    max_wait_s: Annotated[
+        float, Meta(gt=0, description="Longest wait for a result, whatever the model allows.")
+    ] = 110.0
+    recheck_s: Annotated[
+        float,
+        Meta(
+            gt=0, description="A job waited for this long is looked up, in case its reply was lost."
+        ),
+    ] = 5.0
+    stale_keys_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Without proof for this long that the key table is current, every key gets 503.",
+        ),
+    ] = 14.0
+    decode_inline_bytes: Annotated[
+        int, Meta(ge=0, description="Bodies above this are decoded by another process.")
+    ] = 65_536
+    decode_processes: Annotated[
+        int, Meta(ge=1, le=64, description="Most processes that decode large bodies.")
+    ] = 2
+    decode_memory_bytes: Annotated[
+        int, Meta(ge=256 * _MIB, description="Address space one decoding process may use.")
+    ] = 2048 * _MIB
+    decode_timeout_s: Annotated[
+        float, Meta(gt=0, description="Longest decoding or rendering of one body.")
+    ] = 20.0
+    drain_s: Annotated[
+        float, Meta(ge=0, description="How long calls in hand may take after SIGTERM.")
+    ] = 10.0
+    max_connection_age_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Gateways are asked to redial after this long, so that a new plugin gets its "
+            "share and a replaced one is left without a lost call; 0 = never.",
+        ),
+    ] = 10.0
+
+    def problems(self) -> Iterator[str]:
+        """Rules that span fields."""
+        yield from super().problems()
+        if not self.listen and not self.edge_listen:
+            yield f"{PREFIX}LISTEN and {PREFIX}EDGE_LISTEN are both empty: nobody could call"
+        if self.listen and not self.allow_remote and not is_local(self.listen):
+            yield (
+                f"{PREFIX}LISTEN={self.listen} is not a loopback address or unix socket; set "
+                f"{PREFIX}ALLOW_REMOTE=on if nobody else is on that network"
+            )
+        if self.listen and self.allow_remote and not is_local(self.listen) and not self.secret:
+            yield f"{PREFIX}SECRET must be set where others can reach {PREFIX}LISTEN={self.listen}"
+        if self.max_waiting >= self.max_concurrent:
+            yield f"{PREFIX}MAX_WAITING must be below {PREFIX}MAX_CONCURRENT"
+        if self.max_message_bytes < self.max_body_bytes + _MIB:
+            yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_BODY_BYTES by at least 1 MiB"
+        needed = _MEMORY_FLOOR + 8 * self.max_body_bytes + _ELEMENT_BYTES * self.max_elements
+        if self.decode_memory_bytes < needed:
+            yield (
+                f"{PREFIX}DECODE_MEMORY_BYTES must be at least {needed} for {PREFIX}MAX_BODY_BYTES and "
+                f"{PREFIX}MAX_ELEMENTS: the JSON parser does not survive running out of it"
+            )
+        if not self.key_pepper:
+            yield "SIGNALBOX_KEY_PEPPER must be set: API keys are checked with it"
+
+
+def is_local(listen: str) -> bool:
+    """Whether an address is a unix socket or loopback."""
+    if listen.startswith(UNIX):
+        return True
+    host = listen.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,137 @@
+"""Accepting a job: one durable message, and nothing else, makes it exist."""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gateway_plugin.catalog import Ready
+from gateway_plugin.intake import Inputs
+from gateway_plugin.keyring import tenant_of
+from signalbox import names, payloads
+from signalbox.bus import Bus
+from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
+from signalbox.messages import ApiKey, Job, header
+from signalbox.names import PRIORITIES, Header, Priority, Stream
+
+_REPEATS: Final = 2
+_LONGEST_DEADLINE_S: Final = 7 * 86_400.0
+
+
+class Wishes(NamedTuple):
+    """What a request asks for beside its inputs. deadline_s: None = the model's own."""
+
+    priority: Priority = "mid"
+    deadline_s: float | None = None
+
+
+def wishes_of(fields: Mapping[str, Any]) -> Wishes:
+    """``priority`` (hi, mid, lo) and ``deadline_s`` of a body. Raises :class:`InvalidRequest`."""
+    priority = fields.get("priority", "mid")
+    if priority not in PRIORITIES:
+        raise InvalidRequest(
+            f'"priority" must be one of {", ".join(PRIORITIES)}.', field="priority"
+        )
+    deadline = fields.get("deadline_s")
+    if deadline is None:
+        return Wishes(priority)
+    if type(deadline) not in {int, float} or not 0 < deadline <= _LONGEST_DEADLINE_S:
+        raise InvalidRequest(
+            f'"deadline_s" must be a number of seconds above 0 and at most {_LONGEST_DEADLINE_S:.0f}.',
+            field="deadline_s",
+        )
+    return Wishes(priority, float(deadline))
+
+
+class Accepted(NamedTuple):
+    """A job that is now durable. seq: of its message, for its place in the queue."""
+
+    job: Job
+    seq: int
+
+
+class Submitter:
+    """Makes jobs and writes them. wall: UTC clock, seconds."""
+
+    def __init__(
+        self, bus: Bus, *, inline_limit_bytes: int, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._bus = bus
+        self._inline_limit = inline_limit_bytes
+        self._wall = wall
+        self._jobs = bus.grouped(Stream.JOBS)
+
+    def job(
+        self,
+        key: ApiKey,
+        ready: Ready,
+        inputs: Inputs,
+        wishes: Wishes,
+        *,
+        trace: str = "",
+        waiter: str = "",
+        job_id: str = "",
+    ) -> Job:
+        """The job for these inputs, not yet accepted.
+
+        waiter: instance of the plugin that waits for it. job_id: empty = a new one, 122 random bits.
+        """
+        now = self._wall()
+        job_id = job_id or str(uuid.uuid4())
+        model = ready.model
+        return Job(
+            id=job_id,
+            model=model.name,
+            version=ready.version.version,
+            signature=inputs.signature,
+            priority=wishes.priority,
+            key_id=tenant_of(key),
+            style=inputs.style,
+            batch_key=inputs.batch_key,
+            rows=inputs.rows,
+            created_at=now,
+            deadline_at=now + (wishes.deadline_s or model.limits.deadline_s),
+            size_bytes=len(inputs.frame),
+            reply=names.reply(waiter, job_id) if waiter else "",
+            trace=trace,
+        )
+
+    async def accept(self, job: Job, frame: bytes) -> int:
+        """Write the job; when this returns it is durable. Returns its sequence in ``JOBS``.
+
+        Raises :class:`QueueFull`, :class:`TooLarge`, :class:`Unavailable`, or :class:`Ambiguous` (with
+        ``job_id``) when even repeating the write does not tell. Repeating is safe: the subject is the
+        job's own, and it must be empty.
+        """
+        if len(frame) > self._inline_limit:
+            ref = await payloads.store(self._bus, job.id, "in", frame)
+            job, frame = replace(job, ref=ref), b""
+        subject = names.job(job.model, job.priority, job.id)
+        headers: dict[str, str] = {Header.JOB: header(job)}
+        for repeat in range(_REPEATS + 1):
+            try:
+                return await self._jobs.write(subject, frame, headers=headers, expect=0)
+            except StaleRevision as error:
+                # Only we write to this subject: an earlier try of ours arrived after all.
+                if error.last:
+                    return error.last
+                raise _unknown(job) from error
+            except Ambiguous as error:
+                if repeat == _REPEATS:
+                    raise _unknown(job) from error
+            except SignalboxError as error:
+                if repeat == 0:
+                    raise
+                # This try was certainly not stored; the one before it perhaps was.
+                raise _unknown(job) from error
+        raise AssertionError  # pragma: no cover  every turn returns or raises
+
+
+def _unknown(job: Job) -> Ambiguous:
+    return Ambiguous(
+        "It is not known whether the job was accepted; ask for it by its id.",
+        retry_after_s=2.0,
+        job_id=job.id,
+    )

@@ -1,0 +1,112 @@
+"""A job's life as pure transitions: ``(job or record, facts, now) -> record``. No clock, no NATS.
+
+``queued -> running -> succeeded | failed | cancelled | expired``; ``running -> queued`` on a retry.
+The first terminal record wins, for ever: writers carry the revision they read (compare-and-set).
+"""
+
+from msgspec.structs import replace
+
+from signalbox.errors import Conflict
+from signalbox.messages import ErrorInfo, Job, PayloadRef, Record, State
+
+
+def first_record(job: Job, state: State) -> Record:
+    """The record of a job nobody has claimed yet."""
+    return Record(
+        id=job.id, model=job.model, version=job.version, signature=job.signature,
+        priority=job.priority, key_id=job.key_id, style=job.style, state=state,
+        created_at=job.created_at, deadline_at=job.deadline_at, trace=job.trace,
+        input=job.ref, outputs=job.outputs if job.ref is not None else (),
+    )  # fmt: skip
+
+
+def claimed(
+    job: Job, record: Record | None, *, worker: str, gpu: str, token: int, now: float
+) -> Record:
+    """``running`` under the next attempt. Raises :class:`Conflict` if the job has already ended.
+
+    A record that still says ``running`` is of an attempt that ended without a word: no strike, but counted.
+    """
+    before = record or first_record(job, State.QUEUED)
+    _must_be_open(before)
+    return replace(
+        before, state=State.RUNNING, attempt=before.attempt + 1, worker=worker, gpu=gpu,
+        token=token, claimed_at=now, phases={"claimed": ms(before, now)}, error=None,
+        vanished=before.vanished + (before.state is State.RUNNING),
+    )  # fmt: skip
+
+
+def succeeded(
+    record: Record, *, now: float, phases: dict[str, float], batch: int, size_bytes: int,
+    ref: PayloadRef | None = None,
+) -> Record:  # fmt: skip
+    """The result is in the body (or behind ``ref``)."""
+    return replace(
+        _must_be_open(record), state=State.SUCCEEDED, finished_at=now, batch=batch, ref=ref,
+        size_bytes=size_bytes, phases=record.phases | phases | {"done": ms(record, now)},
+    )  # fmt: skip
+
+
+def failed(record: Record, error: ErrorInfo, *, now: float) -> Record:
+    """Ended without a result; ``error`` says why."""
+    return _ended(record, State.FAILED, now, error)
+
+
+def cancelled(record: Record, *, now: float) -> Record:
+    """Ended because its owner asked."""
+    return _ended(
+        record, State.CANCELLED, now, ErrorInfo(code="cancelled", message="Cancelled by its owner.")
+    )
+
+
+def expired(record: Record, *, now: float) -> Record:
+    """Ended because its deadline passed before it could run."""
+    return _ended(
+        record,
+        State.EXPIRED,
+        now,
+        ErrorInfo(code="expired", message="The job's deadline passed before it ran."),
+    )
+
+
+def requeued(record: Record, error: ErrorInfo, *, is_crash: bool) -> Record:
+    """Back to ``queued`` after a failed attempt; a crash of the runner is a strike."""
+    return replace(
+        _must_be_open(record), state=State.QUEUED, error=error,
+        crashes=record.crashes + (1 if is_crash else 0),
+    )  # fmt: skip
+
+
+def queued_again(record: Record) -> Job:
+    """The job that queues a record's work again. Its input must have been claim-checked: records hold no inputs."""
+    if record.input is None:
+        raise Conflict("The job's input is not stored.")
+    return Job(
+        id=record.id, model=record.model, version=record.version, signature=record.signature,
+        priority=record.priority, key_id=record.key_id, style=record.style, outputs=record.outputs,
+        created_at=record.created_at, deadline_at=record.deadline_at, ref=record.input,
+        size_bytes=record.input.size, epoch=record.attempt + 1, trace=record.trace,
+    )  # fmt: skip
+
+
+def cancel_asked(record: Record) -> Record:
+    """Still running, and its holder is asked to stop it."""
+    return replace(_must_be_open(record), cancel_requested=True)
+
+
+def ms(record: Record, now: float) -> float:
+    """Milliseconds from acceptance to ``now``, never negative (clocks differ)."""
+    return round(max(0.0, now - record.created_at) * 1000, 2)
+
+
+def _ended(record: Record, state: State, now: float, error: ErrorInfo) -> Record:
+    return replace(
+        _must_be_open(record), state=state, finished_at=now, error=error,
+        phases=record.phases | {"done": ms(record, now)},
+    )  # fmt: skip
+
+
+def _must_be_open(record: Record) -> Record:
+    if record.state.is_terminal:
+        raise Conflict(f"The job has already ended: {record.state}.", state=record.state.value)
+    return record

@@ -1,0 +1,176 @@
+"""A JSON body, parsed once within bounds that hold before and while it is read, and meaning one thing only.
+
+What it means is :mod:`signalbox.jsoncodec`'s. The bounds are chosen in docs/adr/0126.
+"""
+
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from signalbox.errors import InvalidJson, InvalidRequest, TooLarge
+
+MAX_DEPTH: Final = 32
+"""Lists and objects in one another that a body may have; the parsers themselves stop at about a thousand."""
+MAX_RATIO: Final = 100
+"""A compressed body may become so many times its size, or ``FREE_BYTES`` if that is more."""
+FREE_BYTES: Final = 1024 * 1024
+_NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
+_NAME_END: Final = re.compile(rb'"[ \t\r\n]*:')
+_MOST_DIGITS: Final = 20
+"""Of a whole number; longer ones are read as the float64 they are nearest to, as every JavaScript does."""
+_KINDS: Final = {bool: "a boolean", str: "a string", dict: "an object", list: "a list"}
+
+
+class Bounds(NamedTuple):
+    """What one body may hold: bytes of JSON and, about, array elements."""
+
+    body_bytes: int
+    elements: int
+
+
+class Body(NamedTuple):
+    """A parsed body. may_hold_bools: whether ``true`` or ``false`` occurs anywhere in its text."""
+
+    doc: Any
+    may_hold_bools: bool
+
+
+def parse(body: bytes, bounds: Bounds) -> Body:
+    """The JSON object in ``body``; ``NaN``, ``Infinity`` and ``-Infinity`` are numbers in it.
+
+    Raises :class:`TooLarge` before anything is parsed, :class:`InvalidJson` with the offset (in
+    characters) of what is wrong, or for what is nested too deeply or names something twice, and
+    :class:`InvalidRequest` if it is not an object.
+    """
+    if len(body) > bounds.body_bytes:
+        raise TooLarge(
+            f"The body has {len(body)} bytes; at most {bounds.body_bytes} are taken.",
+            bound="bytes",
+            limit_bytes=bounds.body_bytes,
+        )
+    elements = len(body) - len(body.translate(None, b",["))
+    if elements > bounds.elements:
+        raise TooLarge(
+            f"The body has about {elements} array elements; at most {bounds.elements} are taken.",
+            bound="elements",
+            limit_elements=bounds.elements,
+        )
+    may_be_deep = _may_be_deep(body.translate(_ONE_KIND, _NO_BRACKET))
+    doc = _parse(body)
+    if type(doc) is not dict:
+        raise InvalidRequest(f"The body must be a JSON object, not {kind_of(doc)}.")
+    if may_be_deep and _depth(doc) > MAX_DEPTH:
+        raise InvalidJson(
+            f"The body is nested more than {MAX_DEPTH} levels deep.",
+            bound="depth",
+            limit_depth=MAX_DEPTH,
+        )
+    _require_distinct_names(doc, body)
+    return Body(doc, b"true" in body or b"false" in body)
+
+
+def _may_be_deep(brackets: bytes) -> bool:
+    """Whether these brackets, ``[`` and ``]``, outlast the bound when innermost pairs go level by level.
+
+    True also where a string holds brackets that pair with nothing; :func:`_depth` decides then.
+    """
+    if len(brackets) <= 2 * MAX_DEPTH:
+        return False
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _depth(doc: Any) -> int:
+    level, depth = [doc], 0
+    while level:
+        depth += 1
+        level = [inner for value in level for inner in _inside(value)]
+    return depth
+
+
+def _inside(value: Any) -> list[Any]:
+    """The lists and objects directly in one."""
+    values = value.values() if type(value) is dict else value
+    return [inner for inner in values if type(inner) is list or type(inner) is dict]
+
+
+def _require_distinct_names(doc: dict[str, Any], body: bytes) -> None:
+    """Raise :class:`InvalidJson` if an object gives a name twice: readers differ on which counts.
+
+    Parsing kept one of them. As soon as the names that were kept are as many as the text has colons,
+    nothing was dropped; mostly that is so without looking into a single list.
+    """
+    colons = body.count(b":")
+    level: list[Any] = [doc]
+    names = 0
+    while level:
+        names += sum(len(value) for value in level if type(value) is dict)
+        if names == colons:
+            return
+        level = [inner for value in level for inner in _inside(value)]
+    if names != len(_NAME_END.findall(body)):  # not only colons in strings: read again, exactly
+        _parse_slowly(body)
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise _not_json(error.msg, error.pos) from error
+    return _parse_slowly(body)
+
+
+def _parse_slowly(body: bytes) -> Any:
+    """With Python's own parser, which knows ``NaN`` and shows names given twice."""
+    try:
+        text = body.decode()
+        doc = json.loads(text, object_pairs_hook=_distinct, parse_int=_whole_number)
+        if "\\u" in text:
+            json.dumps(doc, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise _not_json(error.msg, error.pos) from error
+    except UnicodeDecodeError as error:
+        raise _not_json("not valid UTF-8", error.start) from error
+    except UnicodeEncodeError as error:
+        raise _not_json("a lone surrogate in a string", 0) from error
+    except (RecursionError, ValueError) as error:
+        raise _not_json("nested too deeply, or a number that is too large", 0) from error
+    return doc
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidJson(f"An object gives the name {twice[:60]!a} twice.", bound="names")
+    return found
+
+
+def _whole_number(text: str) -> int | float:
+    if len(text) <= _MOST_DIGITS:
+        return int(text)
+    value = float(text)
+    if abs(value) == float("inf"):
+        raise ValueError(text[:_MOST_DIGITS])
+    return value
+
+
+def _not_json(reason: str, offset: int) -> InvalidJson:
+    return InvalidJson(f"JSON Parse error: {reason} at offset: {offset}", offset=offset)
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words, never the value itself where it could be long."""
+    if value is None:
+        return "null"
+    if type(value) in {int, float}:
+        return f"the number {value}"
+    return _KINDS.get(type(value), "something else")

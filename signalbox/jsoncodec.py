@@ -1,0 +1,416 @@
+"""JSON bodies to named tensors, checked against a signature: TF Serving's row and columnar forms.
+
+A body is parsed by :mod:`signalbox.jsonbody`. A :class:`Plan` is a signature made ready; :func:`decode`
+turns the parsed body into tensors in the order of the signature, or raises :class:`InvalidInput` naming
+input, expected and got. The way back is :mod:`signalbox.jsonrender`. The format is that of TF Serving's
+REST API (spec/api.md 4.1).
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from signalbox.errors import InvalidInput, InvalidRequest, TooLarge
+from signalbox.jsonbody import MAX_DEPTH, Body, kind_of
+from signalbox.messages import Signature, TensorSpec
+from signalbox.tensors import ITEM_SIZE, Tensor
+
+DEFAULT_SIGNATURE: Final = "serving_default"
+ROW: Final = "row"
+COLUMNAR: Final = "columnar"
+
+_NUMPY: Final[dict[str, np.dtype[Any]]] = {
+    name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"
+}
+_INTEGERS: Final = frozenset(n for n in ITEM_SIZE if n.startswith(("int", "uint")))
+_COMPLEX: Final = {"complex64": "float32", "complex128": "float64"}
+_PACK: Final = {
+    "float16": "e", "float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i",
+    "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
+}  # fmt: skip
+_FEW: Final = 32
+"""Up to this many numbers in a flat list are packed without an array, which costs more to make."""
+_HUGE: Final = 10**308
+
+
+class Decoded(NamedTuple):
+    """A request's inputs.
+
+    style: how its answer is rendered. rows: size of dimension 0, 1 where there is none common.
+    batch_key: requests with equal keys may run as one batch along dimension 0; empty = alone.
+    """
+
+    tensors: list[Tensor]
+    signature: str
+    style: str
+    rows: int
+    batch_key: str
+
+
+class Input:
+    """One input of a signature, ready to be filled.
+
+    key: the part of a batch key that depends on this input's shape.
+    """
+
+    def __init__(self, name: str, spec: TensorSpec) -> None:
+        self.name = name
+        self.dtype = spec.dtype
+        self.shape = spec.shape
+        self._code = _PACK.get(spec.dtype, "")
+        self.build: Callable[[Any, bool], Tensor] = self._pick()
+
+    def _pick(self) -> Callable[[Any, bool], Tensor]:
+        if self.dtype == "string":
+            return self._strings
+        if self.dtype in _COMPLEX:
+            return self._complex
+        if self.dtype in ITEM_SIZE:
+            return self._numbers
+        return self._unsupported
+
+    def _unsupported(self, value: Any, may_hold_bools: bool) -> Tensor:
+        raise InvalidInput(
+            f'Input "{self.name}": {self.dtype} cannot be sent as JSON.', input=self.name
+        )
+
+    def _numbers(self, value: Any, may_hold_bools: bool) -> Tensor:
+        if type(value) is list and len(value) <= _FEW and not may_hold_bools and self._code:
+            try:
+                data = struct.pack(f"<{len(value)}{self._code}", *value)
+            except (struct.error, OverflowError):
+                pass  # nested, or wrong: the long way tells
+            else:
+                shape: tuple[int, ...] = (len(value),)
+                self._check_shape(shape)
+                return Tensor(self.name, self.dtype, shape, data)
+        array = self._array(value, self.dtype, may_hold_bools)
+        shape = array.shape
+        self._check_shape(shape)
+        if self.dtype == "bfloat16":
+            return Tensor(self.name, self.dtype, shape, _bfloat16(array))
+        return Tensor(self.name, self.dtype, shape, array.tobytes())
+
+    def _complex(self, value: Any, may_hold_bools: bool) -> Tensor:
+        """A complex number is a pair ``[real, imaginary]``; TF Serving has no form for it."""
+        array = self._array(value, _COMPLEX[self.dtype], may_hold_bools)
+        if array.ndim == 0 or array.shape[-1] != 2:
+            self._refuse("pairs [real, imaginary]", f"shape {list(array.shape)}")
+        shape = array.shape[:-1]
+        self._check_shape(shape)
+        return Tensor(self.name, self.dtype, shape, array.tobytes())
+
+    def _array(self, value: Any, dtype: str, may_hold_bools: bool) -> np.ndarray[Any, Any]:
+        """``value`` as a little-endian array of ``dtype`` (bfloat16: still as float32)."""
+        target = _NUMPY.get(dtype, _NUMPY["float32"])
+        try:
+            raw = np.array(value)
+        except ValueError:  # ragged, or deeper than arrays go
+            self._explain(value, dtype)
+            self._refuse(f"{dtype} in at most {MAX_DEPTH} dimensions", "lists that do not fit")
+        kind = raw.dtype.kind
+        if raw.ndim > MAX_DEPTH:
+            self._refuse(f"at most {MAX_DEPTH} dimensions", str(raw.ndim))
+        if raw.size == 0:
+            return raw.astype(target)
+        if dtype == "bool":
+            if kind != "b":
+                self._explain(value, dtype)
+            return raw
+        if kind not in "iuf" or may_hold_bools:
+            self._explain(value, dtype)
+        if dtype in _INTEGERS:
+            return self._integers(value, raw, dtype, target)
+        if kind == "O":  # whole numbers of more than 64 bits
+            raw = np.array([float(n) if abs(n) < _HUGE else np.inf for n in raw.flat])
+            raw = raw.reshape(np.shape(value))
+            self._check_overflow(np.zeros_like(raw), raw, dtype)
+            kind = "f"
+        with np.errstate(over="ignore"):
+            cast = raw.astype(target)
+        if kind == "f" and dtype != "float64" and not np.isfinite(cast).all():
+            self._check_overflow(raw, cast, dtype)
+        return cast
+
+    def _integers(
+        self, value: Any, raw: np.ndarray[Any, Any], dtype: str, target: np.dtype[Any]
+    ) -> np.ndarray[Any, Any]:
+        if raw.dtype.kind == "f":
+            # Either a decimal, or whole numbers on both sides of 2**63, which numpy makes floats.
+            self._explain(value, dtype)
+            raw = np.array(value, dtype=object)
+        limits = np.iinfo(target)
+        low, high = int(raw.min()), int(raw.max())
+        if low < limits.min or high > limits.max:
+            bad = low if low < limits.min else high
+            self._refuse(f"{dtype} ({limits.min} to {limits.max})", str(bad))
+        return raw.astype(target)
+
+    def _check_overflow(
+        self, raw: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], dtype: str
+    ) -> None:
+        lost = np.isfinite(raw) & ~np.isfinite(cast)
+        if lost.any():
+            self._refuse(f"{dtype} (largest {np.finfo(cast.dtype).max})", str(raw[lost].flat[0]))
+
+    def _strings(self, value: Any, may_hold_bools: bool) -> Tensor:
+        flat: list[bytes] = []
+        shape = self._string_shape(value)
+        self._gather(value, shape, 0, flat, "")
+        self._check_shape(shape)
+        data = b"".join(part for item in flat for part in (struct.pack("<I", len(item)), item))
+        return Tensor(self.name, "string", shape, data)
+
+    def _string_shape(self, value: Any) -> tuple[int, ...]:
+        shape: list[int] = []
+        while type(value) is list:
+            if len(shape) == MAX_DEPTH:
+                self._refuse(f"at most {MAX_DEPTH} dimensions", "more")
+            shape.append(len(value))
+            if not value:
+                break
+            value = value[0]
+        return tuple(shape)
+
+    def _gather(
+        self, value: Any, shape: tuple[int, ...], axis: int, flat: list[bytes], path: str
+    ) -> None:
+        if axis == len(shape):
+            flat.append(self._bytes_of(value, path))
+            return
+        if type(value) is not list:
+            self._refuse(f"a list of {shape[axis]}", f"{kind_of(value)} at {path or 'the top'}")
+        if len(value) != shape[axis]:
+            self._refuse(
+                f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}"
+            )
+        for index, item in enumerate(value):
+            self._gather(item, shape, axis + 1, flat, f"{path}[{index}]")
+
+    def _bytes_of(self, value: Any, path: str) -> bytes:
+        where = path or "the top"
+        try:
+            if type(value) is str:
+                return value.encode()
+            if is_base64(value):
+                return base64.b64decode(value["b64"], validate=True)
+        except UnicodeEncodeError:
+            self._refuse("string", f"a lone surrogate at {where}")
+        except (binascii.Error, TypeError, ValueError):
+            self._refuse("valid base64 in b64", f"something else at {where}")
+        return self._refuse("string", f"{kind_of(value)} at {where}")
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        want = self.shape
+        if want is None:
+            return
+        if len(want) != len(shape) or any(
+            w not in {-1, got} for w, got in zip(want, shape, strict=True)
+        ):
+            self._refuse(f"shape {list(want)}", f"shape {list(shape)}")
+
+    def _explain(self, value: Any, dtype: str) -> None:
+        """Raise for the first element that does not fit ``dtype``; return if all do."""
+        fits = (
+            _fits_bool if dtype == "bool" else _fits_integer if dtype in _INTEGERS else _fits_float
+        )
+        self._walk(value, self._string_shape(value), 0, "", (dtype, fits))
+
+    def _walk(
+        self,
+        value: Any,
+        shape: tuple[int, ...],
+        axis: int,
+        path: str,
+        wanted: tuple[str, Callable[[Any], bool]],
+    ) -> None:
+        if axis == len(shape):
+            if not wanted[1](value):
+                self._refuse(wanted[0], f"{kind_of(value)} at {path or 'the top'}")
+            return
+        if type(value) is not list:
+            self._refuse(f"a list of {shape[axis]}", f"{kind_of(value)} at {path or 'the top'}")
+        if len(value) != shape[axis]:
+            self._refuse(
+                f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}"
+            )
+        for index, item in enumerate(value):
+            self._walk(item, shape, axis + 1, f"{path}[{index}]", wanted)
+
+    def _refuse(self, expected: str, got: str) -> NoReturn:
+        raise InvalidInput(
+            f'Input "{self.name}": expected {expected}, got {got}.',
+            input=self.name,
+            expected=expected,
+            got=got,
+        )
+
+
+class Plan:
+    """One signature made ready for decoding.
+
+    is_batchable: every input and output has a free dimension 0, so requests can share a run.
+    """
+
+    def __init__(self, name: str, signature: Signature, *, batch_prefix: str = "") -> None:
+        self.name = name
+        self.signature = signature
+        self.inputs = tuple(Input(n, s) for n, s in signature.inputs.items())
+        self.names = frozenset(signature.inputs)
+        self.is_batchable = bool(self.inputs) and all(
+            spec.shape and spec.shape[0] == -1
+            for spec in (*signature.inputs.values(), *signature.outputs.values())
+        )
+        self._prefix = f"{batch_prefix}{name}"
+
+    def rows(self, value: Any, may_hold_bools: bool) -> list[Tensor]:
+        """Tensors of an ``instances`` list. Raises :class:`InvalidInput`."""
+        if type(value) is not list:
+            raise InvalidInput(f'"instances" must be a list, not {kind_of(value)}.')
+        if not value:
+            raise InvalidInput('"instances" is empty; give at least one.')
+        if len(self.inputs) == 1:
+            only = self.inputs[0]
+            return [only.build(self._bare(only.name, value), may_hold_bools)]
+        for index, row in enumerate(value):
+            self._check_row(index, row)
+        return [i.build([row[i.name] for row in value], may_hold_bools) for i in self.inputs]
+
+    def columns(self, value: Any, may_hold_bools: bool) -> list[Tensor]:
+        """Tensors of an ``inputs`` value; names the signature does not have are ignored."""
+        if len(self.inputs) == 1:
+            only = self.inputs[0]
+            if type(value) is dict and not (is_base64(value) and only.name != "b64"):
+                value = self._column(only.name, value)
+            return [only.build(value, may_hold_bools)]
+        if type(value) is not dict:
+            raise InvalidInput(
+                f'"inputs" must be an object with {self._listed()}, not {kind_of(value)}.'
+            )
+        return [i.build(self._column(i.name, value), may_hold_bools) for i in self.inputs]
+
+    def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
+        """``(rows, key)`` of these inputs; key is empty where they must run alone."""
+        if not tensors or not tensors[0].shape:
+            return 1, ""
+        rows = tensors[0].shape[0]
+        if not self.is_batchable or rows == 0 or any(t.shape[0] != rows for t in tensors):
+            return max(1, rows), ""
+        shapes = ";".join(",".join(map(str, t.shape[1:])) for t in tensors)
+        return rows, f"{self._prefix}|{shapes}"
+
+    def _bare(self, name: str, rows: list[Any]) -> list[Any]:
+        """The values of single-input rows, given bare or as ``{name: value}``."""
+        if type(rows[0]) is not dict or (is_base64(rows[0]) and name != "b64"):
+            return rows
+        for index, row in enumerate(rows):
+            self._check_row(index, row)
+        return [row[name] for row in rows]
+
+    def _check_row(self, index: int, row: Any) -> None:
+        if type(row) is not dict:
+            raise InvalidInput(
+                f'"instances"[{index}] must be an object with {self._listed()}, not {kind_of(row)}.'
+            )
+        if row.keys() != self.names:
+            missing, extra = sorted(self.names - row.keys()), sorted(row.keys() - self.names)
+            name = (missing or extra)[0]
+            raise InvalidInput(
+                f'"instances"[{index}] has {"no" if missing else "an unknown"} input "{name}"; '
+                f"the signature has {self._listed()}.",
+                input=name,
+                expected=sorted(self.names),
+                got=sorted(row),
+            )
+
+    def _column(self, name: str, value: dict[str, Any]) -> Any:
+        if name not in value:
+            raise InvalidInput(
+                f'"inputs" has no input "{name}"; the signature has {self._listed()}.',
+                input=name,
+                expected=sorted(self.names),
+                got=sorted(value),
+            )
+        return value[name]
+
+    def _listed(self) -> str:
+        return ", ".join(f'"{name}"' for name in sorted(self.names)) or "no inputs"
+
+
+def plans(signatures: Mapping[str, Signature], *, batch_prefix: str = "") -> dict[str, Plan]:
+    """The plans of a version's signatures, by name."""
+    return {n: Plan(n, s, batch_prefix=batch_prefix) for n, s in signatures.items()}
+
+
+def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> Decoded:
+    """The inputs of a predict request: ``{signature_name?, instances | inputs | input}``.
+
+    ``input`` is our own word for ``inputs`` in its named form. Raises :class:`InvalidRequest`,
+    :class:`InvalidInput`, or :class:`TooLarge` when the tensors exceed their bound.
+    """
+    doc = body.doc
+    plan = choose(doc, available)
+    forms = [word for word in ("instances", "inputs", "input") if word in doc]
+    if len(forms) > 1:
+        raise InvalidRequest(f'Give "{forms[0]}" or "{forms[1]}", not both.')
+    if not forms:
+        raise InvalidRequest("Missing 'inputs' or 'instances' key")
+    value = doc[forms[0]]
+    if forms[0] == "instances":
+        style, found = ROW, plan.rows(value, body.may_hold_bools)
+    else:
+        if forms[0] == "input" and type(value) is not dict:
+            raise InvalidInput(f'"input" must be an object of named tensors, not {kind_of(value)}.')
+        style, found = COLUMNAR, plan.columns(value, body.may_hold_bools)
+    size = sum(len(t.data) for t in found)
+    if size > max_tensor_bytes:
+        raise TooLarge(
+            f"The inputs take {size} bytes; this model takes at most {max_tensor_bytes}.",
+            bound="tensor_bytes",
+            limit_bytes=max_tensor_bytes,
+        )
+    rows, key = plan.batch_key(found)
+    return Decoded(found, plan.name, style, rows, key)
+
+
+def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
+    """The plan of the signature a body names, or of the default one."""
+    name = doc.get("signature_name", DEFAULT_SIGNATURE)
+    if type(name) is not str:
+        raise InvalidRequest(f'"signature_name" must be a string, not {kind_of(name)}.')
+    plan = available.get(name or DEFAULT_SIGNATURE)
+    if plan is None:
+        raise InvalidRequest(
+            f'Serving signature name: "{name}" not found in signature def',
+            signature=name,
+            available=sorted(available),
+        )
+    return plan
+
+
+def is_base64(value: Any) -> bool:
+    """Whether ``value`` is the ``{"b64": text}`` form of bytes."""
+    return type(value) is dict and len(value) == 1 and "b64" in value
+
+
+def _bfloat16(array: np.ndarray[Any, Any]) -> bytes:
+    """float32 to bfloat16, rounding to nearest even."""
+    bits = np.ascontiguousarray(array, dtype="<f4").view("<u4")
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(array), 0x7FC0, rounded).astype("<u2").tobytes()
+
+
+def _fits_bool(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _fits_integer(value: Any) -> bool:
+    return type(value) is int
+
+
+def _fits_float(value: Any) -> bool:
+    return type(value) is float or type(value) is int

@@ -1,0 +1,124 @@
+"""Named tensors to JSON: TF Serving's row (``predictions``) and columnar (``outputs``) forms.
+
+Floats are printed shortest in their own precision and always with a fraction or exponent, so that no
+reader takes them for integers; NaN and infinities are the bare tokens TF Serving prints. Strings
+whose output is called ``..._bytes``, or that are not UTF-8, become ``{"b64": ...}``.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from signalbox.errors import InvalidRequest
+from signalbox.jsoncodec import ROW
+from signalbox.tensors import ITEM_SIZE, Tensor
+
+_NUMPY: Final[dict[str, np.dtype[Any]]] = {
+    name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"
+}
+_BYTES_SUFFIX: Final = "_bytes"
+
+
+def render(tensors: Sequence[Tensor], style: str) -> bytes:
+    """The whole answer, ``{"predictions": ...}`` or ``{"outputs": ...}``.
+
+    Raises :class:`InvalidRequest` when rows are asked for and the outputs do not share dimension 0.
+    """
+    values = [(t, jsonable(t)) for t in tensors]
+    if style == ROW:
+        doc = {"predictions": _rows(values)}
+    elif len(values) == 1:
+        doc = {"outputs": values[0][1]}
+    else:
+        doc = {"outputs": {t.name: value for t, value in values}}
+    data = orjson.dumps(doc, option=orjson.OPT_SERIALIZE_NUMPY)
+    # It writes null for what is not finite, and nothing else of ours becomes null.
+    if b"null" in data and any(_has_non_finite(value) for _, value in values):
+        return json.dumps(doc, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+    return data
+
+
+def jsonable(tensor: Tensor) -> Any:
+    """The tensor as an array, a scalar of numpy's, or nested lists of strings."""
+    if tensor.dtype == "string":
+        return _strings(tensor)
+    if tensor.dtype == "bfloat16":
+        bits = np.frombuffer(tensor.data, "<u2").astype("<u4") << 16
+        array: np.ndarray[Any, Any] = bits.view("<f4")
+    elif tensor.dtype in {"complex64", "complex128"}:
+        half = "<f4" if tensor.dtype == "complex64" else "<f8"
+        return np.frombuffer(tensor.data, half).reshape(*tensor.shape, 2)
+    else:
+        array = np.frombuffer(tensor.data, _NUMPY[tensor.dtype])
+    return array.reshape(tensor.shape) if tensor.shape else array[0]
+
+
+def _rows(values: Sequence[tuple[Tensor, Any]]) -> Any:
+    counts = {t.shape[0] if t.shape else None for t, _ in values}
+    if len(counts) != 1 or None in counts:
+        shapes = ", ".join(f'"{t.name}" {list(t.shape)}' for t, _ in values)
+        raise InvalidRequest(
+            "The outputs do not share dimension 0, so there are no rows; ask with 'inputs' instead "
+            f"of 'instances'. Shapes: {shapes}."
+        )
+    if len(values) == 1:
+        return values[0][1]
+    count = values[0][0].shape[0]
+    return [{t.name: value[row] for t, value in values} for row in range(count)]
+
+
+def _strings(tensor: Tensor) -> Any:
+    is_wrapped = tensor.name.endswith(_BYTES_SUFFIX)
+    flat = [_text(item, is_wrapped) for item in split_strings(tensor.data)]
+    for size in reversed(tensor.shape[1:]):
+        count = len(flat) // size if size else _product(tensor.shape[:-1])
+        flat = [flat[i * size : (i + 1) * size] for i in range(count)]
+    return flat if tensor.shape else flat[0]
+
+
+def split_strings(data: bytes) -> list[bytes]:
+    """The elements of a string tensor: each a 4-byte length and its bytes."""
+    items: list[bytes] = []
+    at = 0
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        items.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return items
+
+
+def _text(item: bytes, is_wrapped: bool) -> Any:
+    if not is_wrapped:
+        try:
+            return item.decode()
+        except UnicodeDecodeError:
+            pass
+    return {"b64": base64.b64encode(item).decode()}
+
+
+def _has_non_finite(value: Any) -> bool:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f":
+        return not np.isfinite(value).all()
+    return False
+
+
+def _plain(value: Any) -> Any:
+    """Numpy values for the standard encoder, floats at the shortest digits of their own precision."""
+    if not isinstance(value, np.ndarray | np.generic):
+        raise TypeError(f"{type(value).__name__} is not JSON")
+    if value.dtype.kind == "f" and value.dtype.itemsize < 8:
+        shortest = np.asarray(value).astype(str)
+        return np.vectorize(float, otypes=[np.float64])(shortest).tolist()
+    return value.tolist()
+
+
+def _product(sizes: Sequence[int]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product

@@ -1,0 +1,186 @@
+"""Every name on the wire: subjects, streams, buckets, consumers, headers. Made here and nowhere else.
+
+A *token* is one part of a NATS subject. Model names, GPU ids and worker ids may hold characters a
+token must not (``.``, ``:``), so they go through :func:`token`, which is reversible.
+"""
+
+import re
+from enum import StrEnum
+from typing import Final, Literal
+
+Priority = Literal["hi", "mid", "lo"]
+PRIORITIES: Final[tuple[Priority, ...]] = ("hi", "mid", "lo")
+
+MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
+JOB_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")
+
+
+class Stream(StrEnum):
+    """JetStream streams that are not KV buckets."""
+
+    JOBS = "JOBS"
+    STATE = "STATE"
+    EVENTS = "EVENTS"
+    SCHED = "SCHED"
+    DLQ = "DLQ"
+    ADVISORY = "ADVISORY"
+    PAYLOADS = "PAYLOADS"
+
+
+class Bucket(StrEnum):
+    """KV buckets. The stream behind one is ``KV_<bucket>``, its subjects ``$KV.<bucket>.<key>``."""
+
+    LEASES = "leases"
+    WAITERS = "waiters"
+    WORKERS = "workers"
+    MODELS = "models"
+    KEYS = "keys"
+    IDEM = "idem"
+    DESIRED = "desired"
+    DUTIES = "duties"
+    POISON = "poison"
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream behind the bucket."""
+        return f"KV_{self.value}"
+
+
+class Header(StrEnum):
+    """Message headers, ours (``Sb-``) and the server's (``Nats-``)."""
+
+    JOB = "Sb-Job"
+    RECORD = "Sb-Record"
+    MSG_ID = "Nats-Msg-Id"
+    EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
+    TTL = "Nats-TTL"
+    BATCH_ID = "Nats-Batch-Id"
+    BATCH_SEQUENCE = "Nats-Batch-Sequence"
+    BATCH_COMMIT = "Nats-Batch-Commit"
+    SEQUENCE = "Nats-Sequence"
+    LAST_SEQUENCE = "Nats-Last-Sequence"
+    SUBJECT = "Nats-Subject"
+    TIME_STAMP = "Nats-Time-Stamp"
+    MARKER_REASON = "Nats-Marker-Reason"
+    KV_OPERATION = "KV-Operation"
+    ROLLUP = "Nats-Rollup"
+
+
+def token(text: str) -> str:
+    """One safe subject token for ``text``; every byte outside ``[A-Za-z0-9_-]`` becomes ``=XX``."""
+    return _UNSAFE.sub(lambda m: "".join(f"={byte:02X}" for byte in m.group().encode()), text)
+
+
+def untoken(text: str) -> str:
+    """The inverse of :func:`token`."""
+    raw = _ESCAPE.sub(lambda m: chr(int(m.group(1), 16)), text)
+    return raw.encode("latin-1").decode() if raw != text else text
+
+
+def job(model: str, priority: Priority, job_id: str) -> str:
+    """Subject of a queued job in ``JOBS``."""
+    return f"jobs.{token(model)}.{priority}.{job_id}"
+
+
+def job_anywhere(job_id: str) -> str:
+    """Wildcard subject that finds a queued job by id alone (last-by-subject get)."""
+    return f"jobs.*.*.{job_id}"
+
+
+def jobs_of(model: str, priority: Priority | None = None) -> str:
+    """Wildcard over the queued jobs of one model, or of one of its priorities."""
+    return f"jobs.{token(model)}.{priority or '*'}.*"
+
+
+def consumer(model: str, priority: Priority) -> str:
+    """Durable pull consumer on ``JOBS`` for one model and priority."""
+    return f"{token(model)}_{priority}"
+
+
+def state(job_id: str) -> str:
+    """Subject of a job's record in ``STATE``."""
+    return f"st.{job_id}"
+
+
+def payload(job_id: str, part: str) -> str:
+    """Subject of the chunks of a claim-checked payload; ``part`` is ``in`` or ``out<attempt>``."""
+    return f"pl.{job_id}.{part}"
+
+
+def dead_letter(model: str, job_id: str) -> str:
+    """Subject of a dead letter in ``DLQ``."""
+    return f"dlq.{token(model)}.{job_id}"
+
+
+def scheduled(job_id: str) -> str:
+    """Subject a delayed job waits on in ``SCHED`` until it is due."""
+    return f"sched.{job_id}"
+
+
+def due(model: str, priority: Priority, job_id: str) -> str:
+    """Subject in ``SCHED`` that ``JOBS`` sources as ``jobs.…`` when the delay has passed."""
+    return f"due.{token(model)}.{priority}.{job_id}"
+
+
+def key(bucket: Bucket, name: str) -> str:
+    """Subject behind a KV key. ``name`` may hold dots that separate already safe tokens."""
+    return f"$KV.{bucket.value}.{name}"
+
+
+def event_of_key(bucket: Bucket, name: str = ">") -> str:
+    """Core subject on which the server republishes committed changes of a bucket."""
+    return f"evt.kv.{bucket.value}.{name}"
+
+
+EVENT_JOBS: Final = "evt.jobs"
+EVENT_STATE: Final = "evt.st"
+
+
+def event_of_jobs(model: str | None = None) -> str:
+    """Core subject of accepted jobs (headers only), of one model or of all."""
+    return f"{EVENT_JOBS}.{token(model)}.>" if model else f"{EVENT_JOBS}.>"
+
+
+def event_of_state(job_id: str = "*") -> str:
+    """Core subject of record changes (headers only)."""
+    return f"{EVENT_STATE}.{job_id}"
+
+
+def reply(gateway: str, job_id: str) -> str:
+    """Core subject on which a gateway that waits for a job is told its end."""
+    return f"rsp.{gateway}.{job_id}"
+
+
+def cancel(job_id: str = "*") -> str:
+    """Core subject that asks the holder of a running job to stop it."""
+    return f"cancel.{job_id}"
+
+
+def progress(job_id: str = "*") -> str:
+    """Core subject of a running job's phases; lossy by design."""
+    return f"progress.{job_id}"
+
+
+KEY_USE: Final = "used.keys"
+"""Core subject on which gateways tell, about once a minute, the ids of the API keys in use."""
+
+
+def ask_release(gpu: str) -> str:
+    """Core subject on which an operator asks the holder of a GPU to hand it over."""
+    return f"lane.release.{token(gpu)}"
+
+
+RECONCILER: Final = "reconciler"
+"""The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
+
+
+def poison(model: str, sha256: str) -> str:
+    """KV key in ``poison`` of an input that may not run; ``sha256`` of its frame in hex."""
+    return f"{token(model)}.{sha256}"
+
+
+def ticket(gpu: str, worker: str) -> str:
+    """KV key of a waiter's ticket in ``waiters``."""
+    return f"{token(gpu)}.{token(worker)}"

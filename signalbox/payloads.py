@@ -1,0 +1,111 @@
+"""Claim check: bodies above the inline limit lie as chunks in ``PAYLOADS`` and travel by reference."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from signalbox.answers import Stored, stored_of
+from signalbox.bus import Bus
+from signalbox.connection import status
+from signalbox.errors import Ambiguous, Bug, NotFound
+from signalbox.messages import PayloadRef
+from signalbox.names import Stream, payload
+
+CHUNK_BYTES: Final = 512 * 1024
+_CHUNK_HEADER: Final = "Sb-Chunk"
+_IN_FLIGHT: Final = 8
+_TRIES: Final = 3
+_STALE_PAUSE_S: Final = 0.1
+_THREAD_FROM_BYTES: Final = 1024 * 1024
+"""Hashing this much takes about a millisecond; more goes to a thread."""
+
+
+async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
+    """Store ``data`` under ``part`` (``in`` or ``out<attempt>``) of a job; durable on return.
+
+    Repeating it is safe while the server remembers message ids (two minutes): no chunk is stored twice. Raises as
+    :meth:`Bus.write`.
+    """
+    subject = payload(job_id, part)
+    digest = await _sha256([data])
+    chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [
+        b""
+    ]
+    room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def write(number: int, chunk: bytes) -> int:
+        async with room:
+            return await _write_chunk(bus, subject, number, chunk, digest)
+
+    async with asyncio.TaskGroup() as group:
+        first, *_ = [group.create_task(write(number, chunk)) for number, chunk in enumerate(chunks)]
+    return PayloadRef(
+        subject=subject, size=len(data), chunks=len(chunks), first_seq=first.result(), sha256=digest
+    )
+
+
+async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
+    """The whole payload behind ``ref``, checked against its digest.
+
+    Raises :class:`NotFound` when it has aged out, :class:`Bug` when it is not what was stored, and as
+    :meth:`Bus.request`.
+    """
+    found: dict[int, bytes] = {}
+    for attempt in range(_TRIES):
+        await _read_chunks(bus, ref, found)
+        if len(found) == ref.chunks:
+            break
+        # Any replica answers a direct get, and one may be a moment behind.
+        await asyncio.sleep(_STALE_PAUSE_S * (attempt + 1))
+    else:
+        raise NotFound("The payload is no longer stored.", subject=ref.subject)
+    parts = [found[number] for number in range(ref.chunks)]
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    if len(data) != ref.size or await _sha256([data]) != ref.sha256:
+        raise Bug("A stored payload is damaged.", subject=ref.subject)
+    return data
+
+
+async def _write_chunk(bus: Bus, subject: str, number: int, chunk: bytes, digest: str) -> int:
+    headers = {_CHUNK_HEADER: str(number)}
+    msg_id = f"{subject}.{digest[:16]}.{number}"
+    try:
+        return await bus.write(subject, chunk, headers=headers, msg_id=msg_id)
+    except Ambiguous:
+        return await bus.write(subject, chunk, headers=headers, msg_id=msg_id)
+
+
+async def _read_chunks(bus: Bus, ref: PayloadRef, found: dict[int, bytes]) -> None:
+    """Add chunks to ``found``; the server ends a batch early at its own size limit, so this goes on after it."""
+    seq = ref.first_seq
+    while len(found) < ref.chunks:
+        batch: list[Stored] = []
+        request = {"seq": seq, "next_by_subj": ref.subject, "batch": ref.chunks + 1}
+        head, _ = await bus.collect(
+            f"$JS.API.DIRECT.GET.{Stream.PAYLOADS}", request,
+            partial(_keep, batch),
+        )  # fmt: skip
+        for stored in batch:
+            found[int(stored.headers[_CHUNK_HEADER])] = stored.data
+        if status(head) != 204 or not batch:
+            return
+        seq = batch[-1].seq + 1
+
+
+def _keep(batch: list[Stored], head: bytes, body: bytes) -> None:
+    batch.append(stored_of(head, body))
+
+
+async def _sha256(parts: Sequence[bytes]) -> str:
+    if sum(map(len, parts)) < _THREAD_FROM_BYTES:
+        return _digest(parts)
+    return await asyncio.to_thread(_digest, parts)
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

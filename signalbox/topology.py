@@ -1,0 +1,201 @@
+"""Creating and checking what :mod:`signalbox.assets` declares on a running NATS.
+
+``apply`` makes the server be as declared, and may be repeated. ``check`` names each difference in words. Programs call
+``require`` when they start and refuse to run on anything else.
+"""
+
+import asyncio
+import contextlib
+import re
+from typing import Any, Final
+
+from signalbox.assets import RETIRED, SHARES, STORAGE_BYTES, STREAMS, Config, consumer
+from signalbox.bus import Bus
+from signalbox.errors import Misconfigured, NotFound, Unavailable
+from signalbox.names import PRIORITIES, Stream, jobs_of
+from signalbox.names import consumer as consumer_name
+
+OLDEST: Final = (2, 12)
+_SOURCES_TIMEOUT_S: Final = 15.0
+_SOURCES_PAUSE_S: Final = 0.02
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES) -> list[str]:
+    """Create what is missing, change what differs, delete what is retired; returns what was done, one phrase each.
+
+    Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. Raises
+    :class:`Misconfigured` for a server that is too old or that refuses a change.
+    """
+    refuse_old(bus)
+    done = []
+    for declared in STREAMS:
+        config = wanted(declared, replicas, storage_bytes)
+        name = config["name"]
+        found = await _found(bus, name)
+        if found is None:
+            await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+            done.append(f"created {name}")
+        elif found["retention"] != config["retention"]:
+            await _make_anew(bus, config)
+            done.append(f"made {name} anew")
+        elif _differences(config, found):
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
+            done.append(f"changed {name}")
+    for name in RETIRED:  # after EVENTS, which once read from it
+        with contextlib.suppress(NotFound):
+            await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
+            done.append(f"deleted {name}")
+    await _sources_connected(bus)
+    return done
+
+
+async def check(bus: Bus) -> list[str]:
+    """Every difference between the server and the declaration, one sentence each; empty = as declared."""
+    refuse_old(bus)
+    faults = []
+    for declared in STREAMS:
+        name = declared["name"]
+        found = await _found(bus, name)
+        if found is None:
+            faults.append(f"stream {name} does not exist")
+            continue
+        config = wanted(declared, found.get("num_replicas", 1))
+        if found.get("max_bytes", -1) > 0:
+            del config["max_bytes"]  # how much disk there is, is the operator's to say
+        faults += _differences(config, found)
+    return faults
+
+
+async def require(bus: Bus) -> None:
+    """Refuse to run on a server configured otherwise: raises :class:`Misconfigured` naming each difference."""
+    faults = await check(bus)
+    if faults:
+        raise Misconfigured(
+            f"NATS is not configured as declared: {'; '.join(faults)}. Run: signalbox topology apply",
+            faults=faults,
+        )
+
+
+async def ensure_consumers(bus: Bus, model: str) -> None:
+    """The three pull consumers of a model's queues. Idempotent; call it before the model is published."""
+    for priority in PRIORITIES:
+        config = consumer(consumer_name(model, priority), jobs_of(model, priority))
+        name, subject = config["name"], config["filter_subject"]
+        await bus.request_json(
+            f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
+            {"stream_name": Stream.JOBS.value, "config": config},
+        )
+
+
+async def wipe(bus: Bus) -> None:
+    """Delete every declared stream and bucket with all it holds. For tests and `topology apply --from-scratch`."""
+    for declared in reversed(STREAMS):
+        with contextlib.suppress(NotFound):
+            await bus.request_json(f"$JS.API.STREAM.DELETE.{declared['name']}")
+
+
+def refuse_old(bus: Bus) -> None:
+    """Raise :class:`Misconfigured` for a server older than :data:`OLDEST`."""
+    found = _VERSION.match(bus.server_version)
+    version = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    if version < OLDEST:
+        raise Misconfigured(
+            f"NATS server {bus.server_version} is too old: Signalbox needs {OLDEST[0]}.{OLDEST[1]} or newer."
+        )
+
+
+def wanted(declared: Config, replicas: int, storage_bytes: int = STORAGE_BYTES) -> Config:
+    """A declaration for a cluster of this many replicas, with its share of the disk.
+
+    ``EVENTS`` alone may be lazy about the disk, and only where it has no replicas: nothing is decided by it, and a
+    synced write per renewed lease would cost the jobs their disk.
+    """
+    config = declared | {"num_replicas": replicas}
+    share = SHARES.get(config["name"])
+    if share is not None:
+        config["max_bytes"] = int(storage_bytes * share)
+    if config["name"] == Stream.EVENTS and replicas == 1:
+        config["persist_mode"] = "async"
+    return config
+
+
+async def _sources_connected(bus: Bus) -> None:
+    """Return when ``EVENTS`` reads all its sources: what is overwritten before that is not told.
+
+    The server connects them some hundred milliseconds after it made the stream and tells nobody, so this asks.
+    """
+    try:
+        async with asyncio.timeout(_SOURCES_TIMEOUT_S):
+            while True:
+                info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.EVENTS}")
+                if all(source.get("active", -1) >= 0 for source in info.get("sources", [])):
+                    return
+                await asyncio.sleep(_SOURCES_PAUSE_S)
+    except TimeoutError:
+        raise Unavailable(
+            "EVENTS does not read its sources; is a stream without a leader?"
+        ) from None
+
+
+async def _make_anew(bus: Bus, config: Config) -> None:
+    """Replace a stream whose retention cannot be changed, with its consumers; one that holds messages is left alone."""
+    name = config["name"]
+    held = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["state"]["messages"]
+    if held:
+        raise Misconfigured(
+            f"{name} has another retention and holds {held} messages, which NATS cannot carry over. "
+            "Let the version that declared it finish them first."
+        )
+    consumers: list[Config] = []
+    while True:
+        page = await bus.request_json(f"$JS.API.CONSUMER.LIST.{name}", {"offset": len(consumers)})
+        consumers += [found["config"] for found in page["consumers"] or []]
+        if not page["consumers"] or len(consumers) >= page["total"]:
+            break
+    await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+    for found in consumers:
+        queue, subject = found["name"], found.get("filter_subject", "")
+        await bus.request_json(
+            f"$JS.API.CONSUMER.CREATE.{name}.{queue}.{subject}",
+            {"stream_name": name, "config": consumer(queue, subject)},
+        )
+
+
+async def _found(bus: Bus, name: str) -> Config | None:
+    try:
+        info = await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
+    except NotFound:
+        return None
+    config: Config = info["config"]
+    return config
+
+
+def _differences(config: Config, found: Config) -> list[str]:
+    return [
+        f"{config['name']}: {field} is {_shown(found.get(field))}, declared {_shown(value)}"
+        for field, value in sorted(config.items())
+        if not _is_same(found.get(field), value)
+    ]
+
+
+def _is_same(found: Any, declared: Any) -> bool:
+    """Equal as the server means it: it leaves out what is false, zero or empty, and adds what it derives."""
+    if not declared:
+        return not found
+    if isinstance(declared, dict):
+        return isinstance(found, dict) and all(
+            _is_same(found.get(k), v) for k, v in declared.items()
+        )
+    if isinstance(declared, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(declared)
+            and all(_is_same(f, d) for f, d in zip(found, declared, strict=True))
+        )
+    return bool(found == declared)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)

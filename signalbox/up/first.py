@@ -1,0 +1,124 @@
+"""Shows that the stack works: demonstration models, an API key, one real prediction."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from signalbox.client import Client
+from signalbox.demo import Digit, digits
+from signalbox.errors import SignalboxError, Unauthorized, Unavailable
+from signalbox.up.console import Console
+from signalbox.up.ground import write_private
+from signalbox.up.stack import ADMIN, Stack
+
+MODELS: Final = {
+    "half_plus_two": "y = x / 2 + 2.",
+    "digits": "Small CNN on 8x8 handwritten digits.",
+    "slow": "Computes for as many seconds as it is told.",
+    "large": "192 MiB of weights, to watch loading and eviction.",
+}
+TRAIN_S: Final = 900.0
+FIRST_ANSWER_S: Final = 120.0
+RETRY_S: Final = 0.25
+SHADES: Final = " .:-=+*#%@"
+
+
+class Shown(NamedTuple):
+    """What a newcomer needs. api_key: empty without the demonstration."""
+
+    user: str
+    password: str
+    api_key: str
+
+
+async def show(stack: Stack, folder: Path | None) -> Shown:
+    """Models, key and prediction; only what an earlier start has not left is made.
+
+    folder: what :func:`train` returned, None without the demonstration.
+    """
+    password = stack.admin_password().read_text()
+    if folder is None:
+        return Shown(ADMIN, password, "")
+    async with Console(stack.console_url, await stack.operator_token()) as console:
+        known = await console.models()
+        for name, description in MODELS.items():
+            if name not in known:
+                stack.say(f"registering {name} through the console's API")
+                await console.register(name, folder / name, description)
+        api_key = await _key(stack, console)
+    await _predict(stack, api_key)
+    return Shown(ADMIN, password, api_key)
+
+
+async def train(stack: Stack) -> Path | None:
+    """The demonstration models' folder, made on the first start; None when not wanted."""
+    if not (stack.options.has_demo and stack.options.has_console):
+        return None
+    folder = stack.data.path / "models"
+    if not (folder / "digits").exists():
+        stack.say("training the demonstration models (once)")
+    printed = await stack.run_to_end(
+        "demo-models", "workers.demo_models", str(folder), env=stack.env("worker"), limit_s=TRAIN_S
+    )
+    for line in printed.splitlines():
+        if " held-out right" in line:
+            stack.say(line)
+    return folder
+
+
+async def _key(stack: Stack, console: Console) -> str:
+    """The kept demonstration key if it still opens the front, else a new one."""
+    path = stack.data.path / "secrets" / "api_key"
+    if path.exists():
+        kept = path.read_text()
+        try:
+            async with Client(stack.front_url, kept) as client:
+                await client.models()
+        except Unauthorized:
+            stack.say("the kept API key was revoked or has expired; making another")
+        except SignalboxError:
+            return kept  # not ready yet; the first prediction will tell
+        else:
+            return kept
+    text = await console.create_key("demo")
+    write_private(path, text)
+    return text
+
+
+async def _predict(stack: Stack, api_key: str) -> None:
+    """One held-out digit through the front, shown with the model's answer."""
+    digit = random.choice(digits(stack.data.path))  # noqa: S311  any of them will do
+    stack.say("asking the model about a handwritten digit it was not trained on")
+    async with Client(stack.front_url, api_key) as client:
+        reply = await _answered(client, digit)
+    (found,) = reply["predictions"]
+    print("\n" + picture(digit))
+    sure = max(found["probabilities"])
+    stack.say(f"digits says {found['label']} ({sure:.1%} sure); the writer meant {digit.label}")
+
+
+async def _answered(client: Client, digit: Digit) -> dict[str, Any]:
+    """The answer, as soon as the tables have reached the front and the model is loaded."""
+    fault: SignalboxError = Unavailable("The front did not answer.")
+    try:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            while True:
+                try:
+                    return await client.predict("digits", instances=[digit.image])
+                except SignalboxError as error:
+                    fault = error
+                await asyncio.sleep(RETRY_S)
+    except TimeoutError:
+        raise Unavailable(
+            f"No prediction within {FIRST_ANSWER_S:g} s. The last answer was: {fault.public_message}"
+        ) from fault
+
+
+def picture(digit: Digit) -> str:
+    """The digit in characters, two a pixel."""
+    steps = len(SHADES) - 1
+    return "\n".join(
+        "    " + "".join(SHADES[round(value / 16 * steps)] * 2 for value in row)
+        for row in digit.image
+    )

@@ -1,0 +1,140 @@
+"""What the stack stands on: a data folder of our own, room on the disk, free ports, kept secrets."""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from signalbox.errors import Misconfigured
+
+LEAST_FREE_BYTES: Final = 512 * 1024 * 1024
+HOST: Final = "127.0.0.1"
+SECRET_BYTES: Final = 32
+PASSWORD_BYTES: Final = 12
+"""A password that a person types; logins are throttled."""
+
+
+class DataDir:
+    """The folder one stack keeps everything in. Held by at most one running stack."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Make it ours.
+
+        Raises :class:`Misconfigured` when it is held, unwritable or the disk full.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            self._lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            reason = error.strerror or "not possible"
+            raise Misconfigured(f"Cannot use the data folder {self.path}: {reason}.") from error
+        try:
+            self._hold(self._lock)
+            self._check_room()
+        except Misconfigured:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def _hold(self, lock: IO[str]) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise Misconfigured(
+                f"Another stack runs in {self.path} (pid {holder}). "
+                "Stop it, or choose another folder with --data."
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+
+    def _check_room(self) -> None:
+        free = shutil.disk_usage(self.path).free
+        if free < LEAST_FREE_BYTES:
+            raise Misconfigured(
+                f"The disk under {self.path} has {free // 1024**2} MB free; Signalbox needs "
+                f"{LEAST_FREE_BYTES // 1024**2} MB. Free some, or choose another folder with --data."
+            )
+
+    def secret(self, name: str, *, size_bytes: int = SECRET_BYTES) -> Path:
+        """File of a secret that is made on the first start and kept, readable by us only."""
+        path = self.path / "secrets" / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            write_private(path, secrets.token_urlsafe(size_bytes))
+        return path
+
+    def write_json(self, name: str, doc: Mapping[str, Any]) -> Path:
+        """Replace ``name`` with ``doc`` in one step, readable by us only."""
+        path = self.path / name
+        write_private(path, json.dumps(doc, indent=2) + "\n")
+        return path
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """What :meth:`write_json` wrote last, or nothing."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return found
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file of mode 600 that readers see whole or not at all."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.touch(mode=0o600)
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+
+
+def choose_port(wanted: int | None, usual: int, what: str) -> int:
+    """The port to use on this machine: the one asked for, else the usual one, else any free one.
+
+    wanted: 0 = any free one, None = nobody asked. Raises :class:`Misconfigured` naming ``what`` when
+    the port asked for is taken.
+    """
+    if wanted:
+        if not _is_free(wanted):
+            raise Misconfigured(
+                f"Port {wanted}, asked for as {what}, is taken by another program. "
+                "Give another one, or none to have a free one chosen."
+            )
+        return wanted
+    if wanted is None and _is_free(usual):
+        return usual
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

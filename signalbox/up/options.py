@@ -1,0 +1,103 @@
+"""The knobs of ``signalbox up``."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FRONTS: Final = ("auto", "edge", "tyk")
+USUAL_FRONT_PORT: Final = 8080
+USUAL_CONSOLE_PORT: Final = 8000
+USUAL_NATS_PORT: Final = 4222
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run and where. A port of None is the usual one when free; 0 is any free one.
+
+    model_folders: models may be registered from these besides the stack's own.
+    """
+
+    data: Path = Path(".signalbox")
+    workers: int = 2
+    devices: tuple[str, ...] = ("cpu:0",)
+    front: str = "auto"
+    front_port: int | None = None
+    console_port: int | None = None
+    nats_port: int | None = None
+    model_folders: tuple[Path, ...] = ()
+    has_console: bool = True
+    has_demo: bool = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the knobs on an argument parser."""
+    usual = Options()
+    parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
+    parser.add_argument(
+        "--workers", type=_count, default=usual.workers, help="worker processes (%(default)s)"
+    )
+    parser.add_argument(
+        "--devices",
+        default=",".join(usual.devices),
+        help="comma list that the workers share in turn: cpu:N or a GPU's UUID (%(default)s)",
+    )
+    parser.add_argument(
+        "--front",
+        choices=FRONTS,
+        default=usual.front,
+        help="tyk: a real gateway (SIGNALBOX_TYK_BIN or on the path, with redis-server); edge: the "
+        "embedded stand-in; auto: tyk where there is one (%(default)s)",
+    )
+    parser.add_argument("--port", type=_port, help=f"front ({USUAL_FRONT_PORT}, 0 = any free one)")
+    parser.add_argument("--console-port", type=_port, help=f"console ({USUAL_CONSOLE_PORT})")
+    parser.add_argument("--nats-port", type=_port, help=f"NATS ({USUAL_NATS_PORT})")
+    parser.add_argument(
+        "--ports",
+        choices=("usual", "any"),
+        default="usual",
+        help="any: let the system choose every port not given (%(default)s)",
+    )
+    parser.add_argument(
+        "--models", type=Path, action="append", default=[], metavar="FOLDER",
+        help="models may be registered from below this folder too; what runs them reads nothing else"
+        " (may be given more than once)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-demo", action="store_true", help="no demonstration models, key and prediction"
+    )
+
+
+def parsed(arguments: argparse.Namespace) -> Options:
+    """The knobs as given on a command line."""
+    unset = 0 if arguments.ports == "any" else None
+
+    def port(given: int | None) -> int | None:
+        return unset if given is None else given
+
+    return Options(
+        data=arguments.data,
+        workers=arguments.workers,
+        devices=tuple(filter(None, map(str.strip, arguments.devices.split(","))))
+        or Options().devices,
+        front=arguments.front,
+        front_port=port(arguments.port),
+        console_port=port(arguments.console_port),
+        nats_port=port(arguments.nats_port),
+        model_folders=tuple(arguments.models),
+        has_demo=not arguments.no_demo,
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return number
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65_535:
+        raise argparse.ArgumentTypeError("must be a port, 0 to 65535")
+    return number

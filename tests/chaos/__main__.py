@@ -1,0 +1,99 @@
+"""``python -m tests.chaos``: a storm over a real stack, one fault again and again, or a judgement of an old run."""
+
+import argparse
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+
+import uvloop
+
+from tests.chaos import checks, scenarios, storm
+from tests.chaos.checks import History
+from tests.chaos.storm import Plan
+
+
+def main() -> int:
+    """0 when every law held."""
+    asked = _parser().parse_args()
+    if asked.what == "judge":
+        return _judge(asked.folder)
+    seed = asked.seed if asked.seed is not None else time.time_ns() % 1_000_000
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
+    print(f"seed {seed}, artefacts in {folder}", flush=True)
+    if asked.what in scenarios.SCENARIOS:
+        return _scenario(asked.what, folder, asked.rounds, seed)
+    is_minutes = not (asked.faults or asked.jobs)
+    plan = Plan(
+        seed=seed, minutes=asked.minutes if is_minutes else 0.0, faults=asked.faults,
+        jobs=asked.jobs, nodes=asked.nodes, workers=asked.workers, engine=asked.engine,
+        at_most=asked.at_most, only=tuple(filter(None, asked.only.split(","))), callers=asked.callers,
+    )  # fmt: skip
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        outcome = runner.run(storm.run(plan, folder))
+    print(storm.report(outcome), flush=True)
+    (folder / "summary.json").write_text(json.dumps(storm.summary(outcome), indent=1))
+    if outcome.violations:
+        print(f"FAILED: seed {seed}; artefacts kept in {folder}", flush=True)
+        return 1
+    if not asked.folder:
+        shutil.rmtree(folder)
+    return 0
+
+
+def _scenario(name: str, folder: Path, rounds: int | None, seed: int) -> int:
+    """One fault again and again; prints its figures."""
+    act, usual = scenarios.SCENARIOS[name]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(_awaited(act(folder, rounds or usual, seed)))
+    violations = scenarios.judge(found)
+    print("\n".join([f"{name}: seed {seed}", *storm.figures(found)]))
+    for violation in violations[:20]:
+        print(f"VIOLATION {violation.law}: {violation.text}")
+    return 1 if violations else 0
+
+
+async def _awaited(history: Awaitable[History]) -> History:
+    return await history
+
+
+def _judge(folder: Path) -> int:
+    """The laws again, over a run that was kept."""
+    found = History.of(folder / "history", logs=(folder / "data" / "logs").glob("*.log*"))
+    violations = checks.check(found)
+    for violation in violations:
+        print(f"VIOLATION {violation.law}: {violation.text}")
+    print("\n".join(storm.figures(found)))
+    return 1 if violations else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument(
+        "what", nargs="?", choices=("storm", "judge", *scenarios.SCENARIOS), default="storm"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="of a scenario; what the issue asks for if not given"
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (%(default)s)")
+    parser.add_argument("--seed", type=int, help="of faults and load; any if not given")
+    parser.add_argument("--at-most", type=float, default=0.0, help="minutes, whatever was reached")
+    parser.add_argument("--faults", type=int, default=0, help="at least so many, whatever the time")
+    parser.add_argument("--jobs", type=int, default=0, help="at least so many, whatever the time")
+    parser.add_argument(
+        "--nodes", type=int, choices=(1, 3), default=1, help="of NATS (%(default)s)"
+    )
+    parser.add_argument("--workers", type=int, default=3, help="on one GPU (%(default)s)")
+    parser.add_argument("--engine", choices=("tensorflow", "toy", "mixed"), default="mixed")
+    parser.add_argument("--only", default="", help="kinds of fault, with commas")
+    parser.add_argument("--callers", type=int, default=20, help="per tenant (%(default)s)")
+    parser.add_argument("--folder", type=Path, help="where the run lives and stays")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

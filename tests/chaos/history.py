@@ -1,0 +1,341 @@
+"""What a run writes down, one JSON object a line, so that checkers can judge it later and elsewhere.
+
+======================  =============================================================================
+``ledger.jsonl``        what clients did and saw; on disk before a request is sent and before an answer counts
+``records.jsonl``       every change of a job's record that NATS republished
+``leases.jsonl``        every revision of every lease key, expiry markers too
+``waiters.jsonl``       every revision of every ticket
+``processes.jsonl``     births and deaths of supervisors, guards, runners and gateways
+``faults.jsonl``        what was done to whom, when, and what was measured
+``final.jsonl``         every record as it stands at the end, and what the queue still holds
+``intervals.log``       who was inside a device and when (:mod:`workers.intervals`)
+======================  =============================================================================
+
+Instants ``at`` are CLOCK_BOOTTIME seconds, which every process of a machine shares.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from signalbox import messages, names
+from signalbox.bus import Bus, Message, Stored, Subscription
+from signalbox.errors import SignalboxError
+from signalbox.events import is_removal
+from signalbox.messages import Record, Ticket
+from signalbox.names import Bucket, Header
+
+Entry = dict[str, Any]
+GUARD: Final = b"workers.guard"
+"""Stands on every guard's command line and on no runner's."""
+SCAN_S: Final = 0.1
+"""Between two looks at /proc."""
+
+
+def now() -> float:
+    """CLOCK_BOOTTIME in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read(path: Path) -> list[Entry]:
+    """All lines of one file; none where there is no file."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+class Journal:
+    """Appends lines to one file. Those of :meth:`keep` are on disk when it returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        self._encode = msgspec.json.Encoder().encode
+        self._waiting: deque[bytes] = deque()
+        self._syncing: asyncio.Task[None] | None = None
+
+    def note(self, **fields: Any) -> None:
+        """One line, stamped."""
+        os.write(self._file, self._encode({"at": round(now(), 4), **fields}) + b"\n")
+
+    async def keep(self, **fields: Any) -> None:
+        """One line, stamped and synced; many callers share one sync."""
+        self._waiting.append(self._encode({"at": round(now(), 4), **fields}) + b"\n")
+        while self._syncing is not None:  # it may have begun before our line was there
+            await asyncio.shield(self._syncing)
+            if not self._waiting:
+                return
+        self._syncing = asyncio.create_task(self._sync())
+        await asyncio.shield(self._syncing)
+
+    async def _sync(self) -> None:
+        lines = b"".join(self._waiting)
+        self._waiting.clear()
+        try:
+            await asyncio.to_thread(self._write, lines)
+        finally:
+            self._syncing = None
+
+    def _write(self, lines: bytes) -> None:
+        os.write(self._file, lines)
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """No more lines."""
+        os.close(self._file)
+
+
+class Recorder:
+    """The flight recorder: writes down what NATS republishes of records, leases and tickets.
+
+    While NATS is dead nothing is republished, and what it stored in its last moment may never be: a revision
+    whose predecessor was not seen tells so (``last``), and checkers know a gap from a step.
+    """
+
+    def __init__(self, bus: Bus, folder: Path) -> None:
+        self._bus = bus
+        self._records = Journal(folder / "records.jsonl")
+        self._leases = Journal(folder / "leases.jsonl")
+        self._waiters = Journal(folder / "waiters.jsonl")
+        self._subscriptions: list[Subscription] = []
+        self.states: dict[str, str] = {}
+        self.ended = 0
+        self.holders: dict[str, Entry] = {}
+        self.tickets: dict[str, Entry] = {}
+        self.changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        for subject, handler in (
+            (names.event_of_state(), self._on_record),
+            (names.event_of_key(Bucket.LEASES), self._on_lease),
+            (names.event_of_key(Bucket.WAITERS), self._on_ticket),
+        ):
+            self._subscriptions.append(await self._bus.subscribe(subject, handler))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for subscription in self._subscriptions:
+            await subscription.close()
+        for journal in (self._records, self._leases, self._waiters):
+            journal.close()
+
+    def _on_record(self, message: Message) -> None:
+        record = messages.decode(Record, message.headers[Header.RECORD])
+        self._records.note(**_step(message), **facts_of(record))
+        if record.state.is_terminal and self.states.get(record.id) != record.state.value:
+            self.ended += 1
+        self.states[record.id] = record.state.value
+        self._tell()
+
+    def _on_lease(self, message: Message) -> None:
+        gpu = names.untoken(message.subject.rpartition(".")[2])
+        step = _step(message)
+        if message.data and not is_removal(message.headers):
+            lease = messages.decode(messages.Lease, message.data)
+            entry = _lease_facts(gpu, lease, step["seq"])
+            self._leases.note(**step, **entry)
+            self._hold(gpu, entry)
+        else:
+            why = message.headers.get(Header.MARKER_REASON) or message.headers.get(
+                Header.KV_OPERATION, "?"
+            )
+            self._leases.note(**step, gpu=gpu, state="GONE", why=why)
+            self.holders.pop(gpu, None)
+        self._tell()
+
+    def learn(self, stored: Stored) -> None:
+        """A lease as it was read rather than heard of."""
+        gpu = names.untoken(stored.subject.rpartition(".")[2])
+        if stored.data and not is_removal(stored.headers):
+            lease = messages.decode(messages.Lease, stored.data)
+            self._hold(gpu, _lease_facts(gpu, lease, stored.seq))
+        else:
+            self.holders.pop(gpu, None)
+        self._tell()
+
+    def _hold(self, gpu: str, entry: Entry) -> None:
+        if entry["state"] == "HELD":
+            self.holders[gpu] = entry
+        else:
+            self.holders.pop(gpu, None)
+
+    def _on_ticket(self, message: Message) -> None:
+        step = _step(message)
+        gpu, worker = (names.untoken(part) for part in message.subject.split(".")[-2:])
+        if not message.data or is_removal(message.headers):
+            self._waiters.note(**step, gpu=gpu, worker=worker, number=0)
+            self.tickets.pop(worker, None)
+        else:
+            ticket = messages.decode(Ticket, message.data)
+            entry = {"gpu": gpu, "worker": worker, "number": ticket.number or step["seq"]}
+            self._waiters.note(**step, **entry)
+            self.tickets[worker] = entry
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+def _step(message: Message) -> Entry:
+    headers = message.headers
+    return {
+        "seq": int(headers.get(Header.SEQUENCE, 0)),
+        "last": int(headers.get(Header.LAST_SEQUENCE, 0)),
+    }
+
+
+def _lease_facts(gpu: str, lease: messages.Lease, seq: int) -> Entry:
+    is_held = lease.state == "HELD"
+    return {
+        "gpu": gpu,
+        "state": lease.state,
+        "owner": lease.owner,
+        "boot": lease.boot,
+        "token": (lease.token or seq) if is_held else lease.last_token,
+        "beats": lease.beats,
+        "next": lease.next,
+        "pid": lease.pid,
+    }
+
+
+def facts_of(record: Record) -> Entry:
+    """What checkers need of a record."""
+    return {
+        "job": record.id, "model": record.model, "state": record.state.value, "key": record.key_id,
+        "attempt": record.attempt, "crashes": record.crashes, "worker": record.worker,
+        "gpu": record.gpu, "token": record.token, "cancel": record.cancel_requested,
+        "why": record.error.code if record.error is not None else "",
+    }  # fmt: skip
+
+
+class Census:
+    """Births and deaths of the processes that carry ``mark`` on their command line or in their environment."""
+
+    def __init__(self, mark: str, folder: Path) -> None:
+        self._mark = mark.encode()
+        self._journal = Journal(folder / "processes.jsonl")
+        self._known: dict[int, tuple[int, str]] = {}
+        self._foreign: dict[int, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._keep(), name="census")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._journal.close()
+
+    def alive(self, role: str) -> list[int]:
+        """Process ids of one role, as of the last look."""
+        return [pid for pid, (_, known) in self._known.items() if known == role]
+
+    def look(self) -> None:
+        """One look at /proc."""
+        seen: dict[int, int] = {}
+        for name in os.listdir("/proc"):  # noqa: PTH208  many times a second
+            if name.isdigit() and (found := _stat(int(name))) is not None:
+                seen[int(name)] = found[1]
+                self._meet(int(name), *found)
+        for pid in [p for p, (start, _) in self._known.items() if seen.get(p) != start]:
+            _, role = self._known.pop(pid)
+            self._journal.note(event="death", pid=pid, role=role)
+        for pid in [p for p, start in self._foreign.items() if seen.get(p) != start]:
+            del self._foreign[pid]
+
+    def _meet(self, pid: int, parent: int, start: int) -> None:
+        known = self._known.get(pid)
+        if known is not None and known[0] == start:
+            return
+        if self._foreign.get(pid) == start:
+            return
+        role = self._role_of(pid, parent)
+        if role:
+            self._known[pid] = (start, role)
+            self._journal.note(event="birth", pid=pid, role=role, parent=parent)
+        elif role is None:
+            self._foreign[pid] = start
+
+    def _role_of(self, pid: int, parent: int) -> str | None:
+        """Empty for one of ours that is still becoming what it will be, None for somebody else's."""
+        try:
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+            is_ours = self._mark in argv or self._mark in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return None
+        if not is_ours:
+            return None
+        if (
+            GUARD in argv
+        ):  # its child that waits for the flock, or is about to become a runner, is none
+            return "" if self._known.get(parent, (0, ""))[1] == "guard" else "guard"
+        if b"runner" in argv and b"--interval-log" in argv:
+            return "runner"
+        for word, role in ((b"nats-server", "nats"), (b"gateway_plugin", "gateway")):
+            if word in argv:
+                return role
+        return "supervisor" if b"-m\0workers" in argv or b"toyworker" in argv else ""
+
+    async def _keep(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(SCAN_S)
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """``(parent, start time in ticks)`` of a process that lives."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  many times a second
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {b"Z", b"X"} else (int(fields[1]), int(fields[19]))
+
+
+async def snapshot(bus: Bus, path: Path, values: Mapping[str, Any]) -> None:
+    """``final.jsonl``: every record with its result, and the open ends of the queue.
+
+    values: what is added to the last line. Raises :class:`Unavailable`.
+    """
+    journal = Journal(path)
+    for stored in await bus.list_latest(names.Stream.STATE, ["st.*"]):
+        record = messages.decode(Record, stored.headers[Header.RECORD])
+        journal.note(seq=stored.seq, y=_value_of(record, stored.data), **facts_of(record))
+    journal.note(end=True, **values)
+    journal.close()
+
+
+def _value_of(record: Record, frame: bytes) -> float | None:
+    from tests.submit import read_floats
+
+    if record.state is not messages.State.SUCCEEDED or record.ref is not None:
+        return None
+    return read_floats(frame)[0]
+
+
+async def consumers_left(bus: Bus, models: Iterable[str]) -> dict[str, int]:
+    """Jobs not yet acknowledged, by consumer; only those that have any."""
+    left = {}
+    for model in models:
+        for priority in names.PRIORITIES:
+            try:
+                info = await bus.consumer_info(names.consumer(model, priority))
+            except SignalboxError:
+                left[names.consumer(model, priority)] = -1
+                continue
+            if count := info.num_pending + info.num_ack_pending:
+                left[names.consumer(model, priority)] = count
+    return left

@@ -1,0 +1,150 @@
+"""What only the kernel can do: a network namespace whose packets are dropped, and a disk that is small.
+
+Both need root, the first ``ip`` and ``nft`` too; :func:`reason_against` says in words what is missing.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+_TABLE: Final = "chaos"
+
+
+def _run(*argv: str, text: str = "") -> None:
+    subprocess.run(argv, input=text.encode(), check=True, capture_output=True, timeout=20)
+
+
+def reason_against() -> str:
+    """Why namespaces cannot be used here; empty where they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [name for name in ("ip", "nft") if shutil.which(name) is None]
+    if missing:
+        return f"{' and '.join(missing)} not installed"
+    try:
+        with Namespace(255):
+            pass
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        words = getattr(error, "stderr", b"") or b""
+        return f"the kernel refuses: {words.decode(errors='replace').strip() or error}"
+    return ""
+
+
+class Namespace(NamedTuple):
+    """``with Namespace(n) as ns``: one wire from here (``ns.outside``) to the inside (``ns.inside``).
+
+    number: 1 to 255, unique while it exists on this machine.
+    """
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Of the namespace; also tells whose it is."""
+        return f"chaos{os.getpid()}-{self.number}"
+
+    @property
+    def outside(self) -> str:
+        """Address of our end."""
+        return f"10.{200 + os.getpid() % 50}.{self.number}.1"
+
+    @property
+    def inside(self) -> str:
+        """Address of the program's end."""
+        return f"10.{200 + os.getpid() % 50}.{self.number}.2"
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What goes before a command so that it runs inside; its process id stays the same."""
+        return ("ip", "netns", "exec", self.name)
+
+    def __enter__(self) -> Self:
+        wire, peer = self._wires
+        _run("ip", "netns", "add", self.name)
+        try:
+            _run("ip", "link", "add", wire, "type", "veth", "peer", "name", peer)
+            _run("ip", "link", "set", peer, "netns", self.name)
+            _run("ip", "addr", "add", f"{self.outside}/24", "dev", wire)
+            _run("ip", "link", "set", wire, "up")
+            inside = ("ip", "-n", self.name)
+            _run(*inside, "addr", "add", f"{self.inside}/24", "dev", peer)
+            _run(*inside, "link", "set", peer, "up")
+            _run(*inside, "link", "set", "lo", "up")
+            self.heal()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for argv in (
+            ("ip", "link", "del", self._wires[0]),
+            ("ip", "netns", "del", self.name),
+        ):
+            subprocess.run(argv, check=False, capture_output=True, timeout=20)
+
+    @property
+    def _wires(self) -> tuple[str, str]:
+        return f"co{os.getpid()}.{self.number}", f"ci{os.getpid()}.{self.number}"
+
+    def drop(self, *, incoming: str = "", outgoing: str = "") -> None:
+        """Drop packets: ``all`` of a direction, or ``30`` per cent of them."""
+        self._rules(_rule("input", incoming) + _rule("output", outgoing))
+
+    def heal(self) -> None:
+        """Drop nothing."""
+        self._rules("")
+
+    def _rules(self, rules: str) -> None:
+        text = f"table inet {_TABLE} {{}}\ndelete table inet {_TABLE}\ntable inet {_TABLE} {{\n{rules}}}\n"
+        _run(*self.prefix, "nft", "-f", "-", text=text)
+
+
+def _rule(hook: str, share: str) -> str:
+    if not share:
+        return ""
+    match = "" if share == "all" else f"numgen random mod 100 < {int(share)} "
+    wire = "iifname" if hook == "input" else "oifname"
+    return (
+        f"  chain {hook} {{\n    type filter hook {hook} priority 0;\n"
+        f'    {wire} "lo" accept\n    {match}counter drop\n  }}\n'
+    )
+
+
+class SmallDisk(NamedTuple):
+    """``with SmallDisk(folder, size_mb)``: a tmpfs on ``folder``, which :meth:`fill` leaves no room on."""
+
+    folder: Path
+    size_mb: int
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _run(
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            f"size={self.size_mb}m,mode=700",
+            "chaos",
+            str(self.folder),
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _run("umount", "--lazy", str(self.folder))
+
+    def fill(self) -> int:
+        """Take all room that is left; bytes."""
+        size = 0
+        with (self.folder / "filler").open("wb", buffering=0) as file:
+            while True:
+                try:
+                    size += file.write(b"\0" * 65_536)
+                except OSError:
+                    return size
+
+    def free(self) -> None:
+        """Give it back."""
+        (self.folder / "filler").unlink()

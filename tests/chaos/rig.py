@@ -1,0 +1,414 @@
+"""The stack of ``signalbox up`` under chaos: every program behind a proxy of its own, one NATS node or three."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from signalbox import roles, topology
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError, Unavailable
+from signalbox.messages import Worker, decode
+from signalbox.names import Bucket, key, token
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from signalbox.up.child import Child, Spec
+from signalbox.up.ground import HOST, DataDir
+from tests.chaos.history import GUARD, Census, Journal, Recorder, now
+from tests.chaos.network import Namespace, SmallDisk
+from tests.chaos.proxy import CALM, Proxy, Weather
+from tests.outagerig import House, becomes
+from workers import intervals
+
+GPU: Final = "cpu:0"
+KEEP_S: Final = 0.5
+STORAGE_BYTES: Final = 4 * 1024**3
+QUICK: Final = {
+    "SIGNALBOX_PING_INTERVAL_S": "1",
+    "SIGNALBOX_REQUEST_TIMEOUT_S": "1",
+}
+"""A half-open connection is noticed after two pings: chaos needs many of them, not long ones."""
+SHORT_LEASE: Final = {
+    "SIGNALBOX_WORKER_HEARTBEAT_S": "1",
+    "SIGNALBOX_WORKER_FENCE_S": "6",
+    "SIGNALBOX_WORKER_FAILOVER_S": "0",
+    "SIGNALBOX_WORKER_LEASE_TTL_S": "12",
+    "SIGNALBOX_WORKER_MARGIN_S": "3",
+    "SIGNALBOX_WORKER_ACK_WAIT_S": "15",
+    "SIGNALBOX_WORKER_IN_PROGRESS_S": "5",
+    "SIGNALBOX_WORKER_QUANTUM_S": "3",
+}
+"""The same sums as in production with smaller numbers (one node elects nobody), so that a freeze takes seconds."""
+
+
+class Rig(House):
+    """Everything a fault can be done to. history: folder of what happened. nodes: of NATS, 1 or 3.
+
+    engine: ``tensorflow``, ``toy`` (see :mod:`tests.chaos.toyrunner`), or ``mixed``: worker 1 has the real one.
+    ballast_mb: memory of a toy runner. devices: which workers share in turn.
+    """
+
+    def __init__(
+        self, data: DataDir, history: Path, *, nodes: int = 1, engine: str = "tensorflow",
+        ballast_mb: int = 0, devices: tuple[str, ...] = (GPU,),
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(data, settings or {})
+        self.options = replace(self.options, devices=devices)
+        self.history = history
+        self.faults = Journal(history / "faults.jsonl")
+        self.census = Census(str(history), history)
+        self.nodes: list[NatsServer] = []
+        self.proxies: dict[str, list[Proxy]] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.disk: SmallDisk | None = None
+        self.recorder: Recorder
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.broken: list[str] = []
+        self.coming_back: set[str] = set()
+        self.ended: list[str] = []
+        self._node_count, self._engine, self._ballast_mb = nodes, engine, ballast_mb
+        self._wire = Wire()
+        self._exits = AsyncExitStack()
+
+    # -- coming and going ------------------------------------------------------------------------------
+
+    async def start_nats(self) -> None:
+        """One node, or three that form a cluster; our own connection goes to them directly."""
+        users = {str(role): self._password(role).read_text() for role in roles.ROLES}
+        routes = _free_ports(self._node_count) if self._node_count > 1 else []
+        for number in range(self._node_count):
+            cluster = ""
+            if routes:
+                others = ", ".join(f'"nats://{HOST}:{port}"' for port in routes)
+                # Clients must not learn the nodes' own addresses: they would go around their proxies.
+                cluster = (
+                    f"name: chaos, listen: {HOST}:{routes[number]}, no_advertise: true, "
+                    f"routes: [{others}]"
+                )
+            folder = self.data.path / f"nats-{number}"
+            self.nodes.append(NatsServer(folder, users=users, name=f"n{number}", cluster=cluster))
+        await asyncio.gather(*(node.start() for node in self.nodes))
+        self._wire = Wire(
+            nats_url=",".join(node.url for node in self.nodes), nats_user="admin",
+            nats_password=users["admin"], request_timeout_s=5.0, ping_interval_s=1.0,
+        )  # fmt: skip
+        self._bus = await Bus.connect(self._wire, role="admin", name="chaos")
+        await self.patiently(
+            lambda: topology.apply(self.bus, len(self.nodes), storage_bytes=STORAGE_BYTES)
+        )
+        self.recorder = await self._exits.enter_async_context(Recorder(self.bus, self.history))
+        await self._exits.enter_async_context(self.census)
+
+    async def start(self, spec: Spec) -> Child:
+        """A program of the stack, with proxies of its own and, where one was made for it, a network of its own."""
+        space = self.namespaces.get(spec.name)
+        if spec.name not in self.proxies:
+            host = space.outside if space is not None else HOST
+            self.proxies[spec.name] = [
+                await self._exits.enter_async_context(Proxy((HOST, node.port), host=host))
+                for node in self.nodes
+            ]
+        env = {
+            **spec.env, **QUICK, **self._settings.get(spec.name, {}),
+            "SIGNALBOX_NATS_URL": ",".join(proxy.url for proxy in self.proxies[spec.name]),
+        }  # fmt: skip
+        argv, ready = spec.argv, spec.ready
+        if spec.name.startswith("worker-"):
+            is_toy = self._engine == "toy" or (self._engine == "mixed" and spec.name != "worker-1")
+            ready = self._is_this_life_ready(spec.name)
+            env["SIGNALBOX_WORKER_INTERVAL_LOG"] = str(self.history / "intervals.log")
+            if is_toy:
+                argv = (sys.executable, "-m", "tests.chaos.toyworker")
+                env["TF_CHAOS_BALLAST_MB"] = str(self._ballast_mb)
+        else:
+            env["CHAOS_HISTORY"] = str(self.history)  # the census knows its own by it
+        if space is not None:
+            argv = (*space.prefix, *argv)
+        return await super().start(spec._replace(env=env, argv=argv, ready=ready))
+
+    def _is_this_life_ready(self, name: str) -> Callable[[], Awaitable[bool]]:
+        """Presence outlives a killed worker for some seconds: that of an earlier life does not count."""
+
+        async def ready() -> bool:
+            bucket = Bucket.WORKERS
+            try:
+                found = await self.bus.leader_get(bucket.stream, key(bucket, token(name)))
+                worker = decode(Worker, found.data) if found is not None else None
+            except (SignalboxError, msgspec.MsgspecError):
+                return False
+            return worker is not None and (worker.pid, worker.state) == (
+                self.child(name).pid, "ready",
+            )  # fmt: skip
+
+        return ready
+
+    async def end(self) -> None:
+        """Stop everything, in order."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.calm()
+        await self.stop()
+        await self._exits.aclose()
+        for node in self.nodes:
+            await node.stop()
+        self.faults.close()
+
+    # -- the programs ----------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> list[str]:
+        """Names of all workers."""
+        return [c.spec.name for c in self.children if c.spec.name.startswith("worker-")]
+
+    def holder(self) -> str:
+        """Who holds a GPU; empty where nobody does."""
+        return next((str(h["owner"]) for h in self.recorder.holders.values()), "")
+
+    def newest_token(self) -> int:
+        """The newest token that was seen."""
+        return max((int(h["token"]) for h in self.recorder.holders.values()), default=0)
+
+    def entered(self) -> int:
+        """The newest token a runner was let in with, by the interval log."""
+        lines = intervals.read(self.history / "intervals.log")
+        return max((line.token for line in lines if line.kind == "in"), default=0)
+
+    def are_inside(self) -> bool:
+        """Whether every GPU in use has a holder whose present runner was let in."""
+        lines = intervals.read(self.history / "intervals.log")
+        inside = {line.gpu: (line.token, line.pid) for line in lines if line.kind == "in"}
+        return all(
+            inside.get(gpu) == (held["token"], self.runner_of(str(held["owner"])))
+            for gpu, held in self.recorder.holders.items()
+        )
+
+    def guard_of(self, worker: str) -> int:
+        """Its guard's process id, 0 where there is none now."""
+        return next(iter(children_of(self.child(worker).pid, GUARD)), 0)
+
+    def runner_of(self, worker: str) -> int:
+        """Its runner's process id, 0 where there is none now."""
+        guard = self.guard_of(worker)
+        return next(iter(children_of(guard, b"--gpu", but=GUARD)), 0) if guard else 0
+
+    def is_poised(self, worker: str) -> bool:
+        """Whether it would take over at once: its guard has a runner, and a child that waits for the flock."""
+        guard = self.guard_of(worker)
+        is_waiting = bool(guard and children_of(guard, GUARD))  # or a runner to be, hence the rest
+        return is_waiting and bool(children_of(guard, b"--gpu", but=GUARD))
+
+    def background(self, work: Any) -> None:
+        """Go on with the next fault meanwhile. What fails here fails the run."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001  the edge of a task
+                self.broken.append(f"{type(error).__name__}: {error}")
+
+        task = asyncio.create_task(guarded())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def bring_back(self, name: str) -> None:
+        """A dead program is started again until it is ready; a start that meets another fault is repeated."""
+        child = self.child(name)
+        if name in self.coming_back or self.pids()[name]:
+            await self.until(lambda: name not in self.coming_back, limit_s=300, what=f"{name} back")
+            return
+        self.coming_back.add(name)
+        try:
+            for _ in range(10):
+                try:
+                    await child.start()
+                except Unavailable as error:
+                    self.said.append(error.public_message)
+                    if child.pid:
+                        await self.kill(name)
+                    await asyncio.sleep(0.2)
+                else:
+                    return
+        finally:
+            self.coming_back.discard(name)
+        raise AssertionError(f"{name} does not start: {child.tail()}")
+
+    async def supervise(self) -> None:
+        """As ``signalbox up`` does: what ends is started again, whoever ended it."""
+        while self._bus is not None:
+            await asyncio.sleep(KEEP_S)
+            for child in self.children:
+                if not child.pid and child.spec.name not in self.coming_back:
+                    self.ended.append(child.spec.name)
+                    self.background(self.bring_back(child.spec.name))
+
+    async def start_node(self, node: NatsServer) -> None:
+        """A node of NATS on what it had written; a busy machine may need more than one try."""
+        for _ in range(5):
+            try:
+                await node.start()
+            except Unavailable as error:
+                self.said.append(error.public_message)
+            else:
+                return
+        raise AssertionError(f"{node.name} does not start: {list(node.tail)[-3:]}")
+
+    def signal(self, pid: int, number: signal.Signals) -> bool:
+        """Whether there was somebody to send it to."""
+        if pid <= 1:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    async def calm(self) -> None:
+        """No network fault, nobody frozen."""
+        for proxies in self.proxies.values():
+            for proxy in proxies:
+                proxy.change(CALM)
+        for space in self.namespaces.values():
+            with suppress(OSError):
+                space.heal()
+
+    def weather(self, name: str, weather: Weather) -> None:
+        """Over every connection of one program."""
+        for proxy in self.proxies[name]:
+            proxy.change(weather)
+
+    # -- conditions ------------------------------------------------------------------------------------
+
+    async def patiently(self, act: Any, *, limit_s: float = 60.0) -> Any:
+        """Repeat what NATS cannot do just now."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                return await act()
+            except SignalboxError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+
+    async def until(self, condition: Any, *, limit_s: float = 60.0, what: str = "") -> float:
+        """Seconds until ``condition()`` holds, looked at after each recorded change and every 50 ms."""
+        began = now()
+        while not condition():
+            if now() - began > limit_s:
+                raise AssertionError(f"not within {limit_s:g} s: {what}")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await self.recorder.changed.wait()
+        return now() - began
+
+    async def new_holder(self, token_was: int, *, limit_s: float = 60.0) -> float:
+        """Seconds until somebody holds a GPU under a newer token."""
+        return await self.until(
+            lambda: self.newest_token() > token_was,
+            limit_s=limit_s,
+            what=f"a holder after token {token_was}",
+        )
+
+    async def nats_serves(self, *, limit_s: float = 60.0) -> float:
+        """Seconds until every stream that decisions rest on has a leader and answers."""
+
+        async def answers() -> bool:
+            try:
+                for stream in ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers"):
+                    info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+                    if len(self.nodes) > 1 and not info["cluster"].get("leader"):
+                        return False
+            except SignalboxError:
+                return False
+            return True
+
+        return await becomes(answers, limit_s=limit_s)
+
+    async def refresh(self) -> None:
+        """Who holds what, by the leader: changes are not republished while NATS is dead."""
+        with suppress(SignalboxError):
+            for stored in await self.bus.list_latest(
+                Bucket.LEASES.stream, [key(Bucket.LEASES, ">")]
+            ):
+                self.recorder.learn(stored)
+
+    async def leader_of(self, stream: str) -> NatsServer | None:
+        """The node that leads a stream."""
+        try:
+            info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+        except SignalboxError:
+            return None
+        return next((n for n in self.nodes if n.name == info["cluster"].get("leader")), None)
+
+    async def is_replicated(self) -> bool:
+        """Whether every replica of every stream is current, so that the next node may die."""
+        try:
+            listed = await self.bus.request_json("$JS.API.STREAM.LIST", {})
+        except SignalboxError:
+            return False
+        return all(
+            stream["cluster"].get("leader")
+            and all(r.get("current") and not r.get("offline") for r in stream["cluster"].get("replicas", ()))
+            for stream in listed["streams"]
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Rig]:
+    """A rig that is up: NATS, the front and ``workers`` workers on one GPU."""
+    history = folder / "history"
+    history.mkdir(parents=True, exist_ok=True)
+    is_networked, disk_mb = options.pop("is_networked", False), options.pop("disk_mb", 0)
+    with DataDir(folder / "data") as data, ExitStack() as spaces:
+        made = Rig(data, history, **options)
+        try:
+            if is_networked:
+                made.namespaces["worker-1"] = spaces.enter_context(Namespace(1))
+            if disk_mb:
+                made.disk = spaces.enter_context(SmallDisk(data.path / "nats-0", disk_mb))
+            await made.start_nats()
+            await made.start_edge()
+            await asyncio.gather(*(made.start_worker(number + 1) for number in range(workers)))
+            keeping = asyncio.create_task(made.supervise(), name="supervise")
+            try:
+                yield made
+            finally:
+                keeping.cancel()
+                await asyncio.wait([keeping])
+        finally:
+            await made.end()
+
+
+def children_of(pid: int, mark: bytes, *, but: bytes = b"\xff") -> list[int]:
+    """Children whose command line holds ``mark`` and not ``but``."""
+    found = []
+    try:
+        names = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    for name in names:
+        with suppress(OSError):
+            argv = Path(f"/proc/{name}/cmdline").read_bytes()
+            if mark in argv and but not in argv:
+                found.append(int(name))
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind((HOST, 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

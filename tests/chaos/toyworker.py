@@ -1,0 +1,10 @@
+"""``python -m tests.chaos.toyworker``: the worker as it is, whose runners compute with :mod:`tests.chaos.toyrunner`."""
+
+import sys
+
+import workers.keeper
+from workers.main import main
+
+if __name__ == "__main__":
+    workers.keeper.RUNNER = "tests.chaos.toyrunner"
+    sys.exit(main())

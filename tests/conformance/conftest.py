@@ -1,0 +1,150 @@
+"""Fronts for the suite: the edge in the plugin's process, the edge over gRPC, and a real Tyk."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conformance import programs
+from tests.conformance.programs import FILES, HOST, Program, free_port, tyk_binary
+
+KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
+
+
+@dataclass
+class Front:
+    """A front under test. plugin: the program that holds the plugin. gateway: the one that listens."""
+
+    kind: str
+    url: str
+    plugin: Program
+    gateway: Program
+    control_url: str = ""
+    redis: Program | None = None
+    redis_port: int = 0
+    client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=30))
+
+    @property
+    def is_tyk(self) -> bool:
+        return self.kind == "tyk"
+
+    def ask(
+        self,
+        probe: dict[str, Any] | None = None,
+        *,
+        method: str = "GET",
+        path: str = "/v1/probe",
+        **more: Any,
+    ) -> httpx.Response:
+        """One request whose hooks do what ``probe`` says."""
+        headers = {"X-Probe": json.dumps(probe or {}), **more.pop("headers", {})}
+        return self.client.request(method, self.url + path, headers=headers, **more)
+
+    def seen(self, probe: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        """What the Post hook got for such a request."""
+        answer = self.ask(probe, **more)
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+
+FrontMaker = Callable[..., AbstractContextManager[Front]]
+
+
+@contextmanager
+def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[Front]:
+    """A front of ``kind`` before the probe plugin, on the gateway files ``files``."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-front-")))
+        script = str(Path(__file__).with_name("probe.py"))
+        port = free_port()
+        url = f"http://{HOST}:{port}"
+        target = f"unix://{folder}/plugin.sock"
+        argv = [sys.executable, script]
+        if kind == "edge":
+            argv += ["--edge", f"{HOST}:{port}", "--files", str(files)]
+        else:
+            argv += ["--listen", target]
+        plugin = stack.enter_context(
+            Program(argv, ready="probe is ready", env={"PYTHONPATH": str(programs.ROOT)})
+        )
+        front = Front(kind, url, plugin, plugin)
+        if kind == "edge-grpc":
+            front.gateway = stack.enter_context(
+                programs.edge(port=port, plugin=target, files=files)
+            )
+        if kind == "tyk":
+            put_tyk_in_front(stack, front, port, target, folder, files, **tyk_fields)
+        stack.callback(front.client.close)
+        yield front
+
+
+def put_tyk_in_front(
+    stack: ExitStack,
+    front: Front,
+    port: int,
+    plugin: str,
+    folder: Path,
+    files: Path,
+    **fields: str,
+) -> None:
+    """Starts Redis and Tyk before ``plugin``; skips the test where there is no Tyk."""
+    binary = tyk_binary()
+    if binary is None:
+        pytest.skip("no Tyk here: set SIGNALBOX_TYK_BIN, and install redis-server")
+    control_port = free_port()
+    front.control_url = f"http://{HOST}:{control_port}"
+    front.redis_port = free_port()
+    front.redis = stack.enter_context(programs.redis(front.redis_port, folder))
+    front.gateway = stack.enter_context(
+        programs.tyk(
+            binary,
+            port=port,
+            control_port=control_port,
+            redis_port=front.redis_port,
+            plugin=plugin,
+            files=files,
+            folder=folder,
+            **fields,
+        )
+    )
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of front."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def front(kind: str) -> Iterator[Front]:
+    """One front for a whole module: tests leave it as they found it."""
+    with probed_front(kind) as made:
+        yield made
+
+
+@pytest.fixture
+def new_front(kind: str) -> FrontMaker:
+    """Makes a front of its own for tests that break things or change the files."""
+
+    def make(files: Path = FILES, **fields: str) -> AbstractContextManager[Front]:
+        return probed_front(kind, files, **fields)
+
+    return make
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A copy of the gateway's files that a test may change."""
+    copied = tmp_path / "tyk"
+    shutil.copytree(FILES, copied)
+    return copied

@@ -1,0 +1,174 @@
+"""Child processes of the conformance suite, and the fronts put together from them."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ROOT / "tyk"
+HOST = "127.0.0.1"
+READY_S = 60.0
+STOP_S = 10.0
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def tyk_binary() -> str | None:
+    """A Tyk gateway, if there is one; redis-server must be there as well."""
+    found = shutil.which(os.environ.get("SIGNALBOX_TYK_BIN") or "tyk")
+    return found if found and shutil.which("redis-server") else None
+
+
+class Program:
+    """One child process. It is ready when a line of its output matches ``ready``."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        ready: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
+    ) -> None:
+        self.argv = list(argv)
+        self.tail: deque[str] = deque(maxlen=200)
+        self._ready = re.compile(ready)
+        self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self._cwd = cwd
+        self._process: subprocess.Popen[str] | None = None
+        self._is_ready = threading.Event()
+        self._reader = threading.Thread()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        self._is_ready.clear()
+        self._process = subprocess.Popen(
+            self.argv,
+            env=self._env,
+            cwd=self._cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._pump, args=(self._process,), daemon=True)
+        self._reader.start()
+        if not self._is_ready.wait(READY_S) or not self.is_alive:
+            self.stop()
+            raise AssertionError(f"{self.argv} is not ready:\n" + "".join(self.tail))
+
+    def _pump(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self.tail.append(line)
+                if self._ready.search(line):
+                    self._is_ready.set()
+        self._is_ready.set()
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        if self._process is not None and self.is_alive:
+            self._process.kill()
+            self._process.wait(STOP_S)
+            self._reader.join(STOP_S)
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL."""
+        if self._process is None or not self.is_alive:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_S)
+            self._reader.join(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def redis(port: int, folder: Path) -> Program:
+    """A Redis that keeps nothing on disk."""
+    return Program(
+        ["redis-server", "--bind", HOST, "--port", str(port), "--save", "", "--dir", str(folder)],
+        ready="Ready to accept connections",
+    )
+
+
+def tyk(
+    binary: str,
+    *,
+    port: int,
+    control_port: int,
+    redis_port: int,
+    plugin: str,
+    files: Path,
+    folder: Path,
+    **more: str,
+) -> Program:
+    """A Tyk gateway on the very files of ``tyk/``; what this machine needs goes in as variables."""
+    (folder / "policies").mkdir(exist_ok=True)
+    fields = {
+        "LISTENADDRESS": HOST,
+        "LISTENPORT": str(port),
+        "CONTROLAPIPORT": str(control_port),
+        "SECRET": "conformance",
+        "NODESECRET": "conformance",
+        "APPPATH": str(files / "apps"),
+        "TEMPLATEPATH": str(files / "templates"),
+        "POLICIES_POLICYPATH": str(folder / "policies"),
+        "PIDFILELOCATION": str(folder / "tyk.pid"),
+        "STORAGE_HOST": HOST,
+        "STORAGE_PORT": str(redis_port),
+        "COPROCESSOPTIONS_COPROCESSGRPCSERVER": plugin,
+        **more,
+    }
+    return Program(
+        [binary, "--conf", str(files / "tyk.conf")],
+        ready="API reload complete",
+        env={f"TYK_GW_{name}": value for name, value in fields.items()},
+        cwd=folder,
+    )
+
+
+def edge(*, port: int, plugin: str, files: Path) -> Program:
+    """The edge as a process of its own, the plugin over gRPC."""
+    return Program(
+        [
+            sys.executable, "-m", "gateway_plugin.edge",
+            "--listen", f"{HOST}:{port}", "--plugin", plugin, "--files", str(files),
+        ],
+        ready="edge.listening",
+    )  # fmt: skip

@@ -1,0 +1,335 @@
+"""Signalbox itself behind every front: real plugin, real NATS, a scripted worker for the ends of jobs."""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from signalbox import keys, table, topology
+from signalbox.bus import Bus
+from signalbox.names import PRIORITIES, Bucket, token
+from signalbox.natsserver import NatsServer
+from signalbox.pull import Delivery
+from signalbox.settings import Wire
+from tests.conformance import programs
+from tests.conformance.conftest import Front, put_tyk_in_front
+from tests.conformance.programs import FILES, HOST, Program, free_port
+from tests.gatewayrig import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
+
+PREDICT = "/v1/models/half:predict"
+ONE = {"instances": [1.0]}
+
+
+@dataclass
+class House:
+    """A front with the real plugin behind it."""
+
+    front: Front
+    nats: NatsServer
+
+
+async def publish(bus: Bus, *documents: Any) -> None:
+    """Models with their consumers, and keys, into their buckets."""
+    for document in documents:
+        if isinstance(document, Key):
+            await table.put(bus, Bucket.KEYS, document.stored.id, document.stored)
+        else:
+            await topology.ensure_consumers(bus, document.name)
+            await table.put(bus, Bucket.MODELS, token(document.name), document)
+
+
+async def prepare(nats: NatsServer) -> None:
+    bus = await Bus.connect(Wire(nats_url=nats.url), role="admin", name="conformance")
+    await topology.wipe(bus)
+    await topology.apply(bus)
+    await publish(bus, model())
+    await bus.close()
+
+
+def plugin_of(kind: str, nats: NatsServer, target: str, port: int) -> Program:
+    """The real plugin; with the edge inside where that is the front."""
+    is_edge = kind == "edge"
+    return Program(
+        [sys.executable, "-m", "gateway_plugin"],
+        ready="gateway.ready",
+        env={
+            "SIGNALBOX_NATS_URL": nats.url,
+            "SIGNALBOX_KEY_PEPPER": PEPPER,
+            "SIGNALBOX_GATEWAY_LISTEN": "" if is_edge else target,
+            "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}" if is_edge else "",
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def house(kind: str, shared_server: NatsServer) -> Iterator[House]:
+    asyncio.run(prepare(shared_server))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-house-")))
+        target, port = f"unix://{folder}/plugin.sock", free_port()
+        plugin = stack.enter_context(plugin_of(kind, shared_server, target, port))
+        front = Front(kind, f"http://{HOST}:{port}", plugin, plugin)
+        stack.callback(front.client.close)
+        if kind == "edge-grpc":
+            front.gateway = stack.enter_context(
+                programs.edge(port=port, plugin=target, files=FILES)
+            )
+        if kind == "tyk":
+            put_tyk_in_front(stack, front, port, target, folder, FILES)
+        yield House(front, shared_server)
+
+
+@pytest.fixture
+async def bus(house: House) -> AsyncIterator[Bus]:
+    made = await Bus.connect(Wire(nats_url=house.nats.url), role="admin", name="conformance")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def client(house: House) -> AsyncIterator[httpx.AsyncClient]:
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=house.front.url, timeout=60, limits=limits) as made:
+        yield made
+
+
+@pytest.fixture
+async def mine(bus: Bus, client: httpx.AsyncClient) -> Key:
+    """A key of the test's own that the plugin knows already."""
+    made = key()
+    await publish(bus, made)
+    assert await becomes(client, made, 200) < 2.0
+    return made
+
+
+def bearer(mine: Key) -> dict[str, str]:
+    return {"Authorization": f"Bearer {mine.text}"}
+
+
+async def becomes(client: httpx.AsyncClient, mine: Key, status: int) -> float:
+    """Seconds until a call with ``mine`` is answered ``status``; infinite after ten."""
+    began = time.monotonic()
+    while time.monotonic() - began < 10:
+        if (await client.get("/v1/models", headers=bearer(mine))).status_code == status:
+            return time.monotonic() - began
+    return float("inf")
+
+
+async def test_prediction_is_answered_with_the_bytes_of_the_plugin(
+    bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    async with ScriptedWorker(bus, "half"):
+        got = await client.post(PREDICT, json={"instances": [1.0, 2.0, 5.0]}, headers=bearer(mine))
+    assert (got.status_code, got.content) == (200, b'{"predictions":[2.5,3.0,4.5]}')
+    assert got.headers["content-type"] == "application/json"
+    assert len(got.headers["x-signalbox-job-id"]) == 36
+
+
+async def test_every_way_to_send_a_key_works(client: httpx.AsyncClient, mine: Key) -> None:
+    ways = [bearer(mine), {"Authorization": mine.text}, {"X-Api-Key": mine.text}]
+    for headers in ways:
+        assert (await client.get("/v1/models", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("credential", [{}, {"Authorization": "Bearer sbx_live_wrong"}])
+async def test_missing_or_wrong_key_is_401_in_the_shape_of_the_path(
+    client: httpx.AsyncClient, credential: dict[str, str]
+) -> None:
+    serving = await client.post(PREDICT, json=ONE, headers=credential)
+    assert serving.status_code == 401
+    assert list(serving.json()) == ["error"]
+    assert serving.headers["content-type"] == "application/json"
+    ours = await client.post("/v1/jobs", json={"model": "half"}, headers=credential)
+    assert (ours.status_code, ours.json()["code"]) == (401, "unauthorized")
+    assert ours.headers["content-type"] == "application/problem+json"
+
+
+async def test_submitted_job_is_accepted_found_and_finished(
+    bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    async with ScriptedWorker(bus, "half") as worker:
+        body = {"model": "half", "input": {"x": [1.0, 2.0]}}
+        accepted = await client.post("/v1/jobs", json=body, headers=bearer(mine))
+        assert accepted.status_code == 202
+        assert accepted.headers["content-type"] == "application/json"
+        assert accepted.headers["location"] == f"/v1/jobs/{accepted.json()['id']}"
+        assert int(accepted.headers["retry-after"]) >= 1
+        await asyncio.wait_for(worker.finished.wait(), 10)
+        done = await client.get(accepted.headers["location"], headers=bearer(mine))
+    assert done.json()["state"] == "succeeded"
+
+
+async def test_foreign_job_is_not_found_and_missing_scope_forbidden(
+    bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    other, reader = key(), key(scopes=("jobs:read",))
+    await publish(bus, other, reader)
+    assert await becomes(client, reader, 200) < 2.0
+    body = {"model": "half", "input": {"x": [1.0]}}
+    accepted = await client.post("/v1/jobs", json=body, headers=bearer(mine))
+    where = accepted.headers["location"]
+    assert (await client.get(where, headers=bearer(other))).status_code == 404
+    assert (await client.post("/v1/jobs", json=body, headers=bearer(reader))).status_code == 403
+    assert (await client.delete(where, headers=bearer(mine))).status_code == 200
+
+
+async def test_bad_input_is_told_from_unknown_model_and_wrong_method(
+    client: httpx.AsyncClient, mine: Key
+) -> None:
+    for method, path, body, status in (
+        ("POST", PREDICT, b"{", 400),
+        ("POST", PREDICT, b'{"instances": ["one"]}', 400),
+        ("POST", "/v1/models/nobody:predict", b'{"instances": [1]}', 404),
+        ("GET", PREDICT, b"", 405),
+    ):
+        got = await client.request(method, path, content=body, headers=bearer(mine))
+        assert got.status_code == status, (path, got.text)
+
+
+async def test_rate_and_quota_of_a_key_are_enforced(bus: Bus, client: httpx.AsyncClient) -> None:
+    rated = key(rate=3, per_s=600)
+    counted = key(quota=2, quota_window_s=600)
+    await publish(bus, rated, counted)
+    fresh = key()
+    await publish(bus, fresh)
+    assert await becomes(client, fresh, 200) < 2.0
+    for limited, most in ((rated, 3), (counted, 2)):
+        got = [await client.get("/v1/models", headers=bearer(limited)) for _ in range(most + 1)]
+        assert [answer.status_code for answer in got] == [200] * most + [429]
+        assert got[-1].json()["code"] == "limit_exceeded"
+        assert "retry-after" in got[-1].headers
+
+
+async def test_keys_whose_ids_differ_in_the_last_character_have_limits_of_their_own(
+    bus: Bus, client: httpx.AsyncClient
+) -> None:
+    twins = [replaced(letter) for letter in "xyz"]
+    fresh = key()
+    await publish(bus, *twins, fresh)
+    assert await becomes(client, fresh, 200) < 2.0
+    assert len({twin.stored.id[:-1] for twin in twins}) == 1
+    for twin in twins:
+        got = [await client.get("/v1/models", headers=bearer(twin)) for _ in range(2)]
+        assert [answer.status_code for answer in got] == [200, 429]
+
+
+_STEM = keys.mint("test")[0][:-6]
+
+
+def replaced(letter: str) -> Key:
+    """A limited key whose id ends in ``letter`` and is otherwise that of its twins."""
+    start = len("sbx_test_")
+    body = _STEM[: start + 11] + letter + _STEM[start + 12 :]
+    text = body + keys._checksum(body)
+    found = keys.parse(text)
+    made = key(rate=1, per_s=600, quota=1, quota_window_s=600, scopes=ALL_SCOPES)
+    return Key(text, replace(made.stored, id=found.kid, hmac=keys.digest(PEPPER, text)))
+
+
+async def test_raised_limit_counts_from_the_next_call(bus: Bus, client: httpx.AsyncClient) -> None:
+    limited = key(rate=1, per_s=600)
+    await publish(bus, limited)
+    assert await becomes(client, limited, 200) < 2.0
+    assert await becomes(client, limited, 429) < 1.0
+    raised = replace(limited.stored, rate=5, updated_at=limited.stored.updated_at + 1)
+    await publish(bus, Key(limited.text, raised))
+    assert await becomes(client, limited, 200) < 1.0
+
+
+async def test_revoked_key_is_refused_within_a_fifth_of_a_second(
+    bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    revoked = replace(mine.stored, revoked_at=time.time())
+    await publish(bus, Key(mine.text, revoked))
+    assert await becomes(client, mine, 401) < 0.2
+
+
+async def test_a_hundred_callers_at_once_each_get_their_own_answer(
+    bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    async with ScriptedWorker(bus, "half"):
+        asked = [
+            client.post(PREDICT, json={"instances": [n]}, headers=bearer(mine)) for n in range(100)
+        ]
+        got = await asyncio.gather(*asked)
+    assert [answer.json() for answer in got] == [{"predictions": [n / 2 + 2]} for n in range(100)]
+
+
+async def test_large_prediction_comes_back_whole(
+    bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    values = [n % 1000 / 2 for n in range(400_000)]
+    async with ScriptedWorker(bus, "half"):
+        got = await client.post(PREDICT, json={"instances": values}, headers=bearer(mine))
+    assert got.status_code == 200, got.text[:300]
+    assert got.json()["predictions"] == [value / 2 + 2 for value in values]
+
+
+async def test_every_accepted_job_ends_while_the_plugin_is_killed_and_restarted(
+    house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    seen: Counter[int] = Counter()
+    accepted: list[str] = []
+    stop, progress = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def submit() -> None:
+        body = {"model": "half", "input": {"x": [1.0]}}
+        while not stop.is_set():
+            try:
+                got = await client.post("/v1/jobs", json=body, headers=bearer(mine))
+            except httpx.TransportError:
+                assert house.front.kind == "edge"  # there the plugin is the front
+                await asyncio.sleep(0.01)
+                continue
+            seen[got.status_code] += 1
+            if got.status_code == 202:
+                accepted.append(got.json()["id"])
+                progress.release()
+
+    async def fifty_more() -> None:
+        async with asyncio.timeout(30):
+            for _ in range(50):
+                await progress.acquire()
+
+    async with TirelessWorker(bus, "half"):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(submit())
+            for _ in range(3):
+                await fifty_more()
+                await asyncio.to_thread(house.front.plugin.kill)
+                await asyncio.to_thread(house.front.plugin.start)
+            await fifty_more()
+            stop.set()
+        async with asyncio.timeout(60):
+            for job_id in accepted:
+                # Over HTTP there is nothing to wait on.
+                while await state_of(client, mine, job_id) != "succeeded":  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+    assert set(seen) <= {202, 503}, seen
+    assert len(set(accepted)) == len(accepted) >= 200
+
+
+class TirelessWorker(ScriptedWorker):
+    """Asks for another job with every one it gets."""
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        super()._on_delivery(delivery)
+        self._pullers[PRIORITIES.index(delivery.job.priority)].ask(1, expires_s=60)
+
+
+async def state_of(client: httpx.AsyncClient, mine: Key, job_id: str) -> str:
+    """State of a job, asked through the front."""
+    got = await client.get(f"/v1/jobs/{job_id}", headers=bearer(mine))
+    return str(json.loads(got.content).get("state"))

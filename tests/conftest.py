@@ -1,0 +1,90 @@
+"""Fixtures of every test that needs NATS: a real server per test session, clean streams per test."""
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+
+T = TypeVar("T")
+
+
+class ServerThread:
+    """A nats-server owned by an event loop of its own, so that tests of any loop may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="nats-server owner")
+        self._thread.start()
+        # The kernel would kill it with the thread that started it, and this one ends with the session anyway.
+        self.server = NatsServer(folder)
+
+    def call(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run one of the server's coroutines to its end."""
+        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(60)
+
+    def close(self) -> None:
+        self.call(self.server.stop)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[NatsServer]:
+    """One nats-server for the whole session. Tests that stop or kill a server make their own."""
+    with tempfile.TemporaryDirectory(prefix="signalbox-nats-") as folder:
+        owner = ServerThread(Path(folder))
+        owner.call(owner.server.start)
+        try:
+            yield owner.server
+        finally:
+            owner.close()
+
+
+@pytest.fixture
+async def nats(shared_server: NatsServer) -> AsyncIterator[NatsServer]:
+    """The shared server with every stream and bucket declared and empty, and no consumer of an earlier test."""
+    bus = await Bus.connect(Wire(nats_url=shared_server.url), role="admin", name="fixture")
+    try:
+        await topology.wipe(bus)
+        await topology.apply(bus)
+        yield shared_server
+    finally:
+        await bus.close()
+
+
+@pytest.fixture
+async def own_nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    """A server of the test's own, topology applied, to stop, kill and restart."""
+    async with NatsServer(tmp_path / "nats") as server:
+        bus = await Bus.connect(Wire(nats_url=server.url), role="admin", name="fixture")
+        try:
+            await topology.apply(bus)
+        finally:
+            await bus.close()
+        yield server
+
+
+@pytest.fixture
+def wire(nats: NatsServer) -> Wire:
+    """Settings that lead to the shared server."""
+    return Wire(nats_url=nats.url)
+
+
+@pytest.fixture
+async def bus(nats: NatsServer) -> AsyncIterator[Bus]:
+    """A connection that may do everything."""
+    connected = await Bus.connect(Wire(nats_url=nats.url), role="admin")
+    try:
+        yield connected
+    finally:
+        await connected.close()

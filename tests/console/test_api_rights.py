@@ -1,0 +1,119 @@
+"""The REST API as its own OpenAPI document has it: every operation, every role, and who is nobody."""
+
+import io
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLResolver, get_resolver
+from drf_spectacular.generators import SchemaGenerator
+
+from console.accounts import services as accounts
+from console.accounts.models import User
+from console.accounts.rights import ROLES, Act, Actor
+from console.audit.models import AuditEntry
+
+ASKED: dict[tuple[str, str], Act | None] = {
+    ("get", "/api/me"): None,
+    ("get", "/api/models"): Act.MODELS_VIEW,
+    ("post", "/api/models"): Act.MODELS_REGISTER,
+    ("get", "/api/models/{name}"): Act.MODELS_VIEW,
+    ("patch", "/api/models/{name}"): Act.MODELS_SETTINGS,
+    ("post", "/api/models/{name}/versions"): Act.MODELS_REGISTER,
+    ("put", "/api/models/{name}/default"): Act.MODELS_ROLLOUT,
+    ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
+    ("put", "/api/models/{name}/pause"): Act.QUEUES_PAUSE,
+    ("put", "/api/workers/{worker}/drain"): Act.WORKERS_DRAIN,
+    ("get", "/api/keys"): Act.KEYS_VIEW,
+    ("post", "/api/keys"): Act.KEYS_MANAGE,
+    ("get", "/api/keys/{kid}"): Act.KEYS_VIEW,
+    ("post", "/api/keys/{kid}/revoke"): Act.KEYS_MANAGE,
+    ("post", "/api/keys/{kid}/rotate"): Act.KEYS_MANAGE,
+    ("get", "/api/jobs"): Act.JOBS_VIEW,
+    ("get", "/api/jobs/{job_id}"): Act.JOBS_VIEW,
+    ("post", "/api/jobs/{job_id}/cancel"): Act.JOBS_CANCEL,
+    ("get", "/api/audit"): Act.AUDIT_VIEW,
+}
+"""What each operation asks of its caller; None: everybody with a token."""
+BODIES: dict[str, dict[str, Any]] = {
+    "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"},
+    "/api/models/{name}/default": {"version": None}, "/api/models/{name}/labels/{label}": {"version": None},
+    "/api/models/{name}/pause": {"on": True}, "/api/workers/{worker}/drain": {"on": True},
+}  # fmt: skip
+
+
+def operations() -> list[tuple[str, str]]:
+    """Method and path of everything the document describes."""
+    schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    methods = {"get", "post", "put", "patch", "delete"}
+    return [(m, path) for path, item in schema["paths"].items() for m in item if m in methods]
+
+
+def call(client: Client, method: str, path: str) -> Any:
+    """One operation, on things that do not exist."""
+    for name in ("name", "label", "worker", "kid", "job_id"):
+        path = path.replace(f"{{{name}}}", "thing")
+    body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
+    if path.endswith("/versions"):  # multipart
+        return client.post(path, {"x": "y"})
+    more = {} if method == "get" else {"data": body, "content_type": "application/json"}
+    return getattr(client, method)(path, **more)
+
+
+def _is_like(pattern: str, path: str) -> bool:
+    parts, given = pattern.split("/"), path.split("/")
+    return len(parts) == len(given) and all(
+        p.startswith("{") or p == g for p, g in zip(parts, given, strict=True)
+    )
+
+
+def test_every_operation_of_the_document_is_named_here_and_every_route_is_in_it() -> None:
+    assert set(operations()) == set(ASKED)
+    resolvers = [p for p in get_resolver().url_patterns if isinstance(p, URLResolver)]
+    (api,) = [p for p in resolvers if str(p.pattern).startswith("api")]
+    served = {f"/api/{p.pattern}".replace("<str:", "{").replace(">", "}") for p in api.url_patterns}
+    assert served - {"/api/", "/api/schema"} == {path for _, path in ASKED}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_may_call_exactly_what_its_rights_say(cast: dict[str, User], role: str) -> None:
+    _, text = accounts.create_token(Actor(user=cast[role]), "matrix", 1)
+    client = Client(headers={"Authorization": f"Bearer {text}"})
+    for (method, path), act in ASKED.items():
+        answer = call(client, method, path)
+        is_allowed = act is None or act in ROLES[role]
+        assert (answer.status_code == 403) is not is_allowed, (role, method, path, answer.content)
+        assert answer.status_code < 500, (method, path)
+    refused = AuditEntry.objects.filter(result=AuditEntry.REFUSED)
+    assert refused.exists() is (role != "admin")
+
+
+def test_nobody_without_a_token_or_a_session_gets_anything(db: None) -> None:
+    for client in (
+        Client(),
+        Client(headers={"Authorization": "Bearer sbo_aaaaaaaaaaaa_" + "x" * 43}),
+    ):
+        for method, path in ASKED:
+            answer = call(client, method, path)
+            assert answer.status_code == 401, (method, path)
+            assert answer["WWW-Authenticate"].startswith("Bearer")
+    assert not AuditEntry.objects.exists()
+
+
+def test_an_upload_is_refused_before_its_body_is_read(cast: dict[str, User]) -> None:
+    _, text = accounts.create_token(Actor(user=cast["viewer"]), "matrix", 1)
+
+    class Untouched(io.BytesIO):
+        """A body that must not be read."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            raise AssertionError("the body was read")
+
+        readline = read
+
+    given: dict[str, Any] = {"wsgi.input": Untouched(), "CONTENT_LENGTH": "99"}
+    client = Client(headers={"Authorization": f"Bearer {text}"})
+    kind = "multipart/form-data; boundary=x"
+    answer = client.generic("POST", "/api/models/m/versions", b"", content_type=kind, **given)
+    assert answer.status_code == 403
+    assert AuditEntry.objects.filter(result=AuditEntry.REFUSED).count() == 1

@@ -1,0 +1,195 @@
+"""The job list and a job's page: filters, pages, timeline, cancel."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console.accounts.rights import Actor
+from console.jobs import query, services, timeline
+from console.jobs.models import Job, JobEvent
+from console.outbox.models import OutboxEntry
+from signalbox.errors import Conflict, InvalidRequest
+from tests.console.conftest import submit
+
+Browser = Callable[[str], Client]
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+NOW = START + timedelta(hours=3)
+
+
+def make(number: int, **changes: Any) -> Job:
+    """A row, a minute after the one before."""
+    at = START + timedelta(minutes=number)
+    fields = {
+        "id": f"00000000-0000-4000-8000-{number:012x}", "model": "digits", "version": 1, "state": "succeeded",
+        "key_id": "key1", "created_at": at, "updated_at": at, "worker": "w1", "gpu": "g1",
+        "phases": {"claimed": 10.0, "started": 12.0, "done": 20.0},
+    }  # fmt: skip
+    return Job.objects.create(**(fields | changes))
+
+
+@pytest.fixture
+def some(db: None) -> list[Job]:
+    """Six jobs of different kinds."""
+    return [
+        make(1),
+        make(2, state="failed", error_code="model_error"),
+        make(3, state="running", model="slow"),
+        make(4, state="queued", key_id="key2", worker="", gpu=""),
+        make(5, version=2, worker="w2", phases={"claimed": 10.0, "done": 9000.0}),
+        make(6, state="cancelled", token=7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("", [6, 5, 4, 3, 2, 1]),
+        ("state:failed", [2]),
+        ("state:queued,running", [4, 3]),
+        ("model:slow", [3]),
+        ("slow", [3]),
+        ("key:key2", [4]),
+        ("worker:w2", [5]),
+        ("gpu:g1 state:failed", [2]),
+        ("version:2", [5]),
+        ("token:7", [6]),
+        ("error:model_error", [2]),
+        ("id:00000000-0000-4000-8000-000000000003", [3]),
+        ("00000000-0000-4000-8000-000000000003", [3]),
+        ("created:>2h56m", None),
+        ("created:>176m", [3, 2, 1]),
+        ("created:<175m", [6, 5]),
+        ("ran:>5s", [5]),
+        ("ran:<100ms", [6, 4, 3, 2, 1]),
+        ("nonsense:1", None),
+        ("state:happy", None),
+        ("version:one", None),
+        ("model:", None),
+    ],
+)
+def test_filters_find_exactly_what_they_say_or_say_what_is_wrong(
+    some: list[Job], text: str, numbers: list[int] | None
+) -> None:
+    if numbers is None:
+        with pytest.raises(InvalidRequest):
+            query.parse(text, NOW)
+        return
+    page = query.page(Job.objects.filter(query.parse(text, NOW)))
+    assert [int(job.pk[-4:], 16) for job in page.jobs] == numbers
+
+
+def test_pages_follow_one_another_though_new_jobs_come_in_between(db: None) -> None:
+    for number in range(1, 8):
+        make(number)
+    first = query.page(Job.objects.all(), size=3)
+    make(99)
+    assert first.older is not None
+    second = query.page(Job.objects.all(), before=first.older, size=3)
+    third = query.page(Job.objects.all(), before=second.older or "", size=3)
+    found = [int(job.pk[-4:], 16) for page in (first, second, third) for job in page.jobs]
+    assert found == [7, 6, 5, 4, 3, 2, 1]
+    assert third.older is None
+
+
+@pytest.mark.parametrize("before", ["nonsense", "1e99_x", "_", "nan_x"])
+def test_a_damaged_page_link_is_a_400_and_no_crash(
+    browser: Browser, some: list[Job], before: str
+) -> None:
+    assert browser("viewer").get("/jobs", {"before": before}).status_code == 400
+
+
+def test_the_list_counts_states_keeps_the_filter_and_shows_mistakes(
+    browser: Browser, some: list[Job]
+) -> None:
+    client = browser("viewer")
+    page = client.get("/jobs", {"q": "model:digits", "state": "failed"}).content.decode()
+    assert page.count("/jobs/00000000") == 1
+    assert "q=model%3Adigits&amp;state=queued" in page
+    wrong = client.get("/jobs", {"q": "colour:red"})
+    assert wrong.status_code == 400
+    assert b"Unknown filter colour:" in wrong.content
+
+
+def test_what_jobs_carry_is_shown_as_text(browser: Browser, db: None) -> None:
+    job = make(
+        1, state="failed", error_code="model_error", error_message="<img src=x onerror=alert(1)>"
+    )
+    client = browser("viewer")
+    for url in ("/jobs", f"/jobs/{job.pk}"):
+        assert b"<img src=x" not in client.get(url).content
+
+
+def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
+    job = make(
+        1, attempt=2, phases={"claimed": 500.0, "loading": 510.0, "started": 900.0, "done": 1000.0}
+    )
+
+    def event(seq: int, ms: int, state: str, attempt: int, **more: Any) -> None:
+        at = job.created_at + timedelta(milliseconds=ms)
+        JobEvent.objects.create(seq=seq, job_id=job.pk, at=at, state=state, attempt=attempt, **more)
+
+    event(3, 0, "queued", 0)
+    event(4, 100, "running", 1, worker="w1", gpu="g1", token=5)
+    event(5, 300, "queued", 1, error_code="runner_crashed", error_message="It died.")
+    event(6, 500, "running", 2, worker="w2", gpu="g1", token=9)
+    event(7, 1000, "succeeded", 2, phases=job.phases)
+    steps = timeline.steps(job, list(JobEvent.objects.all()))
+    assert [(step.what, step.at) for step in steps] == [
+        ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+100.0 ms"),
+        ("Attempt 1 given up; queued again", "+300.0 ms"), ("Attempt 2 on w2", "+500.0 ms"),
+        ("Model load began", "+510.0 ms"), ("Run began", "+900.0 ms"), ("Succeeded", "+1.00 s"),
+    ]  # fmt: skip
+    assert "token 9" in steps[3].more
+    page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
+    assert "runner_crashed: It died." in page
+
+
+def test_a_claim_that_was_overwritten_before_it_was_read_is_told_from_the_end(db: None) -> None:
+    job = make(1, attempt=1, phases={"claimed": 500.0, "started": 900.0, "done": 1000.0})
+    end = JobEvent(
+        seq=9, job_id=job.pk, at=job.created_at + timedelta(seconds=1), state="cancelled", attempt=1,
+        worker="w1", gpu="g1", token=5, phases=job.phases, is_cancel_asked=True,
+    )  # fmt: skip
+    assert [(step.what, step.at) for step in timeline.steps(job, [end])] == [
+        ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+500.0 ms"),
+        ("Cancellation asked for", "+1.00 s"), ("Run began", "+900.0 ms"), ("Cancelled", "+1.00 s"),
+    ]  # fmt: skip
+
+
+def test_shares_of_the_bar_add_up_to_the_whole_even_if_the_claim_came_late() -> None:
+    for phases in (
+        {"claimed": 500.0, "loading": 510.0, "started": 900.0, "done": 1000.0},
+        {"claimed": 12.0, "started": 10.0, "done": 20.0},
+        {"claimed": 10.0, "done": 20.0},
+        {"claimed": 30.0, "done": 20.0},
+    ):
+        shares = timeline.shares(Job(phases=phases))
+        assert sum(share.percent for share in shares) == pytest.approx(100, abs=0.01)
+        assert all(share.ms > 0 for share in shares)
+    assert [share.name for share in timeline.shares(Job(phases={"done": 5.0}))] == ["queue"]
+    assert timeline.shares(Job(phases={})) == []
+
+
+def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(
+    browser: Browser, admin: Actor, some: list[Job]
+) -> None:
+    running = some[2]
+    assert (
+        submit(browser("operator"), f"/jobs/{running.pk}/cancel", {"reason": "stuck"}).status_code
+        == 302
+    )
+    assert OutboxEntry.objects.get(kind="cancel").key == running.pk
+    assert b"Cancellation is asked for" in browser("viewer").get(f"/jobs/{running.pk}").content
+    with pytest.raises(Conflict):
+        services.cancel(admin, some[0].pk)
+    assert submit(browser("operator"), "/jobs/unknown/cancel").status_code == 404
+
+
+def test_a_filter_over_many_rows_uses_an_index(db: None) -> None:
+    condition = query.parse("state:failed model:digits", timezone.now())
+    plan = Job.objects.filter(condition).order_by("-created_at", "-id")[:50].explain()
+    assert "USING INDEX" in plan or "Index" in plan

@@ -1,0 +1,228 @@
+"""API keys: shown once, kept as a keyed hash, revoked for ever."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console.accounts.rights import Actor
+from console.audit.models import AuditEntry
+from console.config import Console
+from console.keys import services
+from console.keys.models import ApiKey
+from console.keys.usage import UseLog
+from console.outbox.models import OutboxEntry
+from signalbox import keys, messages
+from signalbox.bus import Message
+from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
+from signalbox.names import KEY_USE
+from tests.console.conftest import in_thread, submit
+
+Browser = Callable[[str], Client]
+FORM = {
+    "name": "checkout", "scopes": ["jobs:submit", "jobs:read"], "rate": "10", "per_s": "1",
+    "quota": "0", "quota_window_s": "86400", "days": "30",
+}  # fmt: skip
+
+
+def test_the_page_that_creates_a_key_shows_it_and_no_other_page_does(browser: Browser) -> None:
+    client = browser("admin")
+    answer = submit(client, "/keys/new", FORM)
+    assert answer.status_code == 201
+    assert "no-store" in answer["Cache-Control"]
+    text = re.findall(r"sbx_[a-z]+_\w+", answer.content.decode())[0]
+    kid = keys.parse(text).kid
+    for url in ("/keys", f"/keys/{kid}", "/audit", f"/api/keys/{kid}"):
+        assert text[-49:] not in client.get(url).content.decode()
+    everything = [
+        *AuditEntry.objects.values(),
+        *OutboxEntry.objects.values(),
+        *ApiKey.objects.values(),
+    ]
+    assert text[-49:] not in repr(everything)
+
+
+def test_what_is_published_opens_for_the_key_and_nothing_else(
+    admin: Actor, console: Console
+) -> None:
+    key, text = services.create(admin, services.Grant(name="a", models=[], rate=3, per_s=2))
+    _, other = services.create(admin, services.Grant(name="b"))
+    document = messages.decode(messages.ApiKey, OutboxEntry.objects.get(key=key.id).body)
+    assert keys.matches(console.key_pepper, text, document.hmac)
+    assert not keys.matches(console.key_pepper, other, document.hmac)
+    assert (document.rate, document.per_s, document.scopes) == (3, 2, services.SCOPES)
+    assert document.expires_at is not None
+
+
+def test_revoking_posts_the_key_as_revoked_and_cannot_be_repeated(admin: Actor) -> None:
+    key, _ = services.create(admin, services.Grant(name="a"))
+    services.revoke(admin, key.id, reason="leaked")
+    last = OutboxEntry.objects.filter(key=key.id).latest("pk")
+    assert messages.decode(messages.ApiKey, last.body).revoked_at is not None
+    with pytest.raises(Conflict):
+        services.revoke(admin, key.id)
+    entry = AuditEntry.objects.filter(target=key.id, result="done").latest("pk")
+    assert (entry.reason, entry.after) == ("leaked", {"state": "revoked"})
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"scopes": ["jobs:everything"]}, "scopes"),
+        ({"scopes": []}, "scopes"),
+        ({"models": ["nothing"]}, "models"),
+        ({"days": 0}, "days"),
+        ({"days": 4000}, "days"),
+        ({"name": " "}, "name"),
+        ({"rate": -1}, "rate"),
+    ],
+)
+def test_a_grant_that_makes_no_sense_is_refused_by_field(
+    admin: Actor, change: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        services.create(admin, services.Grant(**({"name": "a"} | change)))  # type: ignore[arg-type]  # on purpose
+    assert not ApiKey.objects.exists()
+
+
+def test_without_a_pepper_no_key_is_made(admin: Actor, settings: object, console: Console) -> None:
+    from msgspec.structs import replace
+
+    settings.CONSOLE = replace(console, key_pepper="")  # type: ignore[attr-defined]  # pytest-django's
+    with pytest.raises(Misconfigured, match="SIGNALBOX_KEY_PEPPER"):
+        services.create(admin, services.Grant(name="a"))
+
+
+def test_a_key_nobody_made_is_not_found(browser: Browser, admin: Actor) -> None:
+    assert browser("viewer").get("/keys/unknown").status_code == 404
+    with pytest.raises(NotFound):
+        services.revoke(admin, "unknown")
+
+
+def test_names_are_shown_as_text_and_never_as_markup(browser: Browser) -> None:
+    client = browser("admin")
+    submit(client, "/keys/new", {**FORM, "name": "<script>alert(1)</script>"})
+    assert b"<script>alert(1)" not in client.get("/keys").content
+
+
+def test_bad_input_shows_the_reason_at_its_field(browser: Browser) -> None:
+    answer = submit(browser("admin"), "/keys/new", {**FORM, "days": "0"})
+    assert answer.status_code == 400
+    assert b"id_days_error" in answer.content
+
+
+def test_the_page_says_whether_gateways_have_been_told(browser: Browser, admin: Actor) -> None:
+    key, _ = services.create(admin, services.Grant(name="a"))
+    client = browser("viewer")
+    assert b"being published" in client.get(f"/keys/{key.id}").content
+    OutboxEntry.objects.update(published_at=key.created_at, revision=7)
+    assert b"revision 7" in client.get(f"/keys/{key.id}/posting").content
+
+
+def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(admin: Actor) -> None:
+    grant = services.Grant(name="a", rate=3, networks=["192.0.2.0/24"], scopes=["jobs:read"])
+    old, _ = services.create(admin, grant)
+    new, text = services.rotate(admin, old.id, overlap_days=2)
+    newest, _ = services.rotate(admin, new.id, overlap_days=0)
+    old.refresh_from_db()
+    published = {
+        entry.key: messages.decode(messages.ApiKey, entry.body)
+        for entry in OutboxEntry.objects.order_by("pk")
+    }
+    assert keys.parse(text).kid == new.id
+    assert new.rotated_from == old
+    assert published[new.id].tenant == published[newest.id].tenant == old.id
+    assert published[new.id].networks == ("192.0.2.0/24",)
+    assert (published[new.id].rate, published[new.id].scopes) == (3, ("jobs:read",))
+    left = (old.expires_at or timezone.now()) - timezone.now()
+    assert timedelta(days=1, hours=23) < left <= timedelta(days=2)
+    assert published[old.id].expires_at == pytest.approx(
+        (old.expires_at or old.created_at).timestamp()
+    )
+    ended = published[new.id].expires_at
+    assert ended is not None
+    assert ended <= timezone.now().timestamp()
+
+
+@pytest.mark.parametrize("overlap_days", [-1, 7.5, 100])
+def test_the_old_key_goes_on_for_at_most_a_week(admin: Actor, overlap_days: float) -> None:
+    old, _ = services.create(admin, services.Grant(name="a"))
+    with pytest.raises(InvalidRequest, match="overlap_days"):
+        services.rotate(admin, old.id, overlap_days=overlap_days)
+    assert ApiKey.objects.count() == 1
+
+
+def test_a_replacement_does_not_lengthen_the_life_of_the_old_key(admin: Actor) -> None:
+    old, _ = services.create(admin, services.Grant(name="a", days=1))
+    before = old.expires_at
+    services.rotate(admin, old.id, overlap_days=7)
+    old.refresh_from_db()
+    assert old.expires_at == before
+
+
+def test_a_key_that_has_ended_is_not_replaced(admin: Actor) -> None:
+    revoked, _ = services.create(admin, services.Grant(name="a"))
+    services.revoke(admin, revoked.id)
+    expired, _ = services.create(admin, services.Grant(name="b"))
+    ApiKey.objects.filter(pk=expired.id).update(expires_at=timezone.now())
+    for key in (revoked, expired):
+        with pytest.raises(Conflict):
+            services.rotate(admin, key.id)
+    with pytest.raises(NotFound):
+        services.rotate(admin, "unknown")
+
+
+def test_only_who_may_manage_keys_replaces_one_and_the_page_shows_it_once(
+    browser: Browser, admin: Actor
+) -> None:
+    old, _ = services.create(admin, services.Grant(name="a"))
+    url = f"/keys/{old.id}/rotate"
+    assert submit(browser("viewer"), url, {"overlap_days": "1"}).status_code == 403
+    assert submit(browser("admin"), url, {"overlap_days": "8"}).status_code == 302
+    assert ApiKey.objects.count() == 1
+    answer = submit(browser("admin"), url, {"overlap_days": "1"})
+    assert answer.status_code == 201
+    assert "no-store" in answer["Cache-Control"]
+    text = re.findall(r"sbx_[a-z]+_\w+", answer.content.decode())[0]
+    assert ApiKey.objects.get(rotated_from=old).id == keys.parse(text).kid
+    assert (
+        f"/keys/{keys.parse(text).kid}" in browser("viewer").get(f"/keys/{old.id}").content.decode()
+    )
+
+
+@pytest.mark.parametrize("networks", [["192.0.2.1/24"], ["nonsense"], ["0.0.0.0/0"] * 51])
+def test_what_is_no_network_is_refused(admin: Actor, networks: list[str]) -> None:
+    with pytest.raises(InvalidRequest, match="networks"):
+        services.create(admin, services.Grant(name="a", networks=networks))
+    assert not ApiKey.objects.exists()
+
+
+def test_networks_are_read_from_the_form_and_shown(browser: Browser) -> None:
+    client = browser("admin")
+    submit(client, "/keys/new", {**FORM, "networks": "192.0.2.0/24, 2001:db8::/32"})
+    key = ApiKey.objects.get()
+    assert key.networks == ["192.0.2.0/24", "2001:db8::/32"]
+    assert b"2001:db8::/32" in client.get(f"/keys/{key.id}").content
+
+
+def test_a_key_names_the_pepper_it_was_made_under(admin: Actor, console: Console) -> None:
+    key, _ = services.create(admin, services.Grant(name="a"))
+    assert key.pepper == keys.pepper_id(console.key_pepper)
+    assert keys.pepper_id("another") != key.pepper
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_gateways_tell_of_use_is_written_down(admin: Actor) -> None:
+    used, _ = await in_thread(services.create, admin, services.Grant(name="a"))
+    idle, _ = await in_thread(services.create, admin, services.Grant(name="b"))
+    log = UseLog(None)  # type: ignore[arg-type]  # the bus is for listening only
+    await log._hear(Message(KEY_USE, "", b"", f'["{used.id}", "unknown"]'.encode()))
+    await log._hear(Message(KEY_USE, "", b"", b"nonsense"))
+    await log._hear(Message(KEY_USE, "", b"", b'["\xff"]'))
+    await in_thread(used.refresh_from_db)
+    await in_thread(idle.refresh_from_db)
+    assert used.last_used_at is not None
+    assert idle.last_used_at is None

@@ -1,0 +1,168 @@
+"""Who gets to the websocket, how often, and how soon they are shown out."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings as django_settings
+from msgspec.structs import replace
+
+from console.accounts import services as accounts
+from console.accounts.models import User
+from console.accounts.rights import system_actor
+from console.config import Console
+from console.live import consumer, origin
+from console.live.attendance import Attendance, attendance
+from console.live.feed import Feed
+from console.live.lifespan import lifespan
+from signalbox.settings import Wire
+from tests.console.test_live_consumer import Tab, _log_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ME = system_actor("tests")
+
+
+@pytest.fixture
+async def feed(wire: Wire) -> AsyncIterator[Feed]:
+    """The process's feed, on a real NATS."""
+    yield await lifespan.start(wire)
+    await lifespan.stop()
+
+
+@pytest.mark.parametrize(
+    ("page", "host", "is_own"),
+    [
+        ("http://localhost", "localhost", True),
+        ("http://localhost:8000", "localhost:8000", True),
+        ("https://localhost", "localhost:443", True),
+        ("http://[::1]:8000", "[::1]:8000", True),
+        ("https://console.example", "inner:8000", True),  # trusted below
+        ("", "localhost", False),
+        ("null", "localhost", False),
+        ("http://localhost:9000", "localhost:8000", False),
+        ("http://evil.example", "evil.example", False),
+        ("http://localhost.evil.example", "localhost", False),
+        ("http://localhost@evil.example", "localhost", False),
+        ("http://evil.example@localhost", "localhost", False),
+        ("file://localhost", "localhost", False),
+        ("http://", "", False),
+        ("http://[::1", "localhost", False),
+        ("chrome-extension://abc", "localhost", False),
+    ],
+)
+def test_only_our_own_pages_are_let_in(page: str, host: str, is_own: bool, settings: Any) -> None:
+    settings.CSRF_TRUSTED_ORIGINS = ["https://console.example"]
+    assert origin.is_own(page, host) is is_own
+
+
+async def test_a_foreign_page_is_refused_before_anything_is_looked_at_and_that_is_logged(
+    feed: Feed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, cookie = await sync_to_async(_log_in)("viewer")
+    tab = Tab(cookie, origin=b"http://evil.example")
+    assert not await tab.open()
+    assert "live.origin_refused" in "".join(capsys.readouterr())
+
+
+async def test_a_logout_closes_the_socket_at_once(feed: Feed) -> None:
+    client, cookie = await sync_to_async(_log_in)("viewer")
+    tab = Tab(cookie)
+    await tab.open()
+    await tab.subscribe("lanes")
+    await tab.hear("tick")
+    await sync_to_async(client.post)("/logout")
+    assert await tab.closed() == consumer.NOT_LOGGED_IN
+
+
+async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(feed: Feed) -> None:
+    client, cookie = await sync_to_async(_log_in)("operator")
+    tab = Tab(cookie)
+    await tab.open()
+    await tab.subscribe("lanes")
+    await tab.hear("tick")
+    await sync_to_async(_log_in)("admin")  # somebody must stay admin
+    await sync_to_async(accounts.set_role)(ME, "ada-operator", "viewer")
+    assert await tab.closed() == consumer.NOT_LOGGED_IN
+    answer = await sync_to_async(client.get)("/")
+    assert (answer.status_code, answer["Location"]) == (302, "/login?next=/")
+
+
+async def test_one_operator_opens_only_so_many_tabs(
+    feed: Feed, console: Console, settings: Any
+) -> None:
+    settings.CONSOLE = replace(console, live_per_user=2)
+    _, cookie = await sync_to_async(_log_in)("viewer")
+    _, other = await sync_to_async(_log_in)("operator")
+    tabs = [Tab(cookie), Tab(cookie)]
+    for tab in tabs:
+        await tab.open()
+        await tab.subscribe("lanes")
+        await tab.hear("snap")
+    third = Tab(cookie)
+    await third.open()
+    assert await third.closed() == consumer.TOO_MANY
+    theirs = Tab(other)
+    await theirs.open()
+    await theirs.subscribe("lanes")
+    await theirs.hear("snap")
+    await tabs[0].leave()
+    fourth = Tab(cookie)
+    await fourth.open()
+    await fourth.subscribe("lanes")
+    await fourth.hear("snap")
+    for tab in (tabs[1], theirs, fourth):
+        await tab.leave()
+    user = await User.objects.aget(username="ada-viewer")
+    assert attendance.count(user.pk) == 0
+
+
+async def test_a_flood_of_messages_closes_the_socket(feed: Feed) -> None:
+    _, cookie = await sync_to_async(_log_in)("viewer")
+    tab = Tab(cookie)
+    await tab.open()
+    for _ in range(consumer.MESSAGES * 3):
+        await tab.subscribe("lanes")
+    assert await tab.closed() == consumer.TOO_MANY
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "nonsense",
+        json.dumps({"t": "sub", "topics": ["lanes"] * 17}),
+        json.dumps({"t": "sub", "topics": ["x" * 33]}),
+        json.dumps({"t": "sub", "topics": ["lanes"], "resume": {str(n): 1 for n in range(33)}}),
+        json.dumps({"t": "sub", "topics": ["lanes"], "resume": "x" * consumer.MESSAGE_LIMIT}),
+        "[" * 10_000,
+        '{"t":"sub","topics":["\ud800"]}',
+    ],
+)
+def test_what_is_not_a_subscription_is_not_read_as_one(text: str) -> None:
+    assert consumer.read(text) is None
+
+
+def test_the_served_socket_takes_frames_of_64_kib_at_most() -> None:
+    import inspect
+
+    from console.fleet.management.commands import serve
+
+    assert "ws_max_size=65_536" in inspect.getsource(serve.Command.handle)
+    assert consumer.MESSAGE_LIMIT < 65_536
+
+
+async def test_a_connection_is_counted_once_however_often_it_enters() -> None:
+    hall, woken = Attendance(), []
+    wake = lambda: woken.append(1)  # noqa: E731  an identity of its own
+    assert hall.enter(1, wake, 2)
+    hall.doubt(user_id=1)
+    hall.doubt(user_id=2)
+    await sync_to_async(lambda: None)()
+    assert woken == [1]
+    hall.leave(1, wake)
+    hall.leave(1, wake)
+    assert hall.count(1) == 0
+    assert django_settings.CONSOLE.live_per_user > 0

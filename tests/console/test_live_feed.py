@@ -1,0 +1,264 @@
+"""The live feed against a real nats-server: what a browser would show is what NATS says."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from console.live.feed import Feed
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.messages import Desired, Lease
+from signalbox.names import Bucket, Stream, job, token
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from signalbox.table import put, remove
+from tests.console.mirror import TOPICS, Viewer
+from tests.console.traffic import GPU, Railway, accepted, submit
+
+Watch = Callable[..., "contextlib.AbstractAsyncContextManager[tuple[Feed, Viewer]]"]
+
+
+@contextlib.asynccontextmanager
+async def watching(wire: Wire) -> AsyncIterator[tuple[Feed, Viewer]]:
+    """A running feed and one viewer of every topic."""
+    feed, viewer = Feed(wire), Viewer()
+    task = asyncio.create_task(feed.run())
+    try:
+        feed.hub.subscribe(viewer, TOPICS, {}, time.time())
+        yield feed, viewer
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception():
+            raise AssertionError from task.exception()
+
+
+async def test_jobs_queued_before_the_console_started_are_counted_and_aged(
+    bus: Bus, wire: Wire
+) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    documents = [accepted("digits", priority=p) for p in ("lo", "hi", "mid", "hi", "lo")]
+    for document in documents:
+        await submit(bus, document)
+    first = await bus.leader_get(Stream.JOBS, job("digits", "lo", documents[0].id))
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 5)
+        assert first is not None
+        assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(first.time, abs=0.001)
+
+
+async def test_a_taken_job_moves_from_waiting_to_in_hand_and_the_next_is_the_oldest(
+    bus: Bus, wire: Wire
+) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    for _ in range(3):
+        await submit(bus, accepted("digits"))
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 3)
+        oldest_at = viewer.row("queues", "digits")["oldest_at"]
+        puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+        puller.ask(1)
+        delivery = await railway.queue.get()
+        await railway.acquire("worker-a")
+        await railway.run_one(delivery)
+        await viewer.until(
+            lambda: (
+                viewer.row("queues", "digits")["waiting"] == 2
+                and viewer.row("queues", "digits")["in_hand"] == 0
+            )
+        )
+        await viewer.until(lambda: viewer.row("queues", "digits")["oldest_at"] > oldest_at)
+        await puller.close()
+
+
+async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    async with watching(wire) as (_, viewer):
+        first = await railway.acquire("worker-a")
+        await railway.presence("worker-a")
+        await railway.presence("worker-b")
+        await railway.queue_up("worker-b")
+        await viewer.until(
+            lambda: (
+                viewer.row("lanes", GPU.id).get("holder") == "worker-a"
+                and [w["worker"] for w in viewer.row("lanes", GPU.id)["waiters"]] == ["worker-b"]
+            )
+        )
+        lane = viewer.row("lanes", GPU.id)
+        assert (lane["state"], lane["token"], lane["ttl_s"]) == ("held", first, 20.0)
+        assert lane["expires_at"] == pytest.approx(time.time() + 20, abs=5)
+        await railway.release("worker-b")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "handover")
+        assert viewer.row("lanes", GPU.id)["next"] == "worker-b"
+        second = await railway.acquire("worker-b")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["holder"] == "worker-b")
+        lane = viewer.row("lanes", GPU.id)
+        assert lane["token"] == second > first
+        assert lane["waiters"] == []
+        assert [s[1:3] for s in lane["strip"]][-3:] == [
+            ["held", "worker-a"], ["handover", ""], ["held", "worker-b"],
+        ]  # fmt: skip
+
+
+async def test_a_renewed_lease_moves_its_end_and_counts(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    async with watching(wire) as (_, viewer):
+        await railway.acquire("worker-a")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
+        before = viewer.row("lanes", GPU.id)
+        await railway.renew()
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["renewals"] == 1)
+        after = viewer.row("lanes", GPU.id)
+        assert after["expires_at"] > before["expires_at"]
+        assert after["token"] == before["token"]
+
+
+async def test_a_lease_that_runs_out_is_shown_as_expired_and_raises_an_alarm(
+    bus: Bus, wire: Wire
+) -> None:
+    async with watching(wire) as (_, viewer):
+        await put(
+            bus, Bucket.LEASES, token(GPU.id),
+            Lease(state="HELD", gpu=GPU.id, owner="worker-a", host="north", since=time.time()), ttl_s=1,
+        )  # fmt: skip
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "expired")
+        await viewer.until(lambda: viewer.row("alarms", f"expired:{GPU.id}"))
+        assert viewer.row("lanes", GPU.id)["holder"] == "worker-a"
+
+
+async def test_running_jobs_are_on_the_lane_and_in_the_ticker(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    held = await railway.acquire("worker-a")
+    async with watching(wire) as (feed, viewer):
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
+        await viewer.until(lambda: feed.view.topics.topics["queues"].rows)
+        await viewer.until(lambda: feed.is_following)
+        puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+        puller.ask(1)
+        document = accepted("digits")
+        await submit(bus, document)
+        await railway.run_one(await railway.queue.get())
+        await viewer.until(
+            lambda: (
+                [e["state"] for e in viewer.mirror.entries["ticker"] if e["id"] == document.id][-1:]
+                in (["succeeded"], ["failed"])
+            )
+        )
+        told = [e for e in viewer.mirror.entries["ticker"] if e["id"] == document.id]
+        assert [e["state"] for e in told][:2] == ["queued", "running"]
+        assert told[1]["token"] == held
+        assert viewer.row("lanes", GPU.id)["job_count"] == 0
+        await puller.close()
+
+
+async def test_a_job_in_hand_is_shown_with_its_model_on_the_lane(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    await railway.acquire("worker-a")
+    railway.running["11111111-1111-1111-1111-111111111111"] = accepted("digits")
+    await railway.presence("worker-a")
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("job_count") == 1)
+        assert viewer.row("lanes", GPU.id)["models"] == ["digits:2", "half_plus_two:1"]
+        railway.running.clear()
+        await railway.presence("worker-a")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["job_count"] == 0, timeout_s=20)
+
+
+async def test_a_paused_queue_says_who_paused_it_and_why(bus: Bus, wire: Wire) -> None:
+    await Railway(bus).lay_track({"digits": 2})
+    wish = Desired(is_paused=True, actor="ada", reason="new weights", updated_at=time.time())
+    await put(bus, Bucket.DESIRED, "model.digits", wish)
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("queues", "digits").get("is_paused"))
+        row = viewer.row("queues", "digits")
+        assert (row["paused_by"], row["paused_reason"]) == ("ada", "new weights")
+        await put(bus, Bucket.DESIRED, "model.digits", Desired(updated_at=time.time()))
+        await viewer.until(lambda: not viewer.row("queues", "digits")["is_paused"])
+
+
+async def test_a_queue_nobody_serves_raises_an_alarm_that_ends_with_it(
+    bus: Bus, wire: Wire
+) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    await submit(bus, accepted("digits"))
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("alarms", "unserved:digits"))
+        assert "no worker runs" in viewer.row("alarms", "unserved:digits")["text"]
+        await railway.acquire("worker-a")
+        await railway.presence("worker-a")
+        await viewer.until(lambda: not viewer.row("alarms", "unserved:digits"))
+
+
+async def test_a_worker_that_says_goodbye_is_lost_and_not_forgotten(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    await railway.presence("worker-a")
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("workers", "worker-a").get("state") == "ready")
+        await remove(bus, Bucket.WORKERS, token("worker-a"))
+        await viewer.until(lambda: viewer.row("workers", "worker-a")["state"] == "lost")
+        await railway.presence("worker-a")
+        await viewer.until(lambda: viewer.row("workers", "worker-a")["state"] == "ready")
+
+
+async def test_the_strip_reaches_back_before_the_console_started(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    first = await railway.acquire("worker-a")
+    await railway.renew()
+    await railway.release("worker-b")
+    second = await railway.acquire("worker-b")
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("holder") == "worker-b")
+        strip = viewer.row("lanes", GPU.id)["strip"]
+        assert [s[1:] for s in strip] == [
+            ["held", "worker-a", first], ["handover", "", 0], ["held", "worker-b", second],
+        ]  # fmt: skip
+
+
+async def test_the_board_says_that_nats_is_away_and_comes_back_by_itself(
+    own_nats: NatsServer,
+) -> None:
+    wire = Wire(nats_url=own_nats.url)
+    bus = await Bus.connect(wire, role="admin")
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    await railway.acquire("worker-a")
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
+        await viewer.until(lambda: viewer.source.get("nats") == "ok")
+        await own_nats.kill()
+        await viewer.until(lambda: viewer.source["nats"] == "down")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "unknown")
+        assert viewer.row("health", "nats")["state"] == "failed"
+        await own_nats.start()
+        await viewer.until(lambda: viewer.source["nats"] == "ok", timeout_s=30)
+        await viewer.until(lambda: bus.is_connected)
+        railway.lease_rev = 0
+        await railway.acquire("worker-b")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["holder"] == "worker-b")
+    await bus.close()
+
+
+async def test_a_console_that_starts_before_nats_fills_its_board_later(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "nats")
+    await server.start()
+    wire = Wire(nats_url=server.url, connect_timeout_s=0.5)
+    await server.stop()
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.source.get("nats") == "down")
+        await server.start()
+        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+        await topology.apply(bus)
+        await Railway(bus).lay_track({"digits": 2})
+        await viewer.until(lambda: viewer.row("queues", "digits"), timeout_s=30)
+        await bus.close()
+    await server.stop()

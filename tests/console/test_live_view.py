@@ -1,0 +1,240 @@
+"""What events and gauges mean on the board; no NATS, no clock."""
+
+import json
+from typing import Any
+
+import pytest
+
+from console.live.queues import Gauge
+from console.live.view import TICKER_PER_FLUSH, LiveView
+from signalbox import job as life
+from signalbox.messages import (
+    Desired,
+    Device,
+    ErrorInfo,
+    Job,
+    Lease,
+    Model,
+    Residency,
+    State,
+    Ticket,
+    Worker,
+)
+
+GPU = "GPU-1"
+T0 = 1_000_000.0
+
+
+def view() -> LiveView:
+    """An empty board."""
+    return LiveView("e", T0)
+
+
+def row(board: LiveView, topic: str, key: str) -> Any:
+    """One row, or None."""
+    return board.topics.topics[topic].rows.get(key)
+
+
+def worker(name: str, **more: Any) -> Worker:
+    """A worker's presence."""
+    fields: dict[str, Any] = {
+        "id": name, "boot": "b", "host": "north/boot", "pid": 7, "state": "ready",
+        "device": Device(id=GPU, kind="nvidia", name="H200"), "started_at": T0, "beat_at": T0,
+    }  # fmt: skip
+    return Worker(**fields | more)
+
+
+def held(board: LiveView, owner: str, revision: int, at: float, **more: Any) -> None:
+    """A lease write."""
+    lease = Lease(state="HELD", gpu=GPU, owner=owner, since=at, **more)
+    board.lease(GPU, lease, revision=revision, at=at, ttl_s=20.0, now=at)
+
+
+def document(model: str = "digits", number: int = 0) -> Job:
+    """An accepted job."""
+    return Job(
+        id=f"{number:08d}-0000-0000-0000-000000000000", model=model, version=1,
+        signature="serving_default", key_id="k", created_at=T0, deadline_at=T0 + 900,
+    )  # fmt: skip
+
+
+def test_the_token_of_a_hold_is_the_revision_of_its_first_write() -> None:
+    board = view()
+    held(board, "a", 41, T0)
+    assert row(board, "lanes", GPU).token == 41
+    held(board, "a", 42, T0 + 2, token=41, beats=1)
+    assert (row(board, "lanes", GPU).token, row(board, "lanes", GPU).renewals) == (41, 1)
+
+
+def test_a_lease_past_its_time_is_expired_even_if_no_marker_came() -> None:
+    board = view()
+    held(board, "a", 1, T0)
+    board.age(T0 + 19, is_blind=False)
+    assert row(board, "lanes", GPU).state == "held"
+    board.age(T0 + 21, is_blind=False)
+    assert row(board, "lanes", GPU).state == "expired"
+    assert row(board, "alarms", f"expired:{GPU}").level == "error"
+
+
+def test_a_board_without_nats_claims_nothing() -> None:
+    board = view()
+    held(board, "a", 1, T0)
+    board.age(T0 + 60, is_blind=True)
+    assert row(board, "lanes", GPU).state == "unknown"
+    assert not board.topics.topics["alarms"].rows
+
+
+def test_waiters_stand_in_the_order_of_their_first_tickets() -> None:
+    board = view()
+    for name, revision in (("c", 9), ("a", 5), ("b", 7)):
+        ticket = Ticket(gpu=GPU, worker=name, boot="b", since=T0)
+        board.ticket(GPU, name, ticket, revision=revision, now=T0)
+    renewed = Ticket(gpu=GPU, worker="a", boot="b", since=T0)
+    board.ticket(GPU, "a", renewed, revision=30, now=T0 + 5)
+    assert [w.worker for w in row(board, "lanes", GPU).waiters] == ["a", "b", "c"]
+    board.ticket(GPU, "a", None, revision=31, now=T0 + 6)
+    assert [w.worker for w in row(board, "lanes", GPU).waiters] == ["b", "c"]
+
+
+def test_a_new_hold_forgets_the_jobs_of_the_last_one() -> None:
+    board = view()
+    held(board, "a", 1, T0)
+    running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    board.record(running, T0, T0)
+    assert row(board, "lanes", GPU).job_count == 1
+    held(board, "b", 5, T0 + 3)
+    assert row(board, "lanes", GPU).job_count == 0
+
+
+def test_a_job_that_ended_leaves_the_lane() -> None:
+    board = view()
+    held(board, "a", 1, T0)
+    running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    board.record(running, T0, T0)
+    board.record(
+        life.succeeded(running, now=T0 + 1, phases={}, batch=1, size_bytes=1), T0 + 1, T0 + 1
+    )
+    assert row(board, "lanes", GPU).jobs == ()
+
+
+def test_percentiles_split_waiting_from_running() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    for number in range(100):
+        wait, run = 0.01 * number, 0.5
+        claimed = life.claimed(
+            document(number=number), None, worker="a", gpu=GPU, token=1, now=T0 + wait
+        )
+        done = life.succeeded(claimed, now=T0 + wait + run, phases={}, batch=1, size_bytes=1)
+        board.record(done, T0, T0)
+    board.age(T0 + 1, is_blind=False)
+    queue = row(board, "queues", "digits")
+    assert (queue.wait_p50_s, queue.wait_p99_s) == (pytest.approx(0.5), pytest.approx(0.99))
+    assert queue.run_p50_s == pytest.approx(0.5)
+
+
+def test_a_queue_that_grows_never_claims_to_drain() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    for _ in range(60):
+        board.accepted(document(), T0 + 5, T0 + 5)
+    board.gauge("digits", Gauge(60, 0, 0, T0), T0 + 10, is_counting=True)
+    assert row(board, "queues", "digits").drain_s is None
+
+
+def test_a_queue_that_shrinks_says_when_it_is_empty() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    claimed = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    for _ in range(100):
+        done = life.succeeded(claimed, now=T0 + 1, phases={}, batch=1, size_bytes=1)
+        board.record(done, T0 + 5, T0 + 5)
+    board.gauge("digits", Gauge(50, 0, 0, T0), T0 + 10, is_counting=True)
+    assert row(board, "queues", "digits").drain_s == pytest.approx(5.0)
+
+
+def test_without_viewers_rates_come_from_the_consumers_counters() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.gauge("digits", Gauge(10, 2, 0, T0, started=100, ended=98), T0 + 1, is_counting=False)
+    board.gauge("digits", Gauge(4, 1, 0, T0, started=130, ended=129), T0 + 6, is_counting=False)
+    bucket = row(board, "throughput", str(int(T0 + 6) // 5 * 5))
+    assert (bucket.arrived, bucket.succeeded) == (24, 31)
+
+
+def test_the_ticker_says_how_many_it_left_out() -> None:
+    board = view()
+    for number in range(TICKER_PER_FLUSH + 30):
+        board.accepted(document(number=number), T0, T0)
+    frames = {frame.topic: json.loads(frame.text) for frame in board.flush(T0)}
+    added = frames["ticker"]["add"]
+    assert len(added) == TICKER_PER_FLUSH
+    assert added[0]["skipped"] == 30
+    assert added[-1]["id"] == document(number=TICKER_PER_FLUSH + 29).id
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "words"),
+    [
+        (Model(name="digits"), [], "no worker runs"),
+        (Model(name="digits"), [worker("a")], "no worker serves it"),
+        (Model(name="digits", replicas=0), [worker("a")], "it has no replicas"),
+    ],
+)
+def test_a_queue_nobody_serves_says_why(model: Model, workers: list[Worker], words: str) -> None:
+    board = view()
+    board.model("digits", model, T0)
+    for one in workers:
+        board.presence(one.id, one, T0)
+    board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.age(T0 + 1, is_blind=False)
+    assert words in row(board, "alarms", "unserved:digits").text
+
+
+def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.model_wish("digits", Desired(is_paused=True, actor="ada"), T0)
+    board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.age(T0 + 1, is_blind=False)
+    assert row(board, "alarms", "paused:digits").level == "warning"
+    assert row(board, "alarms", "unserved:digits") is None
+
+
+def test_an_alarm_keeps_its_beginning_while_it_stands() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    for second in range(5):
+        board.age(T0 + second, is_blind=False)
+    assert row(board, "alarms", "unserved:digits").since == T0
+
+
+def test_a_model_that_does_not_load_is_named_with_the_workers_reason() -> None:
+    board = view()
+    broken = Residency(model="digits", version=1, state="failed", error="no such file")
+    board.presence("a", worker("a", models=(broken,)), T0)
+    board.age(T0 + 1, is_blind=False)
+    assert "no such file" in row(board, "alarms", "load:a:digits").text
+
+
+def test_a_worker_that_has_gone_leaves_the_board_after_ten_minutes() -> None:
+    board = view()
+    board.presence("a", worker("a"), T0)
+    board.presence("a", None, T0 + 1)
+    board.age(T0 + 500, is_blind=False)
+    assert row(board, "workers", "a").state == "lost"
+    board.age(T0 + 700, is_blind=False)
+    assert row(board, "workers", "a") is None
+
+
+def test_a_retried_job_is_told_as_such() -> None:
+    board = view()
+    running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    error = ErrorInfo(code="runner_crashed", message="The process that ran the model died.")
+    again = life.requeued(running, error, is_crash=True)
+    board.record(again, T0, T0)
+    board.flush(T0)
+    (entry,) = board.topics.topics["ticker"].entries
+    assert again.state is State.QUEUED
+    assert getattr(entry, "state", "") == "retrying"

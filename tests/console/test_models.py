@@ -1,0 +1,173 @@
+"""Models in the catalog: register, settings, versions, labels, and what is published of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from msgspec.structs import replace
+
+from console.accounts.rights import Actor
+from console.audit.models import AuditEntry
+from console.catalog import services
+from console.catalog.models import ModelVersion, ServedModel
+from console.config import Console
+from console.outbox.models import OutboxEntry
+from signalbox import messages
+from signalbox.errors import Conflict, InvalidRequest, NotFound
+from tests.console.conftest import submit
+
+Browser = Callable[[str], Client]
+
+
+def published(name: str = "digits") -> messages.Model:
+    """The newest document of a model."""
+    return messages.decode(messages.Model, OutboxEntry.objects.filter(key=name).latest("pk").body)
+
+
+def test_every_numbered_version_below_a_path_is_registered(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base))
+    assert [v.version for v in published().versions] == [1, 2]
+    assert published().default_version == 2
+    assert published().versions[0].path == str(base / "1")
+
+
+def test_one_version_s_folder_can_be_registered_too(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base / "1"))
+    assert [v.version for v in published().versions] == [1]
+
+
+def test_registering_again_adds_only_what_is_new(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base))
+    with pytest.raises(Conflict):
+        services.register(admin, "digits", str(base))
+    (base / "7").mkdir()
+    (base / "7" / "saved_model.pb").write_bytes(b"x")
+    services.register(admin, "digits", str(base))
+    assert [v.version for v in published().versions] == [1, 2, 7]
+
+
+@pytest.mark.parametrize("path", ["relative/path", "/no/such/folder", "/"])
+def test_a_path_without_models_is_refused_with_the_reason(
+    admin: Actor, base: Path, path: str
+) -> None:
+    with pytest.raises(InvalidRequest):
+        services.register(admin, "digits", path)
+
+
+def test_paths_outside_the_roots_are_refused_also_through_links(
+    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any
+) -> None:
+    inside = tmp_path / "allowed"
+    inside.mkdir()
+    (inside / "link").symlink_to(base)
+    settings.CONSOLE = replace(console, repository_roots=(str(inside),))
+    for path in (base, inside / "link", inside / ".." / "digits"):
+        with pytest.raises(InvalidRequest, match="outside"):
+            services.register(admin, "digits", str(path))
+
+
+@pytest.mark.parametrize("name", ["", "../x", "-a", "a b", "a" * 101, "a/b"])
+def test_names_that_would_not_fit_the_wire_are_refused(admin: Actor, base: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        services.register(admin, name, str(base))
+
+
+def test_settings_are_published_and_audited_before_and_after(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base))
+    services.change_settings(
+        admin,
+        "digits",
+        {"replicas": 0, "max_batch_size": 8, "timeout_s": 2.5},
+        reason="quiet hours",
+    )
+    document = published()
+    assert (document.replicas, document.batching.max_size, document.limits.timeout_s) == (0, 8, 2.5)
+    entry = AuditEntry.objects.get(act="models.settings")
+    assert ("replicas", 1, 0) in entry.changes
+    assert entry.reason == "quiet hours"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"replicas": -1}, {"max_batch_size": 0}, {"timeout_s": 0}, {"name": "other"}, {"replicas": None},
+     {"max_payload_bytes": 1}],
+)  # fmt: skip
+def test_settings_that_make_no_sense_change_nothing(
+    admin: Actor, base: Path, changes: dict[str, Any]
+) -> None:
+    services.register(admin, "digits", str(base))
+    count = OutboxEntry.objects.count()
+    with pytest.raises(InvalidRequest):
+        services.change_settings(admin, "digits", changes)
+    assert OutboxEntry.objects.count() == count
+    assert AuditEntry.objects.get(act="models.settings").result == "failed"
+
+
+def test_default_version_and_labels_move_and_go_back(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base))
+    services.set_default(admin, "digits", 1)
+    services.set_label(admin, "digits", "stable", 1)
+    services.set_label(admin, "digits", "canary", 2)
+    assert (published().default_version, published().labels) == (1, {"stable": 1, "canary": 2})
+    services.set_label(admin, "digits", "stable", 2)
+    services.set_label(admin, "digits", "canary", None)
+    services.set_default(admin, "digits", None)
+    assert (published().default_version, published().labels) == (2, {"stable": 2})
+    with pytest.raises(NotFound):
+        services.set_label(admin, "digits", "stable", 9)
+    with pytest.raises(NotFound):
+        services.set_default(admin, "digits", 9)
+    with pytest.raises(NotFound):
+        services.set_label(admin, "digits", "canary", None)
+
+
+def test_a_disabled_model_is_published_as_such(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base))
+    services.set_enabled(admin, "digits", is_enabled=False, reason="broken")
+    assert not published().is_enabled
+    services.set_enabled(admin, "digits", is_enabled=True)
+    assert published().is_enabled
+
+
+def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None:
+    client = browser("model manager")
+    assert (
+        submit(client, "/models/register", {"name": "digits", "path": str(base)}).status_code == 302
+    )
+    assert b"digits" in client.get("/models").content
+    page = client.get("/models/digits").content
+    assert b"serving_default" in page
+    assert submit(client, "/models/digits/replicas", {"replicas": "3"}).status_code == 302
+    form = {
+        "description": "d", "replicas": "2", "max_batch_size": "16", "max_batch_delay_ms": "1.5",
+        "max_delivery": "5", "timeout_s": "60", "deadline_s": "900", "sync_wait_s": "30",
+        "max_queue": "10000", "max_payload_bytes": "67108864",
+    }  # fmt: skip
+    assert submit(client, "/models/digits/settings", form).status_code == 302
+    assert submit(client, "/models/digits/settings", {**form, "replicas": "-1"}).status_code == 400
+    assert submit(client, "/models/digits/default", {"version": "1"}).status_code == 302
+    assert (
+        submit(client, "/models/digits/label", {"label": "stable", "version": "1"}).status_code
+        == 302
+    )
+    assert submit(client, "/models/digits/enabled", {"enabled": "0"}).status_code == 302
+    assert submit(client, "/models/digits/pause", {"paused": "1", "reason": "x"}).status_code == 302
+    assert client.get("/models/digits").status_code == 200
+    document = published()
+    assert (document.replicas, document.batching.max_delay_ms, document.is_enabled) == (
+        2,
+        1.5,
+        False,
+    )
+    assert (document.default_version, document.labels) == (1, {"stable": 1})
+    assert OutboxEntry.objects.filter(bucket="desired").count() == 1
+
+
+def test_a_model_nobody_registered_is_not_found(browser: Browser) -> None:
+    client = browser("admin")
+    assert client.get("/models/nothing").status_code == 404
+    assert submit(client, "/models/nothing/replicas", {"replicas": "1"}).status_code == 404
+    assert not ServedModel.objects.exists()
+    assert not ModelVersion.objects.exists()

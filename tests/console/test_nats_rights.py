@@ -1,0 +1,97 @@
+"""Everything the console does on NATS works with the rights of its own NATS user, and no more."""
+
+from pathlib import Path
+
+import pytest
+
+from console.accounts.rights import system_actor
+from console.fleet import services as fleet
+from console.fleet.reconciler import Reconciler
+from console.jobs.models import Job
+from console.keys import services as keys
+from console.outbox.models import OutboxEntry
+from console.outbox.publisher import Publisher
+from console.outbox.services import post_cancel, post_document
+from console.projector.adoption import adopt_queued
+from signalbox import messages, names, topology
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.names import Bucket
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.settings import Wire
+from tests.console.conftest import in_thread
+from tests.console.test_live_feed import watching
+from tests.console.test_projector import accept, accepted, projecting, run_job, states, until
+from tests.console.traffic import GPU, Railway, submit
+from tests.console.traffic import accepted as job_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ME = system_actor("tests")
+PASSWORDS = {"admin": "admin-secret", "console": "console-secret"}
+
+
+async def connect(server: NatsServer, role: str) -> Bus:
+    """A connection of one role's user."""
+    wire = Wire(nats_url=server.url, nats_user=role, nats_password=PASSWORDS[role])
+    return await Bus.connect(wire, role=role)
+
+
+async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
+        admin, bus = await connect(server, "admin"), await connect(server, "console")
+        try:
+            await topology.apply(admin)
+            first, second = accepted(1), accepted(2)
+            async with projecting(bus):
+                await in_thread(
+                    post_document,
+                    Bucket.MODELS,
+                    "digits",
+                    messages.Model(name="digits"),
+                    name="digits",
+                )
+                await in_thread(keys.create, ME, keys.Grant(name="a"))
+                await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True))
+                await in_thread(lambda: fleet.ask_release(ME, "GPU-1"))
+                await in_thread(post_cancel, second.id)
+                await accept(admin, first)
+                await accept(admin, second)
+                await Publisher(bus, 5).publish_due()
+                await run_job(admin, first)
+                await until(lambda: states() == {first.id: "succeeded", second.id: "cancelled"})
+            assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
+            assert await bus.consumer_info(names.consumer("digits", "hi"))
+            await in_thread(Job.objects.all().delete)
+            assert await adopt_queued(bus) == 2
+            reconciler = Reconciler(bus, every_s=60, vanished_after_s=0)
+            await reconciler.repost_lost_documents()
+            await reconciler.settle_vanished_jobs()
+            with pytest.raises(SignalboxError):
+                await bus.write(names.key(Bucket.LEASES, "GPU-1"), b"mine", timeout_s=0.5)
+            found = await Records(bus).read(second.id)
+            assert found is not None
+            assert found[0].state is messages.State.CANCELLED
+        finally:
+            await bus.close()
+            await admin.close()
+
+
+async def test_the_live_board_needs_no_more_than_the_console_s_rights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
+        admin = await connect(server, "admin")
+        await topology.apply(admin)
+        railway = Railway(admin)
+        await railway.lay_track({"digits": 2})
+        await railway.acquire("worker-a")
+        await submit(admin, job_of("digits"))
+        wire = Wire(nats_url=server.url, nats_user="console", nats_password=PASSWORDS["console"])
+        async with watching(wire) as (_, viewer):
+            await viewer.until(lambda: viewer.row("lanes", GPU.id).get("holder") == "worker-a")
+            await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 1)
+            await viewer.until(lambda: viewer.row("health", "dead").get("state") == "ok")
+            await railway.renew()
+        await admin.close()
+    assert "permission_denied" not in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""Decisions reach NATS, in the right order, through outages, with several publishers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from console.accounts.rights import system_actor
+from console.catalog import inspection, services
+from console.keys import services as keys
+from console.keys.models import ApiKey
+from console.outbox.models import OutboxEntry
+from console.outbox.publisher import Publisher
+from console.outbox.services import post_document
+from signalbox import messages, names
+from signalbox.bus import Bus
+from signalbox.errors import Unavailable
+from signalbox.messages import Record, State
+from signalbox.names import Bucket, Header
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.settings import Wire
+from tests.console.conftest import FOUND, in_thread
+from tests.models import half_plus_two
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ME = system_actor("tests")
+
+
+async def document(bus: Bus, bucket: Bucket, key: str) -> bytes | None:
+    """What NATS holds under a key."""
+    stored = await bus.leader_get(bucket.stream, names.key(bucket, key))
+    return stored.data if stored else None
+
+
+async def test_a_registered_model_has_its_queues_before_gateways_hear_of_it(bus: Bus) -> None:
+    await in_thread(services.register, ME, "half.plus", str(half_plus_two().parent))
+    assert await Publisher(bus, 5).publish_due() == 1
+    data = await document(bus, Bucket.MODELS, names.token("half.plus"))
+    assert data is not None
+    model = messages.decode(messages.Model, data)
+    assert model.default_version == 1
+    assert model.versions[0].signatures["serving_default"].inputs["x"].dtype == "float32"
+    assert len(model.versions[0].digest) == 64
+    for priority in names.PRIORITIES:
+        assert await bus.consumer_info(names.consumer("half.plus", priority))
+
+
+async def test_a_revoked_key_is_published_within_a_second_of_the_decision(bus: Bus) -> None:
+    publishing = asyncio.create_task(Publisher(bus, 60).run())
+    told: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
+    subject = names.event_of_key(Bucket.KEYS)
+    heard = await bus.subscribe(
+        subject, lambda message: told.put_nowait(messages.decode(messages.ApiKey, message.data))
+    )
+    try:
+        async with asyncio.timeout(5):
+            key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+            assert (await told.get()).revoked_at is None
+            await in_thread(keys.revoke, ME, key.id)
+        async with asyncio.timeout(1):
+            assert (await told.get()).revoked_at is not None
+    finally:
+        await heard.close()
+        publishing.cancel()
+        await asyncio.wait([publishing])
+
+
+async def test_only_the_latest_state_of_a_key_is_published_and_all_are_settled(bus: Bus) -> None:
+    key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+    await in_thread(keys.revoke, ME, key.id)
+    assert await Publisher(bus, 5).publish_due() == 2
+    stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
+    assert stored is not None
+    assert stored.seq == 1
+    assert messages.decode(messages.ApiKey, stored.data).revoked_at is not None
+    assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
+
+
+async def test_publishers_that_race_never_leave_an_older_state_behind(bus: Bus, wire: Wire) -> None:
+    second_bus = await Bus.connect(wire, role="console")
+    publishers = [Publisher(bus, 5), Publisher(second_bus, 5)]
+    last = 40
+
+    def post(number: int) -> None:
+        post_document(Bucket.DESIRED, "model.m", messages.Desired(reason=str(number)))
+
+    async def publish(publisher: Publisher) -> None:
+        while await in_thread(OutboxEntry.objects.count) < last:
+            await publisher.publish_due()
+        await publisher.publish_due()
+
+    async def write() -> None:
+        for number in range(1, last + 1):
+            await in_thread(post, number)
+
+    try:
+        await asyncio.gather(write(), *(publish(publisher) for publisher in publishers))
+    finally:
+        await second_bus.close()
+    data = await document(bus, Bucket.DESIRED, "model.m")
+    assert data is not None
+    assert messages.decode(messages.Desired, data).reason == str(last)
+
+
+async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(
+    own_nats: NatsServer,
+) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="console")
+    try:
+        await own_nats.kill()
+        key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+        publisher = Publisher(bus, 0.1)
+        with pytest.raises(Unavailable):
+            await publisher.publish_due()
+        entry = await in_thread(OutboxEntry.objects.get, key=key.id)
+        assert entry.published_at is None
+        assert entry.last_error
+        back = asyncio.Event()
+        bus.on_reconnect(back.set)
+        await own_nats.restart()
+        async with asyncio.timeout(20):
+            await back.wait()
+        assert await publisher.publish_due() == 1
+        assert await document(bus, Bucket.KEYS, key.id)
+    finally:
+        await bus.close()
+
+
+async def test_a_failed_act_posts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "inspect", lambda _: FOUND)
+    monkeypatch.setattr(services, "post_document", _explode)
+    with pytest.raises(RuntimeError):
+        await in_thread(services.register, ME, "m", str(half_plus_two().parent))
+    assert not await in_thread(OutboxEntry.objects.exists)
+    with pytest.raises(messages_not_found()):
+        await in_thread(services.find, "m")
+
+
+def _explode(*_: Any, **__: Any) -> None:
+    raise RuntimeError
+
+
+def messages_not_found() -> type[Exception]:
+    """The error for a model that is not there."""
+    from signalbox.errors import NotFound
+
+    return NotFound
+
+
+async def queue_job(bus: Bus, model: str = "m") -> messages.Job:
+    """One accepted job, as a gateway writes it."""
+    job = messages.Job(
+        id="00000000-0000-4000-8000-000000000001", model=model, version=1, signature="s", key_id="k",
+        created_at=1000.0, deadline_at=2000.0,
+    )  # fmt: skip
+    await bus.write(
+        names.job(model, "mid", job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0
+    )
+    return job
+
+
+async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> None:
+    from console.outbox.services import post_cancel
+
+    job = await queue_job(bus)
+    heard = asyncio.Event()
+    listening = await bus.subscribe(names.cancel(job.id), lambda _: heard.set())
+    await in_thread(post_cancel, job.id)
+    await Publisher(bus, 5).publish_due()
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    assert found[0].state is State.CANCELLED
+    async with asyncio.timeout(5):
+        await heard.wait()
+    await listening.close()
+
+
+async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays_as_it_is(
+    bus: Bus,
+) -> None:
+    from console.outbox.services import post_cancel
+
+    records = Records(bus)
+    running = Record(
+        id="00000000-0000-4000-8000-000000000002", model="m", version=1, signature="s", key_id="k",
+        state=State.RUNNING, attempt=1, created_at=1.0, deadline_at=2.0,
+    )  # fmt: skip
+    await records.write(running, expect=0)
+    await in_thread(post_cancel, running.id)
+    await Publisher(bus, 5).publish_due()
+    found = await records.read(running.id)
+    assert found is not None
+    assert found[0].cancel_requested
+    assert found[0].state is State.RUNNING
+    done = messages.Record(
+        **{f: getattr(running, f) for f in running.__struct_fields__} | {"state": State.SUCCEEDED}
+    )
+    revision = await records.write(done, b"result", expect=found[1])
+    await in_thread(post_cancel, running.id)
+    await Publisher(bus, 5).publish_due()
+    after = await records.read(running.id)
+    assert after is not None
+    assert (after[0].state, after[1], after[2]) == (State.SUCCEEDED, revision, b"result")
+    assert await in_thread(ApiKey.objects.count) == 0

@@ -1,0 +1,75 @@
+"""The console's own tests once more, on a real PostgreSQL: what SQLite forgives, it may not."""
+
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
+SUITE = ("projector", "reconciler", "outbox", "jobs", "models", "keys", "rights", "audit_chain")
+
+
+def programs() -> Path | None:
+    """Folder of PostgreSQL's programs: on the path, or where Debian keeps them."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """URL of a fresh server that listens on a socket in its own folder only."""
+    bin_folder = programs()
+    if bin_folder is None:
+        pytest.skip("PostgreSQL is not installed")
+    # It refuses to run as root, as which containers like to run tests.
+    user = "postgres" if os.getuid() == 0 else getpass.getuser()
+    folder = Path(tempfile.mkdtemp(prefix="signalbox-pg-"))
+
+    def run(*command: str) -> None:
+        subprocess.run(
+            [str(bin_folder / command[0]), *command[1:]], check=True, capture_output=True, timeout=120,
+            user=user if os.getuid() == 0 else None, cwd="/",
+        )  # fmt: skip
+
+    try:
+        if os.getuid() == 0:
+            shutil.chown(folder, user)
+        run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "console", "--no-sync")
+        settings = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+        run(
+            "pg_ctl",
+            "-D",
+            str(folder / "data"),
+            "-l",
+            str(folder / "log"),
+            "-o",
+            settings,
+            "-w",
+            "start",
+        )
+        try:
+            yield f"postgresql://console@{str(folder).replace('/', '%2F')}/postgres"
+        finally:
+            run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_everything_that_touches_the_database_also_holds_on_postgresql(database: str) -> None:
+    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in SUITE]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], check=False,
+        capture_output=True, text=True, timeout=560,
+        env={**os.environ, "SIGNALBOX_CONSOLE_DATABASE_URL": database},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+    assert "failed" not in done.stdout

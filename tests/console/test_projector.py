@@ -1,0 +1,353 @@
+"""The projector against a real nats-server: rows follow records, replays and gaps change nothing."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+from msgspec.structs import replace
+
+from console.jobs import timeline
+from console.jobs.models import Job, JobEvent
+from console.projector import adoption, store
+from console.projector.fold import Heard, fold
+from console.projector.models import Cursor
+from console.projector.reader import Projector
+from signalbox import job as life
+from signalbox import messages, names
+from signalbox.bus import Bus
+from signalbox.messages import ErrorInfo, Record
+from signalbox.names import Header, Stream
+from signalbox.natsserver import NatsServer
+from signalbox.pull import Delivery
+from signalbox.records import Records
+from signalbox.settings import Wire
+from tests.console.conftest import in_thread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOW = 1_800_000_000.0
+
+
+def accepted(number: int, **changes: Any) -> messages.Job:
+    """A job of a test, its id made from a number."""
+    job = messages.Job(
+        id=f"00000000-0000-4000-8000-{number:012x}", model="digits", version=3, signature="serving_default",
+        key_id="key1", created_at=NOW, deadline_at=NOW + 900, size_bytes=64,
+    )  # fmt: skip
+    return replace(job, **changes)
+
+
+async def accept(bus: Bus, job: messages.Job) -> None:
+    """What a gateway writes."""
+    await bus.write(
+        names.job(job.model, job.priority, job.id), b"input", headers={Header.JOB: messages.header(job)},
+        expect=0,
+    )  # fmt: skip
+
+
+async def run_job(bus: Bus, job: messages.Job) -> Record:
+    """What a worker writes: claim, then success."""
+    records = Records(bus)
+    running = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
+    revision = await records.write(running, expect=0)
+    done = life.succeeded(running, now=NOW + 0.5, phases={"started": 150.0}, batch=4, size_bytes=16)
+    await records.write(done, b"output", expect=revision)
+    return done
+
+
+@contextlib.asynccontextmanager
+async def projecting(
+    bus: Bus, batch: int = 100, kind: type[Projector] = Projector
+) -> AsyncIterator[Projector]:
+    """A running projector."""
+    projector = kind(bus, batch)
+    task = asyncio.create_task(projector.run())
+    try:
+        yield projector
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(condition: Any, *args: Any) -> None:
+    """Wait until a database condition holds; bounded by the test's own timeout."""
+    async with asyncio.timeout(20):
+        while not await in_thread(condition, *args):  # noqa: ASYNC110  a database has no event to wait for
+            await asyncio.sleep(0.02)
+
+
+def states() -> dict[str, str]:
+    """Every job row's state."""
+    return dict(Job.objects.values_list("pk", "state"))
+
+
+async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
+    job = accepted(1)
+    async with projecting(bus):
+        await accept(bus, job)
+        await run_job(bus, job)
+        await until(lambda: states() == {job.id: "succeeded"})
+    row = await in_thread(Job.objects.get, pk=job.id)
+    assert (row.model, row.version, row.key_id, row.worker, row.gpu) == (
+        "digits",
+        3,
+        "key1",
+        "w1",
+        "GPU-1",
+    )
+    assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
+    assert (row.waited_ms, row.ran_ms, row.total_ms) == (100.0, 400.0, 500.0)
+    events = await in_thread(lambda: list(JobEvent.objects.filter(job_id=job.id)))
+    assert events[-1].state == "succeeded"
+    # Whether the claim was read before the end overwrote it or not.
+    assert [step.what for step in timeline.steps(row, events)] == [
+        "Accepted and queued", "Attempt 1 on w1", "Run began", "Succeeded"
+    ]  # fmt: skip
+
+
+async def test_a_revision_that_stays_is_kept_as_an_event(bus: Bus) -> None:
+    job, records = accepted(1), Records(bus)
+    running = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
+    async with projecting(bus):
+        await accept(bus, job)
+        revision = await records.write(running, expect=0)
+        await until(lambda: states() == {job.id: "running"})
+        await records.write(life.cancelled(running, now=NOW + 0.5), expect=revision)
+        await until(lambda: states() == {job.id: "cancelled"})
+    events = await in_thread(lambda: list(JobEvent.objects.values_list("state", flat=True)))
+    assert events == ["running", "cancelled"]
+
+
+async def test_results_do_not_pass_through_the_projector(bus: Bus) -> None:
+    taken: list[bytes] = []
+
+    class Listening(Projector):
+        def _take(self, delivery: Delivery) -> None:
+            taken.append(delivery.data)
+            super()._take(delivery)
+
+    job = accepted(2)
+    async with projecting(bus, kind=Listening) as projector:
+        async with asyncio.timeout(20):
+            await projector.caught_up.wait()
+        await accept(bus, job)
+        await run_job(bus, job)
+        await until(lambda: states() == {job.id: "succeeded"})
+    assert taken
+    assert not any(taken)
+
+
+async def test_a_projector_that_stopped_goes_on_where_the_tables_end(bus: Bus) -> None:
+    first, second = accepted(1), accepted(2)
+    async with projecting(bus):
+        await accept(bus, first)
+        await until(lambda: states() == {first.id: "queued"})
+    await run_job(bus, first)
+    await accept(bus, second)
+    async with projecting(bus):
+        await until(lambda: states() == {first.id: "succeeded", second.id: "queued"})
+    assert await in_thread(lambda: Cursor.objects.get().resyncs) == 1
+
+
+async def test_reading_every_record_twice_changes_nothing(bus: Bus) -> None:
+    jobs = [accepted(n) for n in range(1, 6)]
+    async with projecting(bus, batch=3):
+        for job in jobs:
+            await accept(bus, job)
+            await run_job(bus, job)
+        await until(lambda: list(states().values()) == ["succeeded"] * 5)
+
+    def everything() -> list[Any]:
+        return [*Job.objects.order_by("pk").values(), *JobEvent.objects.order_by("pk").values()]
+
+    before, end = await in_thread(everything), (await in_thread(store.place)).seq
+    assert end > 0
+    await in_thread(lambda: Cursor.objects.update(seq=0))
+    async with projecting(bus, batch=2):
+        await until(lambda: store.place().seq == end)
+    assert await in_thread(everything) == before
+
+
+async def test_what_happened_without_a_projector_is_read_when_it_is_back(bus: Bus) -> None:
+    first, finished, waiting = accepted(1), accepted(2), accepted(3)
+    async with projecting(bus):
+        await accept(bus, first)
+        await until(lambda: states() == {first.id: "queued"})
+    await run_job(bus, first)
+    await accept(bus, finished)
+    await run_job(bus, finished)
+    await accept(bus, waiting)
+    async with projecting(bus):
+        await until(lambda: states() == {
+            first.id: "succeeded", finished.id: "succeeded", waiting.id: "queued"
+        })  # fmt: skip
+    assert await in_thread(lambda: Cursor.objects.get().resyncs) == 1
+
+
+async def test_another_stream_of_records_is_read_from_its_beginning(bus: Bus) -> None:
+    """As after a STATE made anew, or a cursor that counted in a stream of an earlier version."""
+    ended, open_one = accepted(1), accepted(2)
+    for job in (ended, open_one):
+        await accept(bus, job)
+    await run_job(bus, ended)
+    async with projecting(bus):
+        await until(lambda: states() == {ended.id: "succeeded", open_one.id: "queued"})
+    await in_thread(lambda: Cursor.objects.update(stream_created="another", seq=10**9))
+    await in_thread(lambda: Job.objects.update(revision=10**9))
+    await in_thread(lambda: JobEvent.objects.update(seq=10**9))
+    await run_job(bus, open_one)
+    async with projecting(bus):
+        await until(lambda: states() == {ended.id: "succeeded", open_one.id: "succeeded"})
+    assert await in_thread(lambda: Cursor.objects.get().resyncs) == 2
+    last = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]["last_seq"]
+    assert await in_thread(lambda: Cursor.objects.get().seq) == last
+    assert (
+        max(await in_thread(lambda: list(JobEvent.objects.values_list("seq", flat=True)))) == last
+    )
+
+
+async def test_a_cursor_beyond_the_end_of_its_stream_begins_again(bus: Bus) -> None:
+    job = accepted(1)
+    async with projecting(bus):
+        await accept(bus, job)
+        await until(lambda: states() == {job.id: "queued"})
+    await in_thread(lambda: Cursor.objects.update(seq=10**9))
+    await run_job(bus, job)
+    async with projecting(bus):
+        await until(lambda: states() == {job.id: "succeeded"})
+
+
+async def test_records_taken_when_the_database_failed_are_read_again(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, calls = store.apply, 0
+
+    def failing_first(heard: Sequence[Heard], upto: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise DatabaseError
+        return apply(heard, upto)
+
+    monkeypatch.setattr(store, "apply", failing_first)
+    job = accepted(1)
+    await run_job(bus, job)
+    async with projecting(bus):
+        await until(lambda: states() == {job.id: "succeeded"})
+    assert calls > 1
+
+
+async def test_a_server_that_restarts_costs_nothing_but_the_time(own_nats: NatsServer) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    try:
+        first, second, third = accepted(1), accepted(2), accepted(3)
+        async with projecting(bus):
+            await accept(bus, first)
+            await accept(bus, second)
+            await until(lambda: states() == {first.id: "queued", second.id: "queued"})
+            back = asyncio.Event()
+            bus.on_reconnect(back.set)
+            await own_nats.kill()
+            await own_nats.restart()
+            async with asyncio.timeout(20):
+                await back.wait()
+            await run_job(bus, first)
+            await until(lambda: states().get(first.id) == "succeeded")
+            await accept(bus, third)
+            await until(lambda: states() == {
+                first.id: "succeeded", second.id: "queued", third.id: "queued"
+            })  # fmt: skip
+    finally:
+        await bus.close()
+
+
+async def test_a_queued_job_nobody_heard_of_is_adopted_unless_the_queue_is_long(bus: Bus) -> None:
+    await accept(bus, accepted(1))
+    await accept(bus, accepted(2))
+    assert await adoption.adopt_queued(bus, 1) == 0
+    assert await adoption.adopt_queued(bus, 2) == 2
+    assert await in_thread(lambda: {row.size_in for row in Job.objects.all()}) == {64}
+    assert await adoption.adopt_queued(bus, 2) == 0
+
+
+async def test_an_acceptance_is_shown_without_waiting_for_the_next_adoption(bus: Bus) -> None:
+    job = accepted(1)
+    async with projecting(bus) as projector:
+        async with asyncio.timeout(20):
+            await projector.caught_up.wait()
+        await accept(bus, job)
+        await until(lambda: states() == {job.id: "queued"})
+
+
+def heard(record: Record, revision: int) -> Heard:
+    """A record as it is read."""
+    return Heard(NOW, revision, record=record)
+
+
+def test_an_older_record_never_overwrites_a_newer_one() -> None:
+    job = accepted(1)
+    running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
+    done = life.succeeded(running, now=NOW + 1, phases={}, batch=1, size_bytes=1)
+    rows = fold([heard(done, 9), heard(running, 8), Heard(NOW, 0, job=job)])
+    assert rows.recorded[job.id].state == "succeeded"
+    assert rows.recorded[job.id].size_in == 64
+    assert not rows.accepted
+    assert [event.seq for event in rows.events] == [9, 8]
+
+
+def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() -> None:
+    job = accepted(1)
+    running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
+    done = life.succeeded(running, now=NOW + 1, phases={}, batch=1, size_bytes=1)
+    store.write([heard(done, 9)])
+    store.write([heard(running, 8)])
+    store.write([Heard(NOW, 0, job=job)])
+    row = Job.objects.get()
+    assert (row.state, row.revision, row.size_in) == ("succeeded", 9, 64)
+    assert row.finished_at is not None
+    assert row.finished_at.timestamp() == NOW + 1
+    again = Job.objects.filter(created_at=row.created_at, phases__done__gte=1)
+    assert again.count() == 1
+
+
+def test_a_retry_and_its_error_are_kept_as_events() -> None:
+    job = accepted(1)
+    running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
+    error = ErrorInfo(code="runner_crashed", message="The process died.")
+    again = life.requeued(running, error, is_crash=True)
+    rows = fold([heard(running, 1), heard(again, 2)])
+    assert rows.recorded[job.id].crashes == 1
+    assert (rows.events[1].state, rows.events[1].error_code) == ("queued", "runner_crashed")
+
+
+def test_two_projectors_take_turns_and_write_each_record_once() -> None:
+    claims = [
+        heard(life.claimed(accepted(n), None, worker="w1", gpu="g", token=1, now=NOW), n)
+        for n in range(1, 6)
+    ]
+    assert store.apply(claims[:4], 4) == 4
+    assert store.apply(claims[:4], 4) == 0
+    assert store.apply(claims[3:], 5) == 1
+    assert JobEvent.objects.count() == 5
+    assert store.place().seq == 5
+
+
+def test_an_acceptance_does_not_move_the_cursor() -> None:
+    store.apply([Heard(NOW, 0, job=accepted(1))], 0)
+    store.apply([Heard(NOW, 0, job=accepted(1))], 0)
+    assert states() == {accepted(1).id: "queued"}
+    assert store.place().seq == 0
+
+
+def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = life.claimed(accepted(1), None, worker="w1", gpu="g", token=1, now=NOW)
+    monkeypatch.setattr(store, "_event_statement", lambda: "INSERT INTO no_such_table VALUES (%s)")
+    with pytest.raises(DatabaseError):
+        store.apply([heard(claim, 1)], 1)
+    assert store.place().seq == 0
+    assert not Job.objects.exists()
+    assert connection.in_atomic_block is False

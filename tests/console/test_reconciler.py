@@ -1,0 +1,96 @@
+"""What events cannot tell is healed: lost documents, vanished jobs, rows left behind."""
+
+import time
+
+import pytest
+
+from console.accounts.rights import system_actor
+from console.fleet import services as fleet
+from console.fleet.reconciler import Reconciler
+from console.jobs.models import Job
+from console.keys import services as keys
+from console.outbox.models import OutboxEntry
+from console.outbox.publisher import Publisher
+from console.projector import store
+from console.projector.fold import Heard
+from signalbox import messages, names
+from signalbox.bus import Bus
+from signalbox.messages import State
+from signalbox.names import Bucket
+from signalbox.records import Records
+from tests.console.conftest import in_thread
+from tests.console.test_projector import accept, accepted, run_job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ME = system_actor("tests")
+
+
+def reconciler(bus: Bus) -> Reconciler:
+    """One that looks at every open job, however young."""
+    return Reconciler(
+        bus, every_s=60, vanished_after_s=0, clock=lambda: time.time() + 1_000_000_000
+    )
+
+
+async def know(*jobs: messages.Job) -> None:
+    """Rows as the projector makes them from acceptances."""
+    heard = [Heard(job.created_at, 0, job=job) for job in jobs]
+    await in_thread(store.write, heard)
+
+
+async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
+    key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+    await in_thread(lambda: fleet.pause(ME, "digits", is_paused=True, reason="heat"))
+    publisher = Publisher(bus, 5)
+    await publisher.publish_due()
+    assert await reconciler(bus).repost_lost_documents() == 0
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.KEYS.stream}")
+    assert await reconciler(bus).repost_lost_documents() == 1
+    await publisher.publish_due()
+    stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
+    assert stored is not None
+    assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
+
+
+async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> None:
+    key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+    publisher = Publisher(bus, 5)
+    await publisher.publish_due()
+    forged = messages.encode(messages.ApiKey(id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
+    await bus.write(names.key(Bucket.KEYS, key.id), forged)
+    assert await reconciler(bus).repost_lost_documents() == 1
+    assert await reconciler(bus).repost_lost_documents() == 0  # it waits in the outbox already
+    await publisher.publish_due()
+    stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
+    assert stored is not None
+    assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
+    assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
+
+
+async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(bus: Bus) -> None:
+    vanished, waiting = accepted(1), accepted(2)
+    await accept(bus, waiting)
+    await know(vanished, waiting)
+    assert await reconciler(bus).settle_vanished_jobs() == 1
+    found = await Records(bus).read(vanished.id)
+    assert found is not None
+    assert found[0].state is State.FAILED
+    assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
+    assert await in_thread(lambda: Job.objects.get(pk=waiting.id).state) == "queued"
+    assert await Records(bus).read(waiting.id) is None
+
+
+async def test_a_row_left_behind_catches_up_with_its_record(bus: Bus) -> None:
+    job = accepted(1)
+    await accept(bus, job)
+    await know(job)
+    await run_job(bus, job)
+    assert await reconciler(bus).settle_vanished_jobs() == 1
+    assert await in_thread(lambda: Job.objects.get(pk=job.id).state) == "succeeded"
+    assert await reconciler(bus).settle_vanished_jobs() == 0
+
+
+async def test_young_jobs_are_left_alone(bus: Bus) -> None:
+    await know(accepted(1, created_at=time.time()))
+    patient = Reconciler(bus, every_s=60, vanished_after_s=120)
+    assert await patient.settle_vanished_jobs() == 0

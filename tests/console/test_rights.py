@@ -1,0 +1,155 @@
+"""Who may do what: every URL, every role, CSRF, read-only. Walked from the URL conf, so none is forgotten."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from console.accounts import services as accounts
+from console.accounts.models import User
+from console.accounts.rights import ROLES, Act, Actor, may, system_actor
+from console.audit.models import AuditEntry
+from tests.console.conftest import submit
+
+Browser = Callable[[str], Client]
+OPEN = {"login", "logout", "health"}
+"""Routes for those who are not logged in."""
+ACTS: dict[str, Act | None] = {
+    "confirm-password": None, "change-password": None, "create-token": None, "revoke-token": None,
+    "read-only": Act.SYSTEM_READ_ONLY, "create-user": Act.USERS_MANAGE, "set-role": Act.USERS_MANAGE,
+    "set-active": Act.USERS_MANAGE, "register-model": Act.MODELS_REGISTER,
+    "upload-model": Act.MODELS_REGISTER, "model-settings": Act.MODELS_SETTINGS,
+    "model-enabled": Act.MODELS_SETTINGS, "model-replicas": Act.MODELS_SETTINGS,
+    "model-default": Act.MODELS_ROLLOUT, "model-label": Act.MODELS_ROLLOUT,
+    "model-pause": Act.QUEUES_PAUSE, "create-key": Act.KEYS_MANAGE, "rotate-key": Act.KEYS_MANAGE,
+    "revoke-key": Act.KEYS_MANAGE,
+    "cancel-job": Act.JOBS_CANCEL, "worker-drain": Act.WORKERS_DRAIN, "lane-release": Act.LANES_RELEASE,
+    "live:release": Act.LANES_RELEASE,
+}  # fmt: skip
+"""What each route that takes a POST asks of its caller; None: one's own things, for every role."""
+PAGES = {
+    "live:board": Act.SYSTEM_VIEW, "settings": Act.SYSTEM_VIEW, "users": Act.USERS_MANAGE,
+    "models": Act.MODELS_VIEW, "keys": Act.KEYS_VIEW, "jobs": Act.JOBS_VIEW, "audit": Act.AUDIT_VIEW,
+}  # fmt: skip
+FORMS: dict[str, dict[str, str]] = {
+    "lane-release": {"gpu": "g"}, "live:release": {"gpu": "g"}, "read-only": {"on": "0"},
+    "create-user": {"username": "x", "password": "short", "role": "viewer"},
+}  # fmt: skip
+
+
+def routes() -> Iterator[tuple[str, str]]:
+    """Name and URL of every page route, with plausible arguments."""
+    yield from _walk(get_resolver().url_patterns, "/", "")
+
+
+def _walk(patterns: list[Any], prefix: str, namespace: str) -> Iterator[tuple[str, str]]:
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            inner = f"{pattern.namespace}:" if pattern.namespace else namespace
+            yield from _walk(pattern.url_patterns, route, inner)
+        elif isinstance(pattern, URLPattern):
+            url = route
+            for name in pattern.pattern.converters:
+                url = url.replace(f"<str:{name}>", "thing")
+            yield f"{namespace}{pattern.name}", url
+
+
+def test_every_route_is_named_in_this_test() -> None:
+    names = {name for name, _ in routes() if not name.startswith("api-")}
+    assert names == OPEN | set(ACTS) | set(PAGES) | {"model", "key", "key-posting", "job"}
+
+
+def test_a_stranger_is_sent_to_the_login_or_refused(client: Client, db: None) -> None:
+    for name, url in routes():
+        for answer in (client.get(url), client.post(url)) if name not in OPEN else ():
+            if name.startswith("api-"):
+                assert answer.status_code == 401, name
+            else:
+                assert answer.status_code == 302, name
+                assert answer["Location"].startswith("/login"), name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_may_post_exactly_what_its_rights_say(browser: Browser, role: str) -> None:
+    client = browser(role)
+    for name, url in routes():
+        if name in ACTS:
+            answer = submit(client, url, FORMS.get(name))
+            act = ACTS[name]
+            is_allowed = act is None or act in ROLES[role]
+            assert (answer.status_code == 403) is not is_allowed, (role, name, answer.status_code)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_sees_exactly_the_pages_its_rights_say(browser: Browser, role: str) -> None:
+    client = browser(role)
+    for name, url in routes():
+        if name in PAGES:
+            answer = client.get(url)
+            assert answer.status_code == (200 if PAGES[name] in ROLES[role] else 403), (role, name)
+
+
+def test_every_post_without_a_csrf_token_is_refused(browser: Browser) -> None:
+    client = browser("admin")
+    for name, url in routes():
+        if name in ACTS:
+            answer = client.post(url)
+            assert answer.status_code == 403, name
+            assert b"expired" in answer.content
+
+
+def test_session_users_of_the_api_need_a_csrf_token_too(browser: Browser) -> None:
+    answer = browser("admin").post("/api/keys", {"name": "x"}, content_type="application/json")
+    assert answer.status_code == 403
+
+
+def test_read_only_refuses_every_act_but_switching_back(browser: Browser, admin: Actor) -> None:
+    accounts.switch_read_only(admin, is_read_only=True, message="Moving house until noon.")
+    client = browser("admin")
+    for name, url in routes():
+        if name in ACTS and name != "read-only":
+            answer = submit(
+                client, url, FORMS.get(name) or {"name": "x", "days": "1", "old": "x", "new": "y"}
+            )
+            assert answer.status_code in {400, 403, 404}, name
+    assert not AuditEntry.objects.filter(result="done").exclude(
+        act__in={"system.read_only", "users.manage"}
+    )
+    assert b"Moving house until noon." in submit(client, "/keys/thing/revoke").content
+    assert submit(client, "/settings/read-only", {"on": "0"}).status_code == 302
+
+
+def test_read_only_ends_by_itself_at_the_time_given(admin: Actor) -> None:
+    from datetime import timedelta
+
+    from django.utils import timezone
+
+    past = timezone.now() - timedelta(seconds=1)
+    accounts.switch_read_only(admin, is_read_only=True, until=past)
+    assert may(admin, Act.KEYS_MANAGE)
+
+
+def test_a_refused_attempt_is_in_the_audit(browser: Browser) -> None:
+    submit(browser("viewer"), "/keys/thing/revoke", {"reason": "curious"})
+    entry = AuditEntry.objects.filter(act="keys.manage").latest("pk")
+    assert (entry.result, entry.actor_name, entry.target) == ("refused", "viewer", "thing")
+
+
+def test_roles_are_nested_and_groups_hold_exactly_their_rights(cast: dict[str, User]) -> None:
+    chain = list(ROLES.values())
+    assert all(small < large for small, large in itertools.pairwise(chain))
+    for role, acts in ROLES.items():
+        assert {act for act in Act if cast[role].has_perm(act.permission)} == acts
+
+
+def test_an_inactive_operator_may_nothing(cast: dict[str, User], admin: Actor) -> None:
+    accounts.set_active(admin, "operator", is_active=False)
+    assert not any(may(Actor(user=User.objects.get(username="operator")), act) for act in Act)
+
+
+def test_the_system_itself_may_everything(db: None) -> None:
+    assert all(may(system_actor("tests"), act) for act in Act)

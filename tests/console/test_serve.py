@@ -1,0 +1,133 @@
+"""The served console as a process: with NATS away, back again, and ended by a signal."""
+
+import asyncio
+import http.cookiejar
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from signalbox import messages, names, topology
+from signalbox.bus import Bus, Message
+from signalbox.names import Bucket
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+
+PASSWORD = "correct horse battery staple"
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Visitor:
+    """A browser without a screen."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        self._open = urllib.request.build_opener(jar).open
+
+    def get(self, path: str) -> str:
+        """A page's text."""
+        with self._open(self.base + path, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def submit(self, page: str, path: str, **fields: str) -> str:
+        """Fill the form on ``page`` and send it to ``path``."""
+        found = re.search(r'csrfmiddlewaretoken" value="([^"]+)', self.get(page))
+        assert found
+        data = urllib.parse.urlencode({**fields, "csrfmiddlewaretoken": found[1]}).encode()
+        with self._open(self.base + path, data, timeout=30) as answer:
+            return str(answer.read().decode())
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Visitor, str, subprocess.Popen[bytes]]]:
+    """A console whose NATS is not there yet, its visitor logged in, and where NATS shall be."""
+    nats = f"nats://127.0.0.1:{free_port()}"
+    port = free_port()
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
+    env = clean | {
+        "SIGNALBOX_NATS_URL": nats, "SIGNALBOX_KEY_PEPPER": "pepper",
+        "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
+        "SIGNALBOX_CONSOLE_LISTEN": f"127.0.0.1:{port}", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD": PASSWORD,
+    }  # fmt: skip
+    program = [sys.executable, "-m", "console"]
+    subprocess.run([*program, "bootstrap"], env=env, check=True, capture_output=True, timeout=120)
+    process = subprocess.Popen([*program, "serve"], env=env, stderr=subprocess.DEVNULL)
+    try:
+        visitor = Visitor(f"http://127.0.0.1:{port}")
+        _wait_for(port, process)
+        visitor.submit("/login", "/login", username="admin", password=PASSWORD)
+        yield visitor, nats, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            probe.setblocking(False)
+            probe.connect_ex(("127.0.0.1", port))
+            select.select([], [probe], [], 1)
+            if probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                return
+            threading.Event().wait(0.05)  # refused at once: give the process time to listen
+    raise AssertionError("The console does not listen.")
+
+
+async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_decided(
+    served: tuple[Visitor, str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    visitor, url, _ = served
+    for page in ("/", "/models", "/keys", "/jobs", "/audit", "/settings"):
+        assert "<h1>" in visitor.get(page)
+    assert "NATS cannot be reached" in visitor.get("/jobs")
+    made = visitor.submit(
+        "/keys/new", "/keys/new", name="early", scopes="jobs:submit", rate="0", per_s="1", quota="0",
+        quota_window_s="86400", days="1",
+    )  # fmt: skip
+    text = re.findall(r"sbx_live_\w+", made)[0]
+    kid = text.split("_")[2]
+    assert "being published" in visitor.get(f"/keys/{kid}")
+    server = NatsServer(tmp_path / "nats", port=int(url.rpartition(":")[2]))
+    async with server:
+        bus = await Bus.connect(Wire(nats_url=url), role="admin")
+        try:
+            told: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
+
+            def take(message: Message) -> None:
+                told.put_nowait(messages.decode(messages.ApiKey, message.data))
+
+            await bus.subscribe(names.event_of_key(Bucket.KEYS, kid), take)
+            await topology.apply(bus)
+            async with asyncio.timeout(30):
+                assert (await told.get()).id == kid
+        finally:
+            await bus.close()
+
+
+def test_sigterm_ends_the_console_in_time(
+    served: tuple[Visitor, str, subprocess.Popen[bytes]],
+) -> None:
+    _, _, process = served
+    process.terminate()
+    process.wait(15)

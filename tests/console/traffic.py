@@ -1,0 +1,291 @@
+"""A small railway: leases, presence, jobs and records as workers write them, without TensorFlow.
+
+``python -m tests.console.traffic --seconds 60`` starts a nats-server of its own unless ``--nats`` names one,
+and keeps two workers handing one GPU to each other. Every write is a real one.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from signalbox import job as life
+from signalbox import topology
+from signalbox.bus import Bus, Delivery
+from signalbox.messages import (
+    Desired,
+    Device,
+    ErrorInfo,
+    Job,
+    Lease,
+    Limits,
+    Model,
+    Residency,
+    Ticket,
+    Version,
+    Worker,
+    header,
+)
+from signalbox.names import (
+    PRIORITIES,
+    Bucket,
+    Header,
+    Stream,
+    ask_release,
+    consumer,
+    job,
+    state,
+    ticket,
+    token,
+)
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from signalbox.table import put, remove
+
+TTL_S = 20
+GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)
+MODELS = {"digits": 2, "half_plus_two": 1, "large": 1}
+
+
+def accepted(model: str, **more: object) -> Job:
+    """A job as a gateway accepts it."""
+    now = time.time()
+    fields = {
+        "id": str(uuid.uuid4()), "model": model, "version": MODELS.get(model, 1),
+        "signature": "serving_default", "key_id": "traffic", "created_at": now, "deadline_at": now + 900,
+    }  # fmt: skip
+    return Job(**fields | more)  # type: ignore[arg-type]
+
+
+async def submit(bus: Bus, document: Job) -> None:
+    """The acceptance itself."""
+    await bus.grouped(Stream.JOBS).write(
+        job(document.model, document.priority, document.id), b"frame",
+        headers={Header.JOB: header(document)}, expect=0,
+    )  # fmt: skip
+
+
+class Railway:
+    """Two workers on one GPU, and who they work for."""
+
+    def __init__(self, bus: Bus, *, seed: int = 1) -> None:
+        self.bus = bus
+        self.random = random.Random(seed)
+        self.workers = ["worker-a", "worker-b"]
+        self.started_at = time.time() - 4000
+        self.holder = ""
+        self.token = 0
+        self.lease_rev = 0
+        self.beats = 0
+        self.since = 0.0
+        self.done = dict.fromkeys(self.workers, 0)
+        self.failed = 0
+        self.running: dict[str, Job] = {}
+        self.queue: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._held = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def lay_track(self, models: dict[str, int] | None = None) -> None:
+        """Models with their queues."""
+        for name, version in (models or MODELS).items():
+            await topology.ensure_consumers(self.bus, name)
+            await put(
+                self.bus, Bucket.MODELS, token(name),
+                Model(
+                    name=name, versions=(Version(version=version, path=f"/models/{name}"),),
+                    default_version=version, replicas=0 if name == "large" else 2, limits=Limits(),
+                    updated_at=time.time(),
+                ),
+            )  # fmt: skip
+
+    async def presence(self, worker: str) -> None:
+        """One heartbeat."""
+        is_holder = worker == self.holder
+        await put(
+            self.bus, Bucket.WORKERS, token(worker),
+            Worker(
+                id=worker, boot="b1", host="signal-north/boot", pid=4000 + len(worker), state="ready",
+                device=GPU, started_at=self.started_at, beat_at=time.time(),
+                token=self.token if is_holder else 0,
+                waiting_since=None if is_holder else time.time() - 3,
+                models=tuple(
+                    Residency(model=m, version=v, state="ready", size_bytes=18_000_000)
+                    for m, v in MODELS.items() if m != "large"
+                ) if is_holder else (),
+                running=tuple(self.running)[:32] if is_holder else (),
+                rates={"digits": 40.0} if is_holder else {}, done=self.done[worker], failed=self.failed,
+                rss_bytes=61_000_000, software="signalbox 0.1",
+            ),
+            ttl_s=30,
+        )  # fmt: skip
+
+    async def acquire(self, worker: str) -> int:
+        """Takes the free lease; returns the token."""
+        self.holder, self.beats, self.since = worker, 0, time.time()
+        self.token = 0
+        self.lease_rev = await self._lease()
+        self.token = self.lease_rev
+        self._held.set()
+        await remove(self.bus, Bucket.WAITERS, ticket(GPU.id, worker))
+        return self.token
+
+    async def renew(self) -> None:
+        """One heartbeat of the lease."""
+        self.beats += 1
+        self.lease_rev = await self._lease()
+
+    async def release(self, next_worker: str) -> None:
+        """Hands over."""
+        self.holder = ""
+        self._held.clear()
+        self.lease_rev = await put(
+            self.bus, Bucket.LEASES, token(GPU.id),
+            Lease(state="FREE", gpu=GPU.id, next=next_worker, reserved_s=2.0, last_token=self.token),
+            expect=self.lease_rev,
+        )  # fmt: skip
+
+    async def queue_up(self, worker: str) -> None:
+        """A ticket."""
+        await put(
+            self.bus, Bucket.WAITERS, ticket(GPU.id, worker),
+            Ticket(gpu=GPU.id, worker=worker, boot="b1", since=time.time()), ttl_s=60,
+        )  # fmt: skip
+
+    async def run_one(self, delivery: Delivery) -> None:
+        """Claim, run, commit, acknowledge."""
+        document = delivery.job
+        now = time.time()
+        claimed = life.claimed(
+            document, None, worker=self.holder, gpu=GPU.id, token=self.token, now=now
+        )
+        self.running[document.id] = document
+        self._idle.clear()
+        subject = state(document.id)
+        revision = await self.bus.write(subject, headers={Header.RECORD: header(claimed)}, expect=0)
+        await asyncio.sleep(self.random.uniform(0.01, 0.12))
+        if self.random.random() < 0.04:
+            ended = life.failed(
+                claimed, ErrorInfo(code="model_error", message="Input x: expected [?, 28, 28], got [3]."),
+                now=time.time(),
+            )  # fmt: skip
+            self.failed += 1
+        else:
+            ended = life.succeeded(
+                claimed,
+                now=time.time(),
+                phases={},
+                batch=self.random.choice([1, 4, 8]),
+                size_bytes=80,
+            )
+        await self.bus.write(
+            subject, b"out", headers={Header.RECORD: header(ended)}, expect=revision
+        )
+        await delivery.ack()
+        self.running.pop(document.id, None)
+        if not self.running:
+            self._idle.set()
+        self.done[claimed.worker] += 1
+
+    async def run(self, *, hold_s: float, rate: float) -> None:
+        """Until cancelled."""
+        await self.lay_track()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._passengers(rate))
+            group.create_task(self._beats())
+            group.create_task(self._pull())
+            group.create_task(self._hand_over(hold_s))
+            for _ in range(3):
+                group.create_task(self._train())
+
+    async def _lease(self) -> int:
+        return await put(
+            self.bus, Bucket.LEASES, token(GPU.id),
+            Lease(
+                state="HELD", gpu=GPU.id, owner=self.holder, boot="b1", host="signal-north", pid=77,
+                token=self.token, since=self.since, beats=self.beats, last_token=self.token,
+            ),
+            expect=self.lease_rev or None, ttl_s=TTL_S,
+        )  # fmt: skip
+
+    async def _passengers(self, rate: float) -> None:
+        while True:
+            model = self.random.choices(["digits", "half_plus_two", "large"], [6, 3, 0.2])[0]
+            await submit(self.bus, accepted(model, priority=self.random.choice(PRIORITIES)))
+            await asyncio.sleep(self.random.expovariate(rate))
+
+    async def _beats(self) -> None:
+        while True:
+            for worker in self.workers:
+                await self.presence(worker)
+            if self.holder:
+                await self.renew()
+            await asyncio.sleep(2)
+
+    async def _pull(self) -> None:
+        pullers = [
+            await self.bus.pull(consumer(m, p), self.queue.put_nowait)
+            for m in MODELS if m != "large" for p in PRIORITIES
+        ]  # fmt: skip
+        while True:
+            for puller in pullers:
+                if puller.outstanding < 1 and self.queue.qsize() < 4:
+                    puller.ask(1)
+            await asyncio.sleep(0.02)
+
+    async def _train(self) -> None:
+        while True:
+            delivery = await self.queue.get()
+            await self._held.wait()
+            await self.run_one(delivery)
+
+    async def _hand_over(self, hold_s: float) -> None:
+        asked = asyncio.Event()
+        await self.bus.subscribe(ask_release(GPU.id), lambda _: asked.set())
+        for turn in range(10**6):
+            mine, other = self.workers if turn % 2 == 0 else self.workers[::-1]
+            await self.acquire(mine)
+            await asyncio.sleep(hold_s / 3)
+            await self.queue_up(other)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asked.wait(), hold_s)
+            asked.clear()
+            await self._idle.wait()
+            await self.release(other)
+            await asyncio.sleep(0.4)
+
+
+async def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nats", default="")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--hold", type=float, default=12)
+    parser.add_argument("--rate", type=float, default=25)
+    parser.add_argument("--pause", default="", help="pause this model's queue")
+    given = parser.parse_args()
+    async with contextlib.AsyncExitStack() as stack:
+        url = given.nats
+        if not url:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            url = (await stack.enter_async_context(NatsServer(Path(folder)))).url
+        bus = await Bus.connect(Wire(nats_url=url), role="admin", name="traffic")
+        stack.push_async_callback(bus.close)
+        await topology.apply(bus)
+        print(url, flush=True)
+        if given.pause:
+            await put(
+                bus, Bucket.DESIRED, f"model.{token(given.pause)}",
+                Desired(is_paused=True, actor="ada", reason="new weights", updated_at=time.time()),
+            )  # fmt: skip
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(given.seconds):
+                await Railway(bus).run(hold_s=given.hold, rate=given.rate)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

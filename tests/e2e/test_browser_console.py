@@ -1,0 +1,336 @@
+"""The console in headless Chromium, on the stack that ``signalbox up`` starts: what an operator does and sees."""
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from console.live.protocol import Topic, Topics
+from console.live.rows import Waiter
+from tests import models
+from tests.console.mirror import Mirror
+from tests.e2e.browser import House, Window, open_window
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+MODEL = "half_plus_two"
+SCREENS = (
+    "/", "/jobs", f"/jobs?q=model:{MODEL}", "/models", "/models/upload", f"/models/{MODEL}",
+    f"/models/{MODEL}/settings", "/keys", "/keys/new", "/audit", "/settings", "/settings/users",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with House(tmp_path_factory.mktemp("house") / "data") as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def window(house: House) -> Iterator[Window]:
+    with open_window(house) as window:
+        yield window
+
+
+@pytest.fixture(scope="module")
+def key(window: Window) -> str:
+    """A key made in the browser, for a model registered in the browser."""
+    page = window.tab()
+    _register(window, page, MODEL, models.half_plus_two())
+    text = _create_key(window, page, "module key")
+    page.context.close()
+    return text
+
+
+def _register(window: Window, page: Page, name: str, version: Path) -> None:
+    page.goto(window.url("/models"))
+    page.get_by_role("link", name="Add model").first.click()
+    window.confirm_if_asked(page)
+    form = page.locator("form[action='/models/register']")
+    form.get_by_label(re.compile("^Name")).fill(name)
+    form.get_by_label(re.compile("Path|Folder")).fill(str(version.parent))
+    form.get_by_role("button", name="Register").click()
+    page.wait_for_url(window.url(f"/models/{name}"))
+
+
+def _create_key(window: Window, page: Page, name: str) -> str:
+    page.goto(window.url("/keys"))
+    page.get_by_role("link", name=re.compile("Create.*key", re.IGNORECASE)).first.click()
+    page.get_by_label(re.compile("^Name")).fill(name)
+    page.get_by_role("button", name="Create key").click()
+    text = page.get_by_test_id("api-key").inner_text()
+    page.get_by_role("button", name="Copy").first.click()
+    page.get_by_role("link", name="I have copied it").click()
+    return text
+
+
+def _until_known(house: House, key: str) -> None:
+    """The gateway learns of keys and models by push; the first answer that is not a refusal."""
+    deadline = time.monotonic() + 30
+    while house.call("/v1/models", key)[0] != 200:
+        assert time.monotonic() < deadline, "the gateway never learnt of the key"
+
+
+def _predict(house: House, key: str) -> tuple[int, Any]:
+    return house.call(f"/v1/models/{MODEL}:predict", key, {"instances": [1.0, 2.0, 5.0]})
+
+
+def test_a_key_made_in_the_browser_calls_a_model_and_is_refused_within_a_second_of_its_revocation(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    text = _create_key(window, page, "short-lived")
+    _until_known(house, text)
+    status, answer = _predict(house, text)
+    assert (status, answer) == (200, {"predictions": [2.5, 3.0, 4.5]})
+    page.get_by_role("button", name="Revoke").click()
+    page.get_by_label("Reason").fill("the test is over")
+    page.locator("#confirm-yes").click()
+    page.get_by_text("revoked").first.wait_for()
+    told_at = time.monotonic()
+    while (status := _predict(house, text)[0]) != 401:
+        assert time.monotonic() < told_at + 1.0, f"still answered with {status}"
+    assert _predict(house, key)[0] == 200
+    page.context.close()
+
+
+def test_a_call_passes_by_on_the_board_while_it_happens(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live")
+    assert _predict(house, key)[0] == 200
+    entry = page.locator("#ticker li", has_text=f"{MODEL}:1").filter(has_text="succeeded")
+    expect(entry.first).to_be_visible()
+    row = page.locator("#queues tr", has=page.get_by_role("rowheader", name=MODEL))
+    expect(row.locator(".state")).to_have_attribute("data-state", "ready")
+    page.context.close()
+
+
+def test_the_lane_changes_hands_before_the_operators_eyes_when_its_holder_dies(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    lane = page.locator(".lane").first
+    expect(lane).to_have_attribute("data-state", "held")
+    holder = lane.locator(".lane-value").nth(0).inner_text()
+    token = int(lane.locator(".lane-value").nth(1).inner_text())
+    house.kill(holder)
+    expect(lane.locator(".lane-value").nth(0)).not_to_have_text(
+        re.compile(f"{holder}|nobody|promised")
+    )
+    expect(lane).to_have_attribute("data-state", "held")
+    assert int(lane.locator(".lane-value").nth(1).inner_text()) > token
+    assert _predict(house, key) == (200, {"predictions": [2.5, 3.0, 4.5]})
+    page.context.close()
+
+
+def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    _register(window, page, "slow", models.slow())
+    page.goto(window.url("/"))
+    lane = page.locator(".lane").first
+    for _ in range(600):
+        status, _ = house.call(
+            "/v1/models/slow:predict", key, {"instances": [2.0]}, Prefer="respond-async"
+        )
+        assert status == 202
+    # Under load the other worker takes a ticket; whoever held longer than a quantum yields to it by itself.
+    expect(lane.locator(".waiters li:not(.none)")).to_have_count(1)
+    expect(lane.locator(".lane-held-for")).to_contain_text(re.compile(r"^\d\.\d s"))
+    token = lane.locator(".lane-value").nth(1).inner_text()
+    page.get_by_role("button", name="Ask to release").first.click()
+    page.locator("#release-reason").fill("to see it move")
+    page.locator("#release-form").get_by_role("button", name="Ask to release").click()
+    expect(page.locator("#toasts")).to_contain_text("The holder is asked")
+    expect(lane.locator(".lane-value").nth(1)).not_to_have_text(
+        re.compile(f"^({token}|–)$"), timeout=15_000
+    )
+    for worker in ("worker-1", "worker-2"):
+        expect(lane.locator(".strip")).to_contain_text(f"held by {worker}")
+    page.goto(window.url("/audit"))
+    row = page.get_by_role("row").filter(has_text="lanes.release").first
+    expect(row).to_contain_text("to see it move")
+    page.context.close()
+
+
+def test_a_frozen_board_holds_still_and_counts_what_waits(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    expect(page.locator(".lane").first).to_have_attribute("data-state", "held")
+    page.keyboard.press("f")
+    freeze = page.locator("#freeze")
+    expect(freeze).to_have_attribute("aria-pressed", "true")
+    before = page.locator("#ticker").inner_text()
+    _predict(house, key)
+    expect(freeze).to_contain_text(re.compile(r"[1-9]\d* changes? waiting"))
+    assert page.locator("#ticker").inner_text() == before
+    freeze.click()
+    expect(freeze).to_have_text("Freeze")
+    expect(page.locator("#ticker")).not_to_have_text(before)
+    page.context.close()
+
+
+def test_the_board_says_that_nats_is_away_disables_its_buttons_and_comes_back(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live")
+    page.evaluate(
+        """() => {
+            const banner = document.getElementById("stale");
+            const look = () => {
+                const buttons = [...document.querySelectorAll("[data-live-only]")];
+                if (!banner.hidden && banner.textContent.includes("cannot reach NATS")
+                    && buttons.length && buttons.every((button) => button.disabled))
+                    document.body.dataset.toldAway = "yes";
+            };
+            new MutationObserver(look).observe(banner, { attributes: true, childList: true, subtree: true });
+        }"""
+    )
+    house.kill("nats")
+    # It may be back within a second: what was shown is remembered by the observer.
+    expect(page.locator("body")).to_have_attribute("data-told-away", "yes")
+    expect(page.locator("#toasts")).to_contain_text("Back live")
+    expect(page.locator("#link")).to_have_text("live")
+    expect(page.locator("#stale")).to_be_hidden()
+    expect(page.locator(".lane").first).to_have_attribute("data-state", "held")
+    page.context.close()
+
+
+def test_the_board_says_that_the_console_is_away_and_resumes_without_a_reload(
+    house: House, window: Window, key: str
+) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live")
+    page.evaluate("window.isSamePage = true")
+    house.kill("console")
+    expect(page.locator("#link")).not_to_have_text("live")
+    expect(page.locator("#link")).to_have_text("live")
+    assert page.evaluate("window.isSamePage")
+    _predict(house, key)
+    expect(page.locator("#ticker li", has_text=f"{MODEL}:1").first).to_be_visible()
+    page.context.close()
+
+
+def test_the_browsers_mirror_takes_every_frame_as_the_one_proven_in_python(window: Window) -> None:
+    page = window.tab()
+    page.goto(window.url("/models"))
+    runs = [_random_frames(seed) for seed in range(200)]
+    told = page.evaluate(
+        """async (runs) => {
+            const { Mirror } = await import("/static/js/live.js");
+            return runs.map((frames) => {
+                const mirror = new Mirror();
+                return frames.map((text) => {
+                    const { wants } = mirror.take(JSON.parse(text));
+                    return JSON.parse(JSON.stringify(
+                        [mirror.epoch, mirror.seqs, mirror.rows, mirror.entries, wants.sort()]));
+                });
+            });
+        }""",
+        runs,
+    )
+    for frames, states in zip(runs, told, strict=True):
+        mirror = Mirror()
+        for text, state in zip(frames, states, strict=True):
+            mirror.wants.clear()
+            mirror.take(text)
+            assert state == [
+                mirror.epoch,
+                mirror.seqs,
+                mirror.rows,
+                mirror.entries,
+                sorted(mirror.wants),
+            ]
+    page.context.close()
+
+
+def _random_frames(seed: int) -> list[str]:
+    """What a bad network might hand to a browser: losses, repeats, late frames, another epoch."""
+    luck = random.Random(seed)
+    frames: list[str] = []
+    for epoch in ("e1", "e2")[: luck.choice([1, 1, 2])]:
+        topics = Topics(epoch, [Topic("lanes"), Topic("ticker", is_list=True)])
+        late: list[str] = []
+        for now in range(luck.randrange(3, 25)):
+            topics.topics["lanes"].set(
+                luck.choice("xyz"), Waiter("w", float(now), luck.randrange(9))
+            )
+            if luck.random() < 0.3:
+                topics.topics["lanes"].remove(luck.choice("xyz"))
+            topics.topics["ticker"].append(Waiter("t", float(now), seed))
+            made = [frame.text for frame in topics.flush(float(now))]
+            made += [topics.snapshot(luck.choice(["lanes", "ticker"]), now).text] * (
+                luck.random() < 0.3
+            )
+            made += [topics.tick(now, {}).text] * (luck.random() < 0.3)
+            for text in made:
+                fate = luck.choice(["arrives", "arrives", "arrives", "lost", "twice", "late"])
+                frames += [text] * {"arrives": 1, "twice": 2}.get(fate, 0)
+                late += [text] * (fate == "late")
+            if luck.random() < 0.2:
+                frames += late
+                late.clear()
+    return frames
+
+
+def test_the_theme_is_kept_and_shown_before_the_first_paint(window: Window) -> None:
+    page = window.tab()
+    page.goto(window.url("/settings"))
+    page.locator("main").get_by_role("button", name="Dark").click()
+    page.goto(window.url("/models"))
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    assert page.evaluate("getComputedStyle(document.body).color") != "rgb(21, 35, 43)"
+    page.context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 360])
+def test_every_screen_is_accessible_and_fits(
+    window: Window, key: str, theme: str, width: int
+) -> None:
+    page = window.tab(theme=theme, width=width)
+    faults = []
+    for screen in SCREENS:
+        page.goto(window.url(screen))
+        if screen == "/":
+            expect(page.locator(".lane").first).to_be_visible()
+        faults += _audit(page, screen)
+    page.context.close()
+    guest = window.guest()
+    guest.goto(window.url("/login"))
+    faults += _audit(guest, "/login")
+    guest.context.close()
+    assert faults == []
+
+
+def _audit(page: Page, screen: str) -> list[str]:
+    found = [
+        f"{screen}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:160]}"
+        for v in Axe().run(page).response["violations"]
+        if v["impact"] in {"serious", "critical"}
+    ]
+    wide, seen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    if wide > seen:
+        found.append(f"{screen}: {wide} px wide in a window of {seen}")
+    return found
+
+
+def test_nothing_of_all_this_broke_the_content_security_policy_or_asked_elsewhere(
+    window: Window,
+) -> None:
+    assert window.faults == []

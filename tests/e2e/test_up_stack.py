@@ -1,0 +1,278 @@
+"""``signalbox up`` as a newcomer runs it: started, used by the README's commands, broken, stopped."""
+
+import json
+import os
+import queue
+import re
+import select
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from benchmarks.processes import descendants, title
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+START_S: Final = 170.0
+END_S: Final = 40.0
+SHELL_BLOCK: Final = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Up:
+    """A running ``signalbox up`` and what it has printed."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.printed: list[str] = []
+        argv = [sys.executable, "-m", "signalbox", "up", "--ports", "any", "--front", "edge"]
+        self.process = subprocess.Popen(
+            [*argv, "--data", str(data)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, name="up's output")
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put("")
+
+    def wait_for_line(self, pattern: str) -> re.Match[str]:
+        """The next line printed that matches; fails after the time a start may take."""
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = ""
+            assert line, f"no line like {pattern!r} in:\n{''.join(self.printed)}"
+            self.printed.append(line)
+            if found := re.search(pattern, line):
+                return found
+
+    def wait_until_up(self) -> dict[str, Any]:
+        self.wait_for_line(r"Ctrl-C stops everything")
+        doc: dict[str, Any] = json.loads((self.data / "up.json").read_text())
+        return doc
+
+    def everything(self) -> dict[int, str]:
+        """Every process of the stack, itself included, by pid."""
+        return {pid: title(pid) for pid in [self.process.pid, *descendants(self.process.pid)]}
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(END_S)
+        self._reader.join(END_S)
+        while line := self._lines.get(timeout=END_S):
+            self.printed.append(line)
+        return status
+
+
+def wait_until_gone(pids: dict[int, str]) -> None:
+    """Fails naming the processes that outlive ``END_S``."""
+    deadline = time.monotonic() + END_S
+    for pid, what in pids.items():
+        try:
+            watch = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            gone, _, _ = select.select([watch], [], [], max(0.0, deadline - time.monotonic()))
+        finally:
+            os.close(watch)
+        assert gone, f"still there: {pid} {what}"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("up") / "data"
+
+
+@pytest.fixture(scope="module")
+def up(data: Path) -> Iterator[Up]:
+    started = Up(data)
+    try:
+        started.wait_until_up()
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def doc(up: Up) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((up.data / "up.json").read_text())
+    return found
+
+
+def call(doc: dict[str, Any], command: str, folder: Path, **env: str) -> str:
+    """Runs a README command as it stands; curl fails on a refusal by way of its own settings file."""
+    (folder / ".curlrc").write_text("fail-with-body\nmax-time = 60\n")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        env={
+            "PATH": os.environ["PATH"],
+            "CURL_HOME": str(folder),
+            "HOME": str(folder),
+            "FRONT": doc["front"],
+            "KEY": doc["api_key"],
+            **env,
+        },
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def readme_commands(*words: str) -> list[str]:
+    """The README's shell commands that hold every word, each with its continuation lines."""
+    blocks = SHELL_BLOCK.findall((ROOT / "README.md").read_text())
+    commands = [
+        command
+        for block in blocks
+        for command in re.split(r"\n(?=\S)", block.replace("\\\n", " ").strip())
+    ]
+    return [c for c in commands if c.startswith("curl") and all(word in c for word in words)]
+
+
+def test_a_start_shows_a_real_prediction_and_how_to_go_on(up: Up) -> None:
+    text = "".join(up.printed)
+    assert re.search(r"digits: (exported|kept) .*, 9\d\.\d% of 360 held-out right", text)
+    assert re.search(r"digits says \d \(\d+\.\d% sure\); the writer meant \d", text)
+    assert re.search(r"console +http://127\.0\.0\.1:\d+ +log in as admin with \S+", text)
+
+
+def test_up_json_is_private_and_names_living_processes(up: Up, doc: dict[str, Any]) -> None:
+    assert stat.S_IMODE((up.data / "up.json").stat().st_mode) == 0o600
+    assert set(doc) >= {"front", "console", "nats", "api_key", "login", "processes"}
+    assert set(doc["processes"]) >= {"nats", "gateway", "console", "worker-1", "worker-2"}
+    for pid in doc["processes"].values():
+        os.kill(pid, 0)
+
+
+def test_every_prediction_in_the_readme_works(up: Up, doc: dict[str, Any], tmp_path: Path) -> None:
+    half, digit = readme_commands(":predict", "curl -s $FRONT")[:2]
+    assert json.loads(call(doc, half, tmp_path)) == {"predictions": [2.5, 3.0, 4.5]}
+    (row,) = json.loads(call(doc, digit, tmp_path))["predictions"]
+    assert row["label"] == 2
+    assert abs(sum(row["probabilities"]) - 1) < 1e-3
+    (features,) = readme_commands("signature_name")
+    (values,) = json.loads(call(doc, features, tmp_path))["outputs"]
+    assert len(values) == 32
+
+
+def test_every_job_command_in_the_readme_works(up: Up, doc: dict[str, Any], tmp_path: Path) -> None:
+    submits = readme_commands("curl -si")
+    assert len(submits) == 2
+    read, cancel = readme_commands("/v1/jobs/$JOB")
+    assert shlex.split(cancel)[2:4] == ["-X", "DELETE"]
+    for submit in submits:
+        head, _, body = call(doc, submit, tmp_path).replace("\r", "").partition("\n\n")
+        job = json.loads(body)["id"]
+        assert re.match(r"HTTP/1\.1 202 ", head)
+        assert f"/v1/jobs/{job}" in head
+        assert json.loads(call(doc, read, tmp_path, JOB=job))["id"] == job
+
+
+def test_a_job_is_cancelled_by_the_readmes_command(
+    up: Up, doc: dict[str, Any], tmp_path: Path
+) -> None:
+    (submit,) = readme_commands("/v1/jobs ", '"slow"')
+    body = call(doc, submit.replace("[2.0]", "[50.0]").replace("-si", "-s"), tmp_path)
+    job = json.loads(body)["id"]
+    (cancel,) = readme_commands("DELETE")
+    assert json.loads(call(doc, cancel, tmp_path, JOB=job))["id"] == job
+
+
+def test_every_model_command_in_the_readme_works(
+    up: Up, doc: dict[str, Any], tmp_path: Path
+) -> None:
+    commands = [c for c in readme_commands("/v1/models") if "-d " not in c]
+    assert len(commands) == 3
+    listed, status, metadata = (json.loads(call(doc, c, tmp_path)) for c in commands)
+    assert {"digits", "half_plus_two"} <= set(re.findall(r"[\w.-]+", json.dumps(listed)))
+    assert status["model_version_status"][0]["state"] == "AVAILABLE"
+    assert "signature_def" in metadata["metadata"]
+
+
+def test_the_demo_streams_digits_and_gets_nearly_all_right(up: Up) -> None:
+    argv = [sys.executable, "-m", "signalbox", "demo", "--data", str(up.data)]
+    done = subprocess.run(
+        [*argv, "--seconds", "3", "--rate", "20"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    found = re.search(r"(\d+) answered +(\d+\.\d)% right", last)
+    assert found, last
+    assert int(found[1]) >= 20
+    assert float(found[2]) > 90
+
+
+def test_a_program_that_dies_is_started_again_and_said_so(
+    up: Up, doc: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("worker-1", "worker-2", "gateway"):
+        before = json.loads((up.data / "up.json").read_text())["processes"][name]
+        os.kill(before, signal.SIGKILL)
+        up.wait_for_line(rf"{name} was ended by SIGKILL; starting it again")
+        after = int(up.wait_for_line(rf"{name} is back \(pid (\d+)\)")[1])
+        assert after != before
+    half = readme_commands("half_plus_two:predict", "curl -s $FRONT")[0]
+    assert json.loads(call(doc, half, tmp_path)) == {"predictions": [2.5, 3.0, 4.5]}
+
+
+def test_a_second_stack_in_the_same_folder_is_refused(up: Up) -> None:
+    argv = [sys.executable, "-m", "signalbox", "up", "--data", str(up.data)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"Another stack runs in {up.data} (pid {up.process.pid})" in done.stderr
+
+
+def test_killing_it_leaves_no_process_and_the_next_start_keeps_everything(
+    up: Up, doc: dict[str, Any], tmp_path: Path
+) -> None:
+    everything = up.everything()
+    assert len(everything) >= 8, everything
+    up.end(signal.SIGKILL)
+    wait_until_gone(everything)
+
+    again = Up(up.data)
+    try:
+        second = again.wait_until_up()
+        assert second["api_key"] == doc["api_key"]
+        assert second["login"] == doc["login"]
+        half = readme_commands("half_plus_two:predict", "curl -s $FRONT")[0]
+        assert json.loads(call(second, half, tmp_path)) == {"predictions": [2.5, 3.0, 4.5]}
+        everything = again.everything()
+        assert again.end(signal.SIGINT) == 0
+        wait_until_gone(everything)
+        assert "stopped; your data stays in" in again.printed[-1]
+        assert not (up.data / "up.json").exists()
+    finally:
+        if again.process.poll() is None:
+            again.end(signal.SIGKILL)

@@ -1,0 +1,94 @@
+"""A connection that stops being read is lost and made again, whatever ended its reader. Found by a storm."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from tests.chaos.proxy import CALM, Proxy, Weather
+from tests.outagerig import becomes
+
+NEVER_S = 600.0
+
+
+@pytest.fixture
+async def proxy(nats: NatsServer) -> AsyncIterator[Proxy]:
+    async with Proxy((nats.host, nats.port)) as made:
+        yield made
+
+
+@pytest.fixture
+async def bus(proxy: Proxy) -> AsyncIterator[Bus]:
+    # No ping of nats-py's own may come to the rescue here.
+    wire = Wire(nats_url=proxy.url, request_timeout_s=0.5, ping_interval_s=NEVER_S)
+    connected = await Bus.connect(wire, role="admin")
+    yield connected
+    await connected.close()
+
+
+async def answers(bus: Bus) -> bool:
+    try:
+        await bus.request_json("$JS.API.STREAM.INFO.STATE")
+    except SignalboxError:
+        return False
+    return True
+
+
+async def test_a_round_trip_answered_after_its_timeout_does_not_end_the_reader(
+    bus: Bus, proxy: Proxy
+) -> None:
+    proxy.change(Weather(held=frozenset({"down"})))
+    with pytest.raises(SignalboxError):
+        await bus.flush()
+    proxy.change(CALM)
+    await becomes(lambda: answers(bus), limit_s=20)
+    await bus.flush()
+    assert proxy.connections == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ValueError("another")])
+async def test_a_reader_that_fails_costs_the_connection_and_not_the_client(
+    bus: Bus, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    parser = bus.connection._ps  # type: ignore[attr-defined]
+    whole = parser.parse
+    failed = asyncio.Event()
+
+    async def fail_once(data: bytes = b"") -> None:
+        if not failed.is_set():
+            failed.set()
+            raise error
+        await whole(data)
+
+    monkeypatch.setattr(parser, "parse", fail_once)
+    assert not await answers(bus)
+    assert failed.is_set()
+    await becomes(lambda: answers(bus), limit_s=20)
+    assert proxy.connections == 2
+
+
+async def test_pings_that_cannot_be_sent_cost_the_connection_and_not_the_client(
+    nats: NatsServer, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = Wire(nats_url=proxy.url, request_timeout_s=0.5, ping_interval_s=0.1)
+    bus = await Bus.connect(wire, role="admin")
+    whole = bus.connection._send_ping  # type: ignore[attr-defined]
+    failed = asyncio.Event()
+
+    async def fail_once(future: "asyncio.Future[bool] | None" = None) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("the handler is closed")
+        await whole(future)
+
+    monkeypatch.setattr(bus.connection, "_send_ping", fail_once)
+
+    async def is_made_again() -> bool:
+        return proxy.connections == 2 and await answers(bus)
+
+    await becomes(is_made_again, limit_s=20)
+    await bus.close()

@@ -1,0 +1,437 @@
+"""The bus against a real server: writes that say whether they are stored, reads, pulls, and outages."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus, Delivery, Message
+from signalbox.errors import (
+    Ambiguous,
+    Misconfigured,
+    NotFound,
+    QueueFull,
+    StaleRevision,
+    TooLarge,
+    Unavailable,
+)
+from signalbox.names import Bucket, Stream, consumer, job
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+
+HI = consumer("m", "hi")
+
+
+@asynccontextmanager
+async def connected(server: NatsServer, request_timeout_s: float = 2.0) -> AsyncIterator[Bus]:
+    wire = Wire(nats_url=server.url, request_timeout_s=request_timeout_s)
+    bus = await Bus.connect(wire, role="admin")
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+class Inbox:
+    """Collects deliveries and lets a test wait for a number of them."""
+
+    def __init__(self) -> None:
+        self.all: list[Delivery] = []
+        self._more = asyncio.Event()
+
+    def take(self, delivery: Delivery) -> None:
+        self.all.append(delivery)
+        self._more.set()
+
+    async def until(self, count: int, limit_s: float = 10) -> list[Delivery]:
+        async with asyncio.timeout(limit_s):
+            while len(self.all) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.all
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+async def test_a_compare_and_set_tells_the_real_last_sequence(bus: Bus) -> None:
+    first = await bus.write("st.a", b"1", expect=0)
+    second = await bus.write("st.a", b"2", expect=first)
+    with pytest.raises(StaleRevision) as stale:
+        await bus.write("st.a", b"3", expect=first)
+    assert stale.value.last == second
+    stored = await bus.leader_get(Stream.STATE, "st.a")
+    assert stored is not None
+    assert (stored.seq, stored.data) == (second, b"2")
+
+
+async def test_headers_arrive_as_they_were_sent(bus: Bus) -> None:
+    await bus.write("st.a", b"body", headers={"Sb-Record": '{"a":1}', "X-Empty": ""})
+    for stored in (
+        await bus.leader_get(Stream.STATE, "st.a"),
+        await bus.direct_get(Stream.STATE, "st.a"),
+        (await bus.list_latest(Stream.STATE, ["st.*"]))[0],
+    ):
+        assert stored is not None
+        assert stored.headers["Sb-Record"] == '{"a":1}'
+        assert stored.headers["X-Empty"] == ""
+        assert (stored.subject, stored.data) == ("st.a", b"body")
+        assert abs(stored.time - asyncio.get_running_loop().time()) > 0
+
+
+async def test_a_message_id_is_stored_once(bus: Bus) -> None:
+    first = await bus.write("pl.j.in", b"x", msg_id="one")
+    assert await bus.write("pl.j.in", b"x", msg_id="one") == first
+
+
+async def test_a_full_queue_refuses_and_stores_nothing(bus: Bus) -> None:
+    config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
+    await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", config | {"max_msgs": 2})
+    await bus.write(job("m", "hi", "1"))
+    await bus.write(job("m", "hi", "2"))
+    with pytest.raises(QueueFull):
+        await bus.write(job("m", "hi", "3"))
+    assert await bus.leader_get(Stream.JOBS, job("m", "hi", "3")) is None
+
+
+async def test_what_a_stream_or_the_server_cannot_hold_is_too_large(bus: Bus) -> None:
+    with pytest.raises(TooLarge):
+        await bus.write("st.a", b"x" * (1024 * 1024 + 1))
+    with pytest.raises(TooLarge):
+        await bus.write("st.a", b"x" * (2 * 1024 * 1024 + 1))
+    assert bus.is_connected
+
+
+async def test_a_subject_without_a_stream_is_unavailable_at_once(bus: Bus) -> None:
+    with pytest.raises(Unavailable) as error:
+        await bus.write("nowhere.at.all", b"x")
+    assert not isinstance(error.value, Ambiguous)
+
+
+async def test_what_is_not_there_is_none(bus: Bus) -> None:
+    assert await bus.leader_get(Stream.STATE, "st.none") is None
+    assert await bus.direct_get(Stream.STATE, "st.none") is None
+    assert await bus.list_latest(Stream.STATE, ["st.none"]) == []
+    assert await bus.list_latest(Bucket.LEASES.stream, ["$KV.leases.>"]) == []
+    with pytest.raises(NotFound):
+        await bus.consumer_info("nobody")
+
+
+async def test_a_list_from_the_leader_holds_every_key(bus: Bus) -> None:
+    for number in range(5):
+        await bus.write(f"$KV.leases.g{number}", b"%d" % number, expect=0)
+    found = await bus.list_latest(Bucket.LEASES.stream, ["$KV.leases.>"])
+    assert [stored.data for stored in found] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+# ------------------------------------------------------------------------------------- core messages
+
+
+async def test_callbacks_of_both_kinds_get_every_message_in_order(bus: Bus) -> None:
+    plain: list[bytes] = []
+    slow: list[bytes] = []
+    both = asyncio.Event()
+
+    def keep(message: Message) -> None:
+        plain.append(message.data)
+
+    async def keep_slowly(message: Message) -> None:
+        await asyncio.sleep(0)
+        slow.append(message.data)
+        if len(slow) == 50:
+            both.set()
+
+    one = await bus.subscribe("progress.*", keep)
+    other = await bus.subscribe("progress.*", keep_slowly)
+    for number in range(50):
+        await bus.publish("progress.j", b"%d" % number, headers={"A": "b"})
+    async with asyncio.timeout(5):
+        await both.wait()
+    assert plain == slow == [b"%d" % number for number in range(50)]
+    await one.close()
+    await other.close()
+    await bus.publish("progress.j", b"late")
+    await bus.flush()
+    assert len(plain) == 50
+
+
+async def test_a_callback_that_fails_does_not_end_the_others(bus: Bus) -> None:
+    seen: list[bytes] = []
+
+    def fail(message: Message) -> None:
+        raise ValueError(message.subject)
+
+    bad = await bus.subscribe("progress.a", fail)
+    good = await bus.subscribe("progress.a", lambda message: seen.append(message.data))
+    await bus.publish("progress.a", b"1")
+    await bus.flush()
+    await bus.publish("progress.a", b"2")
+    await bus.flush()
+    assert seen == [b"1", b"2"]
+    await bad.close()
+    await good.close()
+
+
+async def test_a_large_body_in_many_pieces_arrives_whole(bus: Bus) -> None:
+    body = os.urandom(1_900_000)
+    seen: list[Message] = []
+    listening = await bus.subscribe("progress.big", seen.append)
+    await bus.publish("progress.big", body, headers={"H": "v"})
+    await bus.publish("progress.big", b"after")
+    await bus.flush()
+    assert [message.data for message in seen] == [body, b"after"]
+    assert seen[0].headers == {"H": "v"}
+    await listening.close()
+
+
+# ------------------------------------------------------------------------------------- pulling
+
+
+async def test_deliveries_come_once_asked_for_and_are_counted(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "m")
+    inbox = Inbox()
+    puller = await bus.pull(HI, inbox.take)
+    for number in range(5):
+        await bus.write(job("m", "hi", str(number)), b"%d" % number)
+    await bus.flush()
+    assert inbox.all == []
+    puller.ask(3)
+    assert puller.outstanding == 3
+    await inbox.until(3)
+    assert puller.outstanding == 0
+    puller.ask(10)
+    await inbox.until(5)
+    assert puller.outstanding == 8
+    assert [delivery.data for delivery in inbox.all] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [delivery.attempt for delivery in inbox.all] == [1] * 5
+    for delivery in inbox.all:
+        await delivery.ack()
+    info = await bus.consumer_info(HI)
+    assert (info.num_pending, info.num_ack_pending, info.delivered_stream_seq) == (0, 0, 5)
+    await puller.close()
+
+
+async def test_an_expired_request_gives_its_credit_back(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "m")
+    inbox = Inbox()
+    puller = await bus.pull(HI, inbox.take)
+    idle = asyncio.Event()
+    puller.on_idle = idle.set
+    await bus.write(job("m", "hi", "1"))
+    puller.ask(4, expires_s=0.3)
+    async with asyncio.timeout(3):
+        await idle.wait()
+    assert len(inbox.all) == 1
+    assert puller.outstanding == 0
+    await puller.close()
+
+
+async def test_credit_adds_up_over_requests_that_overlap(bus: Bus) -> None:
+    """The server serves parked requests in turn; whichever a delivery answered, the sum must be right."""
+    await topology.ensure_consumers(bus, "m")
+    inbox = Inbox()
+    puller = await bus.pull(HI, inbox.take)
+    expired = 0
+    done = asyncio.Event()
+
+    def count() -> None:
+        nonlocal expired
+        expired += 1
+        if expired == 3:
+            done.set()
+
+    puller.on_idle = count
+    for size, expires_s in ((5, 0.4), (7, 0.5), (9, 0.6)):
+        puller.ask(size, expires_s=expires_s)
+    for number in range(8):
+        await bus.write(job("m", "hi", str(number)))
+    await inbox.until(8)
+    assert puller.outstanding == 21 - 8
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert puller.outstanding == 0
+    await puller.close()
+
+
+async def test_closing_a_puller_leaves_jobs_to_others(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "m")
+    left, right = Inbox(), Inbox()
+    first = await bus.pull(HI, left.take)
+    first.ask(5)
+    await bus.flush()
+    await first.close()
+    second = await bus.pull(HI, right.take)
+    second.ask(5)
+    await bus.write(job("m", "hi", "1"))
+    (delivery,) = await right.until(1)
+    assert delivery.attempt == 1
+    assert left.all == []
+    await second.close()
+
+
+async def test_a_refused_delivery_comes_again_after_its_delay(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "m")
+    inbox = Inbox()
+    puller = await bus.pull(HI, inbox.take)
+    puller.ask(3)
+    await bus.write(job("m", "hi", "1"))
+    (first,) = await inbox.until(1)
+    loop = asyncio.get_running_loop()
+    at = loop.time()
+    await first.nak(0.2)
+    await inbox.until(2)
+    assert 0.15 < loop.time() - at < 2
+    assert inbox.all[1].attempt == 2
+    await inbox.all[1].term("not worth it")
+    info = await bus.consumer_info(HI)
+    assert (info.num_pending, info.num_ack_pending) == (0, 0)
+    await puller.close()
+
+
+async def test_asking_a_consumer_that_is_not_there_does_not_spin(bus: Bus) -> None:
+    puller = await bus.pull("nobody", lambda _delivery: None)
+    times: list[float] = []
+    enough = asyncio.Event()
+
+    def again() -> None:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 3:
+            enough.set()
+        puller.ask(1)
+
+    puller.on_idle = again
+    puller.ask(1)
+    async with asyncio.timeout(5):
+        await enough.wait()
+    await puller.close()
+    assert puller.last_refusal.startswith("503")
+    assert times[2] - times[0] > 0.25
+
+
+# ------------------------------------------------------------------------------------- outages
+
+
+async def test_no_server_is_unavailable_and_names_the_address() -> None:
+    with pytest.raises(Unavailable, match=r"nats://127\.0\.0\.1:1"):
+        await Bus.connect(Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.3), role="admin")
+
+
+async def test_an_unanswered_write_is_ambiguous_and_may_be_applied_later(
+    own_nats: NatsServer,
+) -> None:
+    async with connected(own_nats, request_timeout_s=0.3) as bus:
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(Ambiguous):
+                await bus.write("st.a", b"late", expect=0)
+        finally:
+            os.kill(own_nats.pid, signal.SIGCONT)
+        async with asyncio.timeout(5):
+            while (found := await _try_get(bus, "st.a")) is None:
+                await bus.publish("progress.waiting")
+        assert found == b"late"
+
+
+async def _try_get(bus: Bus, subject: str) -> bytes | None:
+    try:
+        stored = await bus.leader_get(Stream.STATE, subject)
+    except Unavailable:
+        return None
+    return None if stored is None else stored.data
+
+
+async def test_while_the_server_is_away_writes_fail_at_once_and_nothing_is_sent_later(
+    own_nats: NatsServer,
+) -> None:
+    async with connected(own_nats) as bus:
+        back, lost = asyncio.Event(), asyncio.Event()
+        bus.on_reconnect(back.set)
+        bus.on_disconnect(lost.set)
+        await own_nats.stop()
+        async with asyncio.timeout(5):
+            await lost.wait()
+        with pytest.raises(Unavailable) as error:
+            await bus.write("st.a", b"never", expect=0)
+        assert not isinstance(error.value, Ambiguous)
+        await own_nats.start()
+        async with asyncio.timeout(10):
+            await back.wait()
+        assert await bus.leader_get(Stream.STATE, "st.a") is None
+        assert await bus.write("st.a", b"now", expect=0) > 0
+
+
+async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(
+    own_nats: NatsServer,
+) -> None:
+    async with connected(own_nats) as bus:
+        await topology.ensure_consumers(bus, "m")
+        inbox = Inbox()
+        events: list[str] = []
+        listening = await bus.subscribe(
+            "evt.jobs.>", lambda message: events.append(message.subject)
+        )
+        puller = await bus.pull(HI, inbox.take)
+        idle = asyncio.Event()
+        puller.on_idle = idle.set
+        puller.ask(4, expires_s=30)
+        await own_nats.kill()
+        await own_nats.start()
+        async with asyncio.timeout(10):
+            await idle.wait()
+        assert puller.outstanding == 0
+        puller.ask(4)
+        await bus.write(job("m", "hi", "1"), expect=0)
+        await inbox.until(1)
+        await bus.flush()
+        assert events == ["evt.jobs.m.hi.1"]
+        await puller.close()
+        await listening.close()
+
+
+async def test_no_acknowledged_write_is_lost_when_the_server_is_killed(
+    own_nats: NatsServer,
+) -> None:
+    async with connected(own_nats) as bus:
+        stored: dict[str, int] = {}
+        stop = asyncio.Event()
+        marks = [asyncio.Event() for _ in range(3)]
+        to_reach = list(marks)
+
+        async def writer(name: int) -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                subject = f"st.{name}-{number}"
+                try:
+                    stored[subject] = await bus.write(subject, expect=0)
+                except Unavailable:
+                    await asyncio.sleep(0.01)
+                    continue
+                if len(stored) % 200 == 0 and to_reach:
+                    to_reach.pop(0).set()
+
+        async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+            for name in range(16):
+                group.create_task(writer(name))
+            for mark in marks[:2]:
+                await mark.wait()
+                await own_nats.kill()
+                await own_nats.start()
+            await marks[2].wait()
+            stop.set()
+        found = {s.subject: s.seq for s in await bus.list_latest(Stream.STATE, ["st.*"])}
+        assert stored.items() <= found.items()
+
+
+# ------------------------------------------------------------------------------------- roles
+
+
+async def test_wrong_credentials_are_named(tmp_path: object) -> None:
+    async with NatsServer(f"{tmp_path}/n", users={"gateway": "right"}) as server:
+        wire = Wire(nats_url=server.url, nats_user="gateway", nats_password="wrong")
+        with pytest.raises(Misconfigured, match="NATS refuses user 'gateway'"):
+            await Bus.connect(wire, role="gateway")

@@ -1,0 +1,78 @@
+"""The signalbox command, as an operator types it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+from signalbox.keys import digest, parse
+from signalbox.natsserver import NatsServer
+
+
+async def run(*arguments: str, stdin: str = "", **env: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of ``python -m signalbox``."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "signalbox", *arguments,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean | env,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        out, err = await process.communicate(stdin.encode())
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_topology_is_applied_then_as_declared_then_found_different(nats: NatsServer) -> None:
+    env = {"SIGNALBOX_NATS_URL": nats.url}
+    assert await run("topology", "check", **env) == (0, "as declared\n", "")
+    from signalbox.bus import Bus
+    from signalbox.settings import Wire
+
+    bus = await Bus.connect(Wire(nats_url=nats.url), role="admin")
+    await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
+    await bus.close()
+    status, out, _ = await run("topology", "check", **env)
+    assert (status, out) == (1, "stream DLQ does not exist\n")
+    assert (await run("topology", "apply", **env))[:2] == (0, "created DLQ\n")
+    assert (await run("topology", "apply", **env))[1] == "as declared; nothing to do\n"
+
+
+async def test_faults_are_said_in_words_without_a_traceback() -> None:
+    away = {"SIGNALBOX_NATS_URL": "nats://127.0.0.1:1", "SIGNALBOX_CONNECT_TIMEOUT_S": "0.2"}
+    status, _, err = await run("topology", "check", **away)
+    assert status == 2
+    assert err.startswith("signalbox: NATS cannot be reached at nats://127.0.0.1:1")
+    assert "Traceback" not in err
+    status, _, err = await run("settings", SIGNALBOX_NATS_URI="x")
+    assert status == 2
+    assert "did you mean SIGNALBOX_NATS_URL?" in err
+
+
+async def test_a_minted_key_is_whole_and_a_damaged_one_is_not() -> None:
+    _, out, _ = await run("keys", "mint", "--env", "test", SIGNALBOX_KEY_PEPPER="pepper")
+    found = dict(line.split("=", 1) for line in out.splitlines())
+    assert parse(found["key"]).kid == found["id"]
+    assert digest("pepper", found["key"]) == found["hmac"]
+    assert (await run("keys", "check", stdin=found["key"] + "\n"))[0] == 0
+    assert (await run("keys", "check", stdin=found["key"][:-1] + "!\n"))[0] == 2
+
+
+async def test_every_command_explains_itself() -> None:
+    _, out, _ = await run("--help")
+    commands = ("topology", "nats-users", "keys", "settings", "up", "demo")
+    helps = await asyncio.gather(*(run(command, "--help") for command in commands))
+    for command, (status, text, _) in zip(commands, helps, strict=True):
+        assert command in out
+        assert status == 0
+        assert text.startswith(f"usage: signalbox {command}")
+
+
+async def test_the_printed_users_are_what_a_server_takes(tmp_path: object) -> None:
+    _, out, _ = await run("nats-users")
+    config = f"{tmp_path}/nats.conf"
+    with open(config, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123  a test may block
+        file.write(f"port: -1\n{out}")
+    from signalbox.natsserver import binary
+
+    passwords = {f"NATS_{role}_PASSWORD": "p" for role in ("GATEWAY", "WORKER", "CONSOLE", "ADMIN")}
+    process = await asyncio.create_subprocess_exec(binary(), "-t", "-c", config, env=passwords)
+    assert await process.wait() == 0

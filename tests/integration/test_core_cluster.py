@@ -1,0 +1,90 @@
+"""The declared topology on a real cluster of three servers, with a leader killed under it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.errors import Unavailable
+from signalbox.names import Stream
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+
+T = TypeVar("T")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[list[NatsServer]]:
+    routes = _free_ports(3)
+    servers = [
+        NatsServer(
+            tmp_path / f"n{number}",
+            name=f"n{number}",
+            cluster=(
+                f"name: test, listen: 127.0.0.1:{route}, routes: ["
+                + ", ".join(f'"nats://127.0.0.1:{other}"' for other in routes)
+                + "]"
+            ),
+        )
+        for number, route in enumerate(routes)
+    ]
+    async with asyncio.TaskGroup() as group:
+        for server in servers:
+            group.create_task(server.start())
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            await server.stop()
+
+
+@pytest.mark.slow
+async def test_a_cluster_takes_the_topology_and_outlives_a_leader(three: list[NatsServer]) -> None:
+    wire = Wire(nats_url=",".join(server.url for server in three), request_timeout_s=5.0)
+    bus = await Bus.connect(wire, role="admin")
+    await _patiently(lambda: topology.apply(bus, 3))
+    assert await topology.check(bus) == []
+    assert await topology.apply(bus, 3) == []
+    await topology.ensure_consumers(bus, "m")
+    writer = bus.grouped(Stream.STATE)
+    seqs = await asyncio.gather(*(writer.write(f"st.{n}", b"%d" % n, expect=0) for n in range(60)))
+    assert writer.batches > 0
+    info = await bus.request_json("$JS.API.STREAM.INFO.STATE")
+    assert info["config"]["num_replicas"] == 3
+    leader = next(server for server in three if server.name == info["cluster"]["leader"])
+    await leader.kill()
+
+    async def write_after() -> int:
+        return await writer.write("st.after", b"x", expect=0)
+
+    assert await _patiently(write_after) > max(seqs)
+    for number in range(60):
+        stored = await bus.leader_get(Stream.STATE, f"st.{number}")
+        assert stored is not None
+        assert stored.seq == seqs[number]
+    await bus.close()
+
+
+async def _patiently(act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Repeat while the cluster elects: ten seconds are a fact of life."""
+    async with asyncio.timeout(45):
+        while True:
+            try:
+                return await act()
+            except Unavailable:
+                await asyncio.sleep(0.2)

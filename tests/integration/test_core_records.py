@@ -1,0 +1,132 @@
+"""Records: the first terminal write wins, and a lost answer is settled by reading."""
+
+import asyncio
+
+import pytest
+
+from signalbox import job as life
+from signalbox import queues, topology
+from signalbox.bus import Bus
+from signalbox.connection import Connection
+from signalbox.errors import NotFound, StaleRevision
+from signalbox.messages import Job, Record, header
+from signalbox.names import Header, Stream, consumer
+from signalbox.names import job as job_subject
+from signalbox.queues import Position, Queues
+from signalbox.records import Records
+from signalbox.settings import Wire
+
+ID = "00000000-0000-4000-8000-000000000002"
+
+
+def a_job(job_id: str = ID) -> Job:
+    return Job(
+        id=job_id, model="m", version=1, signature="s", key_id="k", created_at=100.0, deadline_at=200.0
+    )  # fmt: skip
+
+
+def claimed(worker: str = "w", token: int = 7) -> Record:
+    return life.claimed(a_job(), None, worker=worker, gpu="g", token=token, now=101.0)
+
+
+async def test_a_record_is_written_by_compare_and_set_and_read_back(bus: Bus) -> None:
+    records = Records(bus)
+    assert await records.read(ID) is None
+    first = await records.write(claimed(), expect=0)
+    done = life.succeeded(claimed(), now=102.0, phases={}, batch=1, size_bytes=3)
+    second = await records.write(done, b"out", expect=first)
+    assert await records.read(ID) == (done, second, b"out")
+    with pytest.raises(StaleRevision) as stale:
+        await records.write(life.cancelled(claimed(), now=103.0), expect=first)
+    assert stale.value.last == second
+
+
+async def test_a_queued_job_is_found_by_its_id_alone(bus: Bus) -> None:
+    records = Records(bus)
+    assert await records.queued(ID) is None
+    await bus.write(
+        job_subject("m", "hi", ID), b"in", headers={Header.JOB.value: header(a_job())}, expect=0
+    )
+    found = await records.queued(ID)
+    assert found is not None
+    assert (found.subject, found.data) == (job_subject("m", "hi", ID), b"in")
+
+
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+async def test_a_lost_answer_is_settled(
+    wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    mine = await Bus.connect(Wire(nats_url=wire.nats_url, request_timeout_s=0.3), role="worker")
+    records = Records(mine)
+    original = Connection.send
+    lost = 0
+
+    def lose_the_first(self: Connection, *parts: bytes) -> None:
+        nonlocal lost
+        if self is mine.connection and lost == 0 and parts[0].startswith(b"HPUB st."):
+            lost += 1
+            if is_stored:  # to an inbox where nobody listens
+                lost_inbox = parts[0].replace(mine._inbox, b"_INBOX_worker.lost.")
+                original(self, lost_inbox, *parts[1:])
+            return
+        original(self, *parts)
+
+    monkeypatch.setattr(Connection, "send", lose_the_first)
+    revision = await records.write(claimed(), expect=0)
+    assert lost == 1
+    stored = await bus.leader_get(Stream.STATE, f"st.{ID}")
+    assert stored is not None
+    assert stored.seq == revision == 1
+    await mine.close()
+
+
+async def test_a_lost_answer_of_a_lost_race_is_stale(
+    wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = await Bus.connect(Wire(nats_url=wire.nats_url, request_timeout_s=0.3), role="worker")
+    records = Records(mine)
+    original = Connection.send
+    lost = asyncio.Event()
+
+    def lose_the_first(self: Connection, *parts: bytes) -> None:
+        if self is mine.connection and not lost.is_set() and parts[0].startswith(b"HPUB st."):
+            lost.set()
+            return
+        original(self, *parts)
+
+    monkeypatch.setattr(Connection, "send", lose_the_first)
+    writing = asyncio.create_task(records.write(claimed(), expect=0))
+    await lost.wait()
+    other = await Records(bus).write(claimed("other", 9), expect=0)
+    with pytest.raises(StaleRevision) as stale:
+        await writing
+    assert stale.value.last == other
+    await mine.close()
+
+
+async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "m")
+    seqs = [await bus.write(job_subject("m", "mid", str(n)), expect=0) for n in range(10)]
+    asked = Queues(bus)
+    assert await asked.position("m", "mid", seqs[0]) == Position(0)
+    assert await asked.position("m", "mid", seqs[9]) == Position(9)
+    assert (await asked.depth("m")).waiting == 10
+    await bus.write(job_subject("m", "hi", "x"), expect=0)
+    puller = await bus.pull(consumer("m", "mid"), lambda _delivery: None)
+    puller.ask(4)
+    await bus.flush()
+    fresh = Queues(bus)
+    assert await fresh.position("m", "mid", seqs[3]) == Position(None)
+    behind = (await fresh.position("m", "mid", seqs[9])).ahead
+    assert behind is not None
+    assert 5 <= behind <= 6  # five of its own, one of a higher priority, interpolated
+    assert await fresh.depth("m") == queues.Depth(waiting=7, in_hand=4)
+    with pytest.raises(NotFound):
+        await fresh.position("nobody", "mid", 1)
+    await puller.close()
+
+
+def test_the_wait_is_the_place_over_the_rate() -> None:
+    assert queues.wait_s(Position(9), [3.0, 2.0]) == 2.0
+    assert queues.wait_s(Position(None), [3.0]) == 0.0
+    assert queues.wait_s(Position(9), []) is None

@@ -1,0 +1,258 @@
+"""Everything one can ask of NATS, by every role, on a server that enforces it: allowed are these, and nothing else.
+
+The lists below are written out, not derived from :mod:`signalbox.roles`: a right that slips in is found here.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from signalbox import topology
+from signalbox.assets import STREAMS
+from signalbox.bus import Bus
+from signalbox.names import Bucket
+from signalbox.natsserver import NatsServer
+from signalbox.roles import OWN_RIGHTS, permissions
+from signalbox.settings import Wire
+from tests.conftest import ServerThread
+
+BOUND = ("worker-1", "worker-2")
+USERS = ("admin", "gateway", "worker", "console", *BOUND)
+PASSWORDS = {user: f"secret of {user}" for user in USERS}
+GPUS = {"worker-1": ["GPU-1"], "worker-2": ["GPU-2"]}
+_REFUSED = re.compile(rb'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
+
+STREAM_NAMES = tuple(str(config["name"]) for config in STREAMS)
+STREAM_ACTS = (
+    "STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE", "STREAM.MSG.GET",
+    "STREAM.SNAPSHOT", "STREAM.RESTORE", "STREAM.LEADER.STEPDOWN", "STREAM.PEER.REMOVE", "STREAM.INFO",
+    "CONSUMER.NAMES", "CONSUMER.LIST", "DIRECT.GET",
+)  # fmt: skip
+CONSUMER_ACTS = (
+    "CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.DELETE", "CONSUMER.PAUSE", "CONSUMER.INFO",
+    "CONSUMER.MSG.NEXT", "CONSUMER.LEADER.STEPDOWN",
+)  # fmt: skip
+OTHER_ACTS = (
+    "INFO",
+    "STREAM.NAMES",
+    "STREAM.LIST",
+    "ACCOUNT.PURGE.G",
+    "META.LEADER.STEPDOWN",
+    "SERVER.REMOVE",
+)
+DATA = (
+    "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "pl.j.in", "pl.j.out1", "rsp.g.j", "progress.j",
+    "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j", "evt.kv.keys.k", "made.up",
+    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
+    "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
+)  # fmt: skip
+KEYS = (
+    "$KV.leases.GPU-1", "$KV.leases.GPU-2", "$KV.waiters.GPU-1.worker-1", "$KV.waiters.GPU-1.worker-2",
+    "$KV.waiters.GPU-2.worker-1", "$KV.workers.worker-1", "$KV.workers.worker-2", "$KV.models.m", "$KV.keys.k",
+    "$KV.idem.k", "$KV.desired.pause.m", "$KV.duties.reconcile", "$KV.poison.k",
+)  # fmt: skip
+LISTENED = (
+    ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
+    "sched.>", "due.>", "st.>", "st.*", "dlq.>", "pl.>", "pl.j.in", "rsp.>", "rsp.*.*", "progress.*", "cancel.*",
+    "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>", "_R_.>",
+)  # fmt: skip
+
+
+def publishes() -> Iterator[str]:
+    """Every subject somebody could try to publish to."""
+    yield from (f"$JS.API.{act}.{name}" for act in STREAM_ACTS for name in STREAM_NAMES)
+    yield from (f"$JS.API.{act}.{name}.x" for act in CONSUMER_ACTS for name in STREAM_NAMES)
+    yield from (f"$JS.API.DIRECT.GET.{name}.subject.y" for name in STREAM_NAMES)
+    yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.jobs.m.hi.*" for name in STREAM_NAMES)
+    yield from (
+        f"$JS.API.{act}.{name}.reconciler" for act in CONSUMER_ACTS for name in STREAM_NAMES
+    )
+    yield from (f"$JS.ACK.{name}.x.1.1.1.1.0" for name in STREAM_NAMES)
+    yield from (f"$JS.API.{act}" for act in OTHER_ACTS)
+    yield from (f"_INBOX_{user}.x.1" for user in USERS)
+    yield from DATA
+    yield from KEYS
+
+
+def subscribes() -> Iterator[str]:
+    """Every subject somebody could try to listen to."""
+    yield from LISTENED
+    yield from (f"_INBOX_{user}.>" for user in USERS)
+    yield from (f"$KV.{bucket}.>" for bucket in Bucket)
+    yield from (f"evt.kv.{bucket}.>" for bucket in Bucket)
+
+
+def _info() -> set[str]:
+    return {"$JS.API.INFO", OWN_RIGHTS} | {f"$JS.API.STREAM.INFO.{name}" for name in STREAM_NAMES}
+
+
+def _direct(*streams: str) -> set[str]:
+    return {
+        s for n in streams for s in (f"$JS.API.DIRECT.GET.{n}", f"$JS.API.DIRECT.GET.{n}.subject.y")
+    }
+
+
+def _leader(*streams: str) -> set[str]:
+    return {f"$JS.API.STREAM.MSG.GET.{name}" for name in streams}
+
+
+_WORKER = {
+    *_info(), "$JS.API.CONSUMER.MSG.NEXT.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.x", "$JS.ACK.JOBS.x.1.1.1.1.0",
+    "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
+    "rsp.g.j", "progress.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
+    *_direct("STATE", "PAYLOADS", "KV_models", "KV_workers", "KV_desired", "KV_poison"),
+    # The one that reconciles for all.
+    "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
+    *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE")),
+    *(f"$JS.API.CONSUMER.{a}.JOBS.reconciler" for a in ("MSG.NEXT", "INFO")),
+}  # fmt: skip
+_WORKER_HEARS = {
+    "cancel.*", "lane.release.*", "evt.jobs.>", *(f"evt.kv.{b}.>" for b in
+    ("leases", "waiters", "workers", "models", "desired", "poison")),
+}  # fmt: skip
+CONSUMERS_SEEN = {"$JS.API.CONSUMER.INFO.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.reconciler"}
+MAY_PUBLISH: dict[str, set[str]] = {
+    "gateway": {
+        *_info(), "jobs.m.hi.j", "sched.j", "st.j", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
+        *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired"),
+        *_leader("STATE", "JOBS", "KV_idem"), *CONSUMERS_SEEN,
+    },
+    "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
+    "worker-1": _WORKER | {"$KV.leases.GPU-1", "$KV.waiters.GPU-1.worker-1", "$KV.workers.worker-1"},
+    "worker-2": _WORKER | {"$KV.leases.GPU-2", "$KV.workers.worker-2"},
+    "console": {
+        *_info(), *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired"),
+        *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired"),
+        *CONSUMERS_SEEN, "$JS.API.CONSUMER.NAMES.JOBS", "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.*",
+        # One's own consumer of records: the name is the projector's to choose.
+        *(f"$JS.API.CONSUMER.{a}.STATE.{n}" for a in ("INFO", "CREATE", "MSG.NEXT") for n in ("x", "reconciler")),
+        "st.j", "cancel.j", "lane.release.GPU-1",
+        "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
+    },
+}  # fmt: skip
+MAY_HEAR: dict[str, set[str]] = {
+    "gateway": {
+        "rsp.*.*", "evt.st.*", "progress.*", "_INBOX_gateway.>",
+        *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired")),
+    },
+    "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
+    "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},
+    "worker-2": {*_WORKER_HEARS, "_INBOX_worker-2.>"},
+    "console": {
+        "used.keys", "evt.jobs.>", "evt.st.*", "evt.kv.>", *(f"evt.kv.{b}.>" for b in Bucket), "_INBOX_console.>",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server with every role's user, and two workers that have one to themselves."""
+    folder = tmp_path_factory.mktemp("rights")
+    owner = ServerThread(folder)
+    owner.server = server = NatsServer(folder, users=PASSWORDS, workers=GPUS)
+    owner.call(server.start)
+    try:
+        asyncio.run(_lay(server))
+        yield server
+    finally:
+        owner.close()
+
+
+async def _lay(server: NatsServer) -> None:
+    wire = Wire(nats_url=server.url, nats_user="admin", nats_password=PASSWORDS["admin"])
+    bus = await Bus.connect(wire, role="admin")
+    await topology.apply(bus)
+    await bus.close()
+
+
+async def refused(server: NatsServer, user: str, lines: list[bytes]) -> set[str]:
+    """The subjects the server refuses of these protocol lines, in its own words."""
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    try:
+        async with asyncio.timeout(30):
+            await reader.readline()  # INFO
+            login = {"user": user, "pass": PASSWORDS[user], "verbose": False, "headers": True}
+            writer.write(b"CONNECT " + json.dumps(login).encode() + b"\r\n")
+            writer.writelines([*lines, b"PING\r\n"])
+            await writer.drain()
+            found: set[str] = set()
+            while (line := await reader.readline()) != b"PONG\r\n":
+                assert line, "the server closed the connection"
+                if match := _REFUSED.search(line):
+                    found.add(match[2].decode())
+            return found
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("user", MAY_PUBLISH)
+async def test_a_role_may_publish_its_own_subjects_and_no_other(
+    guarded: NatsServer, user: str
+) -> None:
+    tried = set(publishes())
+    assert MAY_PUBLISH[user] <= tried
+    # No reply subject: what is allowed is not answered, and JetStream's API does nothing without one to answer to.
+    lines = [f"PUB {subject} 0\r\n\r\n".encode() for subject in sorted(tried)]
+    denied = await refused(guarded, user, lines)
+    assert tried - denied == MAY_PUBLISH[user]
+    assert len(denied) > 250
+
+
+@pytest.mark.parametrize("user", MAY_HEAR)
+async def test_a_role_may_hear_its_own_subjects_and_no_other(
+    guarded: NatsServer, user: str
+) -> None:
+    tried = set(subscribes())
+    assert MAY_HEAR[user] <= tried
+    lines = [f"SUB {subject} {n}\r\n".encode() for n, subject in enumerate(sorted(tried), 1)]
+    denied = await refused(guarded, user, lines)
+    assert tried - denied == MAY_HEAR[user]
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_a_user_is_told_its_own_rights_and_they_are_the_declared_ones(
+    guarded: NatsServer, user: str
+) -> None:
+    wire = Wire(nats_url=guarded.url, nats_user=user, nats_password=PASSWORDS[user])
+    role = "worker" if user in BOUND else user
+    bus = await Bus.connect(wire, role=role)
+    told = (await bus.request_json(OWN_RIGHTS))["data"]["permissions"]
+    declared = (
+        permissions(role, worker=user, gpus=GPUS[user]) if user in BOUND else permissions(user)
+    )
+    assert set(told["publish"]["allow"]) == set(declared.publish)
+    assert set(told["subscribe"]["allow"]) == set(declared.subscribe)
+    await bus.close()
+
+
+async def test_nobody_gets_in_without_a_password(guarded: NatsServer) -> None:
+    for login in ({}, {"user": "admin", "pass": "wrong"}, {"user": "nobody", "pass": "x"}):
+        reader, writer = await asyncio.open_connection(guarded.host, guarded.port)
+        async with asyncio.timeout(30):
+            await reader.readline()
+            writer.write(b"CONNECT " + json.dumps(login).encode() + b"\r\nPING\r\n")
+            assert b"Authorization Violation" in await reader.readline()
+        writer.close()
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    wanted, given = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        return len(given) >= len(wanted) and _matches(
+            ".".join(wanted[:-1]), ".".join(given[: len(wanted) - 1])
+        )
+    return len(wanted) == len(given) and all(
+        w in {"*", g} for w, g in zip(wanted, given, strict=True)
+    )
+
+
+@pytest.mark.parametrize("role", ["gateway", "worker", "console"])
+def test_every_right_a_role_has_is_tried_above(role: str) -> None:
+    declared = permissions(role)
+    for pattern in declared.publish:
+        assert any(_matches(pattern, subject) for subject in MAY_PUBLISH[role]), pattern
+    for pattern in declared.subscribe:
+        assert pattern in MAY_HEAR[role], pattern

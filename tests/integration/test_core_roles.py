@@ -1,0 +1,189 @@
+"""Each role may do what its program does, and nothing else. Both ways, on a server that enforces it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus, Delivery, Message
+from signalbox.errors import Bug, Misconfigured
+from signalbox.messages import ApiKey, Desired, Model, State, Worker
+from signalbox.names import Bucket, Stream, consumer, job
+from signalbox.natsserver import NatsServer
+from signalbox.payloads import fetch, store
+from signalbox.roles import ROLES, permissions
+from signalbox.settings import Wire
+from signalbox.table import Table
+from tests import models
+from tests.submit import Ledger, floats, register
+from tests.workerprocess import WorkerProcess
+
+PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
+JOB_ID = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+async def guarded(tmp_path: object) -> AsyncIterator[NatsServer]:
+    async with NatsServer(f"{tmp_path}/nats", users=PASSWORDS) as server:
+        bus = await _as(server, "admin")
+        await topology.apply(bus)
+        await topology.ensure_consumers(bus, "m")
+        await bus.close()
+        yield server
+
+
+async def _as(server: NatsServer, role: str) -> Bus:
+    wire = Wire(
+        nats_url=server.url, nats_user=role, nats_password=PASSWORDS[role], request_timeout_s=1.0
+    )
+    return await Bus.connect(wire, role=role)
+
+
+async def test_every_program_may_check_the_topology(guarded: NatsServer) -> None:
+    for role in ROLES:
+        bus = await _as(guarded, role)
+        await topology.require(bus)
+        await bus.close()
+
+
+async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> None:
+    gateway, worker = await _as(guarded, "gateway"), await _as(guarded, "worker")
+    ref = await store(gateway, JOB_ID, "in", b"x" * 600_000)
+    told = asyncio.Event()
+    waiting = await gateway.subscribe("rsp.*.*", lambda _message: told.set())
+    came = asyncio.Event()
+    accepted = await worker.subscribe("evt.jobs.>", lambda _message: came.set())
+    await gateway.grouped(Stream.JOBS).write(job("m", "hi", JOB_ID), expect=0)
+    deliveries: list[Delivery] = []
+    puller = await worker.pull(consumer("m", "hi"), deliveries.append)
+    puller.ask(1)
+    async with asyncio.timeout(5):
+        await came.wait()
+    assert (await gateway.consumer_info(consumer("m", "hi"))).name == consumer("m", "hi")
+    assert await fetch(worker, ref) == b"x" * 600_000
+    claim = await worker.grouped(Stream.STATE).write(f"st.{JOB_ID}", expect=0)
+    out = await store(worker, JOB_ID, "out1", b"y" * 600_000)
+    await worker.grouped(Stream.STATE).write(f"st.{JOB_ID}", expect=claim)
+    await worker.write("dlq.m.1", b"")
+    await worker.publish("rsp.g.1", b"done")
+    async with asyncio.timeout(5):
+        await told.wait()
+    (delivery,) = deliveries
+    await delivery.ack()
+    assert await gateway.leader_get(Stream.STATE, f"st.{JOB_ID}") is not None
+    assert await gateway.direct_get(Stream.STATE, f"st.{JOB_ID}") is not None
+    assert await fetch(gateway, out) == b"y" * 600_000
+    await asyncio.gather(waiting.close(), accepted.close(), puller.close())
+    await gateway.close()
+    await worker.close()
+
+
+FOLLOWED: dict[str, dict[Bucket, type[Any]]] = {
+    "gateway": {
+        Bucket.KEYS: ApiKey,
+        Bucket.MODELS: Model,
+        Bucket.WORKERS: Worker,
+        Bucket.DESIRED: Desired,
+    },
+    "worker": {Bucket.MODELS: Model, Bucket.WORKERS: Worker, Bucket.DESIRED: Desired},
+    "console": {Bucket.WORKERS: Worker, Bucket.KEYS: ApiKey, Bucket.MODELS: Model},
+}
+
+
+@pytest.mark.parametrize("role", FOLLOWED)
+async def test_a_role_may_follow_the_buckets_it_needs(guarded: NatsServer, role: str) -> None:
+    bus = await _as(guarded, role)
+    for bucket, type_ in FOLLOWED[role].items():
+        table: Table[Any] = Table(bus, bucket, type_)
+        await table.start()
+        await table.close()
+    await bus.close()
+
+
+DENIED = {
+    "gateway": (
+        "$KV.keys.a",
+        "$KV.leases.g",
+        "$KV.models.m",
+        "pl.j.out1",
+        "dlq.m.j",
+        "$JS.API.STREAM.PURGE.JOBS",
+        "$JS.API.STREAM.DELETE.JOBS",
+        "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi",
+        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.*",
+        "$JS.API.STREAM.MSG.GET.KV_leases",
+    ),
+    "worker": (
+        "sched.j",
+        "$KV.keys.a",
+        "$KV.models.m",
+        "$JS.API.DIRECT.GET.KV_keys.$KV.keys.a",
+        "$JS.API.STREAM.PURGE.STATE",
+        "$JS.API.STREAM.DELETE.JOBS",
+        "$JS.API.STREAM.UPDATE.STATE",
+        "$JS.API.CONSUMER.DELETE.JOBS.m_hi",
+        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.*",
+    ),
+    "console": (
+        "$KV.leases.g",
+        "$KV.waiters.g.w",
+        "$KV.workers.w",
+        "$JS.API.STREAM.DELETE.JOBS",
+        "$JS.API.STREAM.PURGE.STATE",
+        "$JS.API.STREAM.CREATE.X",
+        "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi",
+        "$JS.API.CONSUMER.CREATE.EVENTS.x",
+        "$JS.API.CONSUMER.DURABLE.CREATE.STATE.x",
+        "$JS.API.CONSUMER.DELETE.STATE.x",
+        "$JS.ACK.JOBS.m_hi.1.1.1.1.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("role", DENIED)
+async def test_a_role_may_not_write_what_is_anothers(guarded: NatsServer, role: str) -> None:
+    bus = await _as(guarded, role)
+    for subject in DENIED[role]:
+        with pytest.raises(Misconfigured, match="may not publish"):
+            await bus.request(subject, b"{}", is_write=True)
+    await bus.close()
+
+
+async def test_nobody_hears_anothers_answers(guarded: NatsServer) -> None:
+    gateway = await _as(guarded, "gateway")
+    heard: list[Message] = []
+    for role in ("worker", "console"):
+        spy = await _as(guarded, role)
+        await spy.subscribe("_INBOX_gateway.>", heard.append)
+        await spy.subscribe(">", heard.append)
+        await gateway.leader_get(Stream.STATE, "st.secret")
+        await gateway.flush()
+        await spy.flush()
+        await spy.close()
+    assert heard == []
+    await gateway.close()
+
+
+def test_a_role_nobody_declared_is_a_bug() -> None:
+    with pytest.raises(Bug):
+        permissions("intern")
+
+
+async def test_a_worker_with_a_user_of_its_own_does_its_work(tmp_path: Path) -> None:
+    passwords = PASSWORDS | {"w1": "secret of w1"}
+    async with NatsServer(tmp_path / "nats", users=passwords, workers={"w1": []}) as server:
+        bus = await _as(server, "admin")
+        await topology.apply(bus)
+        ledger = await Ledger(bus).start()
+        await register(bus, "half", models.half_plus_two())
+        login = {"nats_user": "w1", "nats_password": passwords["w1"]}
+        async with WorkerProcess(server.url, tmp_path, "w1", **login) as worker:
+            (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)), timeout_s=60)
+            assert (record.state, record.worker) == (State.SUCCEEDED, "w1")
+            assert not [
+                line for line in worker.lines if line.get("event") == "bus.permission_denied"
+            ]
+        await bus.close()

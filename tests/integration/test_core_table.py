@@ -1,0 +1,199 @@
+"""A table follows its bucket through writes, removals, expiry, gaps and restarts of the server."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from signalbox import messages
+from signalbox.bus import Bus
+from signalbox.errors import Unavailable
+from signalbox.messages import Desired, Ticket
+from signalbox.names import Bucket
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from signalbox.table import Table, put, remove
+
+
+class Watch:
+    """Waits until what a table holds satisfies a condition."""
+
+    def __init__(self, table: Table[Desired] | Table[Ticket]) -> None:
+        self._changed = asyncio.Event()
+        table.on_change(lambda _key, _doc, _revision: self._changed.set())
+
+    async def until(self, condition: Callable[[], bool], limit_s: float = 10) -> None:
+        async with asyncio.timeout(limit_s):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def test_what_was_there_and_what_comes_are_both_seen(bus: Bus) -> None:
+    before = await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
+    table = Table(bus, Bucket.DESIRED, Desired)
+    watch = Watch(table)
+    await table.start()
+    assert table.get("worker.a") == Desired(is_draining=True)
+    assert table.revision("worker.a") == before
+    after = await put(bus, Bucket.DESIRED, "model.b", Desired(is_paused=True), expect=0)
+    await watch.until(lambda: table.get("model.b") is not None)
+    assert table.revision("model.b") == after
+    assert set(table.items()) == {"worker.a", "model.b"}
+    assert table.synced_age_s < 5
+    await table.close()
+
+
+async def test_a_removed_key_is_gone_and_stays_gone(bus: Bus) -> None:
+    table = Table(bus, Bucket.DESIRED, Desired)
+    watch = Watch(table)
+    await table.start()
+    revision = await put(bus, Bucket.DESIRED, "worker.a", Desired())
+    await watch.until(lambda: "worker.a" in table.items())
+    marker = await remove(bus, Bucket.DESIRED, "worker.a", expect=revision)
+    await watch.until(lambda: "worker.a" not in table.items())
+    assert table.revision("worker.a") == marker
+    late = Table(bus, Bucket.DESIRED, Desired)
+    await late.start()
+    assert not late.items()
+    await late.close()
+    await table.close()
+
+
+async def test_an_expired_key_disappears(bus: Bus) -> None:
+    table = Table(bus, Bucket.WAITERS, Ticket)
+    watch = Watch(table)
+    await table.start()
+    await put(bus, Bucket.WAITERS, "g.w", Ticket(gpu="g", worker="w", boot="b"), ttl_s=1)
+    await watch.until(lambda: "g.w" in table.items())
+    await watch.until(lambda: "g.w" not in table.items())
+    await table.close()
+
+
+async def test_an_unreadable_document_counts_as_absent(bus: Bus) -> None:
+    table = Table(bus, Bucket.DESIRED, Desired)
+    watch = Watch(table)
+    await table.start()
+    await put(bus, Bucket.DESIRED, "worker.a", Desired())
+    await watch.until(lambda: "worker.a" in table.items())
+    newer = messages.encode(Desired(v=messages.VERSION + 1))
+    await bus.write("$KV.desired.worker.a", newer)
+    await watch.until(lambda: "worker.a" not in table.items())
+    await table.close()
+
+
+async def test_more_keys_than_one_batch_are_all_read(bus: Bus) -> None:
+    count = 1500
+    for start in range(0, count, 50):
+        await asyncio.gather(*(
+            put(bus, Bucket.DESIRED, f"worker.{number}", Desired(actor=str(number)))
+            for number in range(start, start + 50)
+        ))  # fmt: skip
+    table = Table(bus, Bucket.DESIRED, Desired)
+    await table.start()
+    assert len(table.items()) == count
+    assert table.items()["worker.1499"].actor == "1499"
+    await table.close()
+
+
+async def test_what_changed_while_the_server_was_away_is_seen_after_it_is_back(
+    own_nats: NatsServer,
+) -> None:
+    mine = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    table = Table(mine, Bucket.DESIRED, Desired)
+    watch = Watch(table)
+    await table.start()
+    await put(mine, Bucket.DESIRED, "worker.a", Desired())
+    await watch.until(lambda: "worker.a" in table.items())
+    lost = asyncio.Event()
+    mine.on_disconnect(lost.set)
+    await own_nats.kill()
+    async with asyncio.timeout(10):
+        await lost.wait()
+    # Cut our own way back until the other one has written: the events in between are missed for good.
+    port, own_nats.port = own_nats.port, -1
+    await own_nats.start()
+    other = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    await remove(other, Bucket.DESIRED, "worker.a")
+    await put(other, Bucket.DESIRED, "worker.b", Desired())
+    await other.close()
+    own_nats.port = port
+    await own_nats.restart()
+    await watch.until(lambda: set(table.items()) == {"worker.b"}, limit_s=20)
+    await table.close()
+    await mine.close()
+
+
+async def test_a_table_of_a_stopped_server_grows_old(own_nats: NatsServer) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="gateway")
+    table = Table(bus, Bucket.DESIRED, Desired)
+    await table.start()
+    fresh = table.synced_age_s
+    await own_nats.stop()
+    loop = asyncio.get_running_loop()
+    aged = asyncio.Event()
+    loop.call_later(0.5, aged.set)
+    await aged.wait()
+    assert table.synced_age_s >= fresh + 0.5
+    await table.close()
+    await bus.close()
+
+
+async def test_a_table_that_asks_the_leader_notices_that_its_subscription_died(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signalbox.table._PROOF_S", 0.05)
+    table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
+    watch = Watch(table)
+    await table.start()
+    assert table._subscription is not None
+    await table._subscription.close()  # the connection lives: a ping alone would prove nothing
+    await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
+    await watch.until(lambda: "worker.a" in table.items(), 60)
+    await remove(bus, Bucket.DESIRED, "worker.a")
+    await watch.until(lambda: "worker.a" not in table.items(), 60)
+    await table.close()
+
+
+async def test_without_the_leader_s_word_a_table_is_not_proven_though_our_server_answers(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signalbox.table._PROOF_S", 0.01)
+    monkeypatch.setattr("signalbox.table._RETRY_S", 0.01)
+    table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
+    await table.start()
+    asked = asyncio.Semaphore(0)
+
+    async def cut_off(subject: str, doc: object | None = None) -> dict[str, Any]:
+        asked.release()
+        raise Unavailable
+
+    monkeypatch.setattr(bus, "request_json", cut_off)
+    await asyncio.wait_for(asked.acquire(), 60)
+    proven_at = table._proven_at
+    for _ in range(3):
+        await asyncio.wait_for(asked.acquire(), 60)
+    assert table._proven_at == proven_at
+    monkeypatch.undo()
+    await table.close()
+
+
+async def test_a_bucket_put_back_to_an_earlier_day_is_read_as_it_is_now(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signalbox.table._PROOF_S", 0.05)
+    table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
+    watch = Watch(table)
+    for _ in range(3):
+        await put(bus, Bucket.DESIRED, "worker.a", Desired())
+    await table.start()
+    assert table._subscription is not None
+    await table._subscription.close()
+    stream = Bucket.DESIRED.stream
+    config = (await bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))["config"]
+    await bus.request_json(f"$JS.API.STREAM.DELETE.{stream}")
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{stream}", config)
+    await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
+    await watch.until(lambda: table.get("worker.a") == Desired(is_draining=True), 60)
+    await table.close()

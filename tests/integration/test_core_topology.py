@@ -1,0 +1,138 @@
+"""What is declared is what runs, and every difference is named."""
+
+import asyncio
+
+import pytest
+
+from signalbox import assets, topology
+from signalbox.bus import Bus, Delivery
+from signalbox.connection import Connection
+from signalbox.errors import Misconfigured
+from signalbox.events import is_removal
+from signalbox.names import PRIORITIES, Stream, consumer, job
+
+
+async def test_applying_twice_changes_nothing(bus: Bus) -> None:
+    assert await topology.apply(bus) == []
+    assert await topology.check(bus) == []
+    await topology.require(bus)
+
+
+async def test_each_difference_is_named(bus: Bus) -> None:
+    state = await bus.request_json("$JS.API.STREAM.INFO.STATE")
+    await bus.request_json("$JS.API.STREAM.UPDATE.STATE", state["config"] | {"allow_direct": False})
+    await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
+    faults = await topology.check(bus)
+    assert "STATE: allow_direct is not set, declared True" in faults or (
+        "STATE: allow_direct is False, declared True" in faults
+    )
+    assert "stream DLQ does not exist" in faults
+    with pytest.raises(Misconfigured, match="signalbox topology apply"):
+        await topology.require(bus)
+    assert sorted(await topology.apply(bus)) == ["changed STATE", "created DLQ"]
+    assert await topology.check(bus) == []
+
+
+async def test_an_old_server_is_refused(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "server_version", "2.11.9")
+    with pytest.raises(Misconfigured, match=r"2\.11\.9 is too old"):
+        await topology.check(bus)
+
+
+async def test_a_models_consumers_are_made_once(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "m.1")
+    await topology.ensure_consumers(bus, "m.1")
+    names = (await bus.request_json("$JS.API.CONSUMER.NAMES.JOBS"))["consumers"]
+    assert sorted(names) == sorted(consumer("m.1", priority) for priority in PRIORITIES)
+
+
+async def test_events_keep_every_lease_and_ticket_and_no_job(bus: Bus) -> None:
+    """Captured subjects would lose compare-and-set and TTL; sourced ones do not."""
+    lease = await bus.write("$KV.leases.gpu", b"{}", expect=0, ttl_s=20)
+    await bus.write("$KV.leases.gpu", b"{}", expect=lease, ttl_s=20)
+    ticket = await bus.write("$KV.waiters.gpu.w", b"{}", expect=0, ttl_s=20)
+    purge = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+    await bus.grouped(Stream.JOBS).write("jobs.m.hi.1", b"in", expect=0)
+    await bus.grouped(Stream.STATE).write("st.1", expect=0)
+    await bus.write("$KV.waiters.gpu.w", expect=ticket, ttl_s=10, headers=purge)
+    found = await _told(bus, 4)
+    assert sorted((d.subject, is_removal(d.headers)) for d in found) == [
+        ("evt.kv.leases.gpu", False), ("evt.kv.leases.gpu", False),
+        ("evt.kv.waiters.gpu.w", False), ("evt.kv.waiters.gpu.w", True),
+    ]  # fmt: skip
+    assert len(found) == (await bus.request_json("$JS.API.STREAM.INFO.EVENTS"))["state"]["messages"]
+
+
+async def test_what_an_earlier_version_declared_is_brought_up_to_date(bus: Bus) -> None:
+    """It kept acceptances in a stream of their own, and EVENTS read those and STATE too."""
+    await bus.request_json("$JS.API.STREAM.DELETE.EVENTS")
+    accepted = {
+        "name": "ACCEPTED", "subjects": ["evt.jobs.>"], "storage": "memory", "allow_atomic": True
+    }  # fmt: skip
+    records = {
+        "name": "STATE",
+        "subject_transforms": [{"src": "st.*", "dest": "evt.st.{{wildcard(1)}}"}],
+    }
+    now = topology.wanted(assets.EVENTS, 1)
+    before = now | {"sources": [{"name": "ACCEPTED"}, records, *now["sources"]], "max_bytes": 2**30}
+    await bus.request_json("$JS.API.STREAM.CREATE.ACCEPTED", accepted)
+    await bus.request_json("$JS.API.STREAM.CREATE.EVENTS", before)
+    await bus.write("jobs.m.hi.1", b"in", expect=0)
+    await bus.write("st.1", b"out", expect=0)
+    lease = await bus.write("$KV.leases.gpu", b"{}", expect=0, ttl_s=20)
+    assert len(await _told(bus, 3)) == 3
+
+    assert await topology.apply(bus) == ["changed EVENTS", "deleted ACCEPTED"]
+    assert await topology.check(bus) == []
+    assert await topology.apply(bus) == []
+    await bus.write("jobs.m.hi.2", b"in", expect=0)
+    await bus.write("st.2", b"out", expect=0)
+    await bus.write("$KV.leases.gpu", b"{}", expect=lease, ttl_s=20)
+    subjects = sorted(delivery.subject for delivery in await _told(bus, 4))
+    assert subjects == ["evt.jobs.m.hi.1", "evt.kv.leases.gpu", "evt.kv.leases.gpu", "evt.st.1"]
+
+
+async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumers(bus: Bus) -> None:
+    await bus.request_json("$JS.API.STREAM.DELETE.JOBS")
+    before = topology.wanted(assets.JOBS, 1) | {"retention": "workqueue"}
+    await bus.request_json("$JS.API.STREAM.CREATE.JOBS", before)
+    await topology.ensure_consumers(bus, "m.1")
+    seq = await bus.write(job("m.1", "hi", "1"), b"in", expect=0)
+    with pytest.raises(Misconfigured, match="JOBS has another retention and holds 1 messages"):
+        await topology.apply(bus)
+    await bus.request_json("$JS.API.STREAM.MSG.DELETE.JOBS", {"seq": seq})
+    assert await topology.apply(bus) == ["made JOBS anew"]
+    assert await topology.check(bus) == []
+    names = (await bus.request_json("$JS.API.CONSUMER.NAMES.JOBS"))["consumers"]
+    assert sorted(names) == sorted(consumer("m.1", priority) for priority in PRIORITIES)
+
+
+async def _told(bus: Bus, count: int) -> list[Delivery]:
+    """The first so many messages in EVENTS."""
+    found: list[Delivery] = []
+    all_here = asyncio.Event()
+
+    def keep(delivery: Delivery) -> None:
+        found.append(delivery)
+        if len(found) == count:
+            all_here.set()
+
+    name = f"reader{count}"
+    config = {"durable_name": name, "ack_policy": "none"}
+    await bus.request_json(
+        f"$JS.API.CONSUMER.CREATE.EVENTS.{name}", {"stream_name": "EVENTS", "config": config}
+    )
+    puller = await bus.pull(name, keep, stream=Stream.EVENTS)
+    puller.ask(1000)
+    async with asyncio.timeout(20):
+        await all_here.wait()
+    await puller.close()
+    return found
+
+
+def test_shares_of_the_disk_add_up() -> None:
+    assert sum(assets.SHARES.values()) == pytest.approx(1)
+
+
+def test_an_inline_body_fits_its_stream() -> None:
+    assert assets.JOB_MAX_BYTES > 1_000_000 + 40_000

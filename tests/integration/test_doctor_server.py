@@ -1,0 +1,143 @@
+"""The doctor on real servers: compose's own files come out clean, and a server that is not as it should be does not."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.natsserver import NatsServer
+from signalbox.roles import ROLES
+from signalbox.settings import Wire
+from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
+from tests.unit.test_compose_file import OURS, different, local, secrets
+
+__all__ = ["cluster", "secrets"]
+ROOT = Path(__file__).resolve().parents[2]
+ACCEPTED = str(ROOT / "deploy" / "doctor.toml")
+LONG = "long enough for any password"
+PASSWORDS: dict[str, str] = {role: f"{LONG} of {role}" for role in ROLES}
+LET_BE = {"host.root", "host.core_dumps", "host.gpu_shared", "worker.runner_is_root"}
+"""What depends on the machine the tests run on."""
+
+
+def doctor(*arguments: str, **env: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status and findings of ``signalbox doctor --json``."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
+    told = subprocess.run(
+        [sys.executable, "-m", "signalbox", "doctor", "--json", *arguments],
+        env=clean | {"PYTHONPATH": str(ROOT)} | env, cwd="/", capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert told.returncode in {0, 1}, told.stderr
+    return told.returncode, json.loads(told.stdout)["findings"]
+
+
+def weak(found: list[dict[str, Any]]) -> set[str]:
+    """Ids of what is to be mended, the machine's own aside."""
+    return {one["id"] for one in found if not one["accepted"] and one["severity"] != "low"} - LET_BE
+
+
+@pytest.mark.parametrize("name", different())
+def test_each_program_of_compose_has_nothing_to_mend(name: str, secrets: Path) -> None:
+    environment = {
+        key: local(str(value), secrets) for key, value in OURS[name]["environment"].items()
+    }
+    # Its folder is a volume in the container; here the secrets' parent stands in, below /tmp.
+    environment.pop("SIGNALBOX_WORKER_LOCK_DIR", None)
+    _, found = doctor("--offline", "--production", "--accept", ACCEPTED, **environment)
+    assert weak(found) - {"worker.lock_in_tmp"} == set()
+
+
+def test_the_files_of_compose_have_nothing_to_mend(secrets: Path, tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    for name in ("nats", "doctor.toml"):
+        (tmp_path / "deploy" / name).symlink_to(ROOT / "deploy" / name)
+    (tmp_path / "deploy" / "secrets").symlink_to(secrets)
+    (tmp_path / "tyk").symlink_to(ROOT / "tyk")
+    (_, found), (_, unread) = (
+        doctor("--offline", "--production", "--files", str(tmp_path)),
+        doctor("--offline", "--files", str(tmp_path / "deploy")),
+    )
+    mine = {"nats.anonymous"}  # this command has no settings of its own
+    assert weak(found) - mine == set()
+    assert {one["id"] for one in found if one["accepted"]} >= {
+        "nats.client_plain",
+        "tyk.plugin_plain",
+    }
+    assert weak(unread) - mine == set()
+
+
+@pytest.mark.slow
+async def test_the_three_nodes_of_compose_have_nothing_to_mend(cluster: Cluster) -> None:
+    applied = await asyncio.to_thread(tries, cluster, "apply", "--replicas", "3")
+    assert applied.returncode == 0, applied.stderr
+
+    def as_user(user: str) -> tuple[int, list[dict[str, Any]]]:
+        return doctor(
+            "--production", "--accept", ACCEPTED, "--program", user.split("-", maxsplit=1)[0],
+            SIGNALBOX_NATS_URL=cluster.url, SIGNALBOX_NATS_USER=user,
+            SIGNALBOX_NATS_PASSWORD_FILE=str(cluster.secrets / f"nats_{user}"),
+        )  # fmt: skip
+
+    for user in ("admin", "worker-1"):
+        _, found = await asyncio.to_thread(as_user, user)
+        assert {one for one in weak(found) if one.startswith("nats.")} == set(), found
+
+
+async def test_a_server_that_is_not_as_declared_is_found(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "open") as server:
+        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+        await topology.apply(bus)
+        await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
+        await bus.close()
+        status, found = await asyncio.to_thread(
+            doctor, "--production", SIGNALBOX_NATS_URL=server.url
+        )
+        assert status == 1
+        assert weak(found) == {
+            "nats.anonymous", "nats.no_users", "nats.streams_differ", "nats.single_copy",
+        }  # fmt: skip
+        assert "DLQ" in next(one["what"] for one in found if one["id"] == "nats.streams_differ")
+
+
+async def test_a_user_with_more_rights_than_its_role_is_found(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "users", users=PASSWORDS) as server:
+        login = {"SIGNALBOX_NATS_URL": server.url}
+        admin = {"SIGNALBOX_NATS_USER": "admin", "SIGNALBOX_NATS_PASSWORD": PASSWORDS["admin"]}
+        wire = Wire(nats_url=server.url, nats_user="admin", nats_password=PASSWORDS["admin"])
+        bus = await Bus.connect(wire, role="admin")
+        await topology.apply(bus)
+        await bus.close()
+        _, found = await asyncio.to_thread(doctor, "--program", "worker", **login, **admin)
+        assert {"nats.admin", "nats.other_rights"} <= weak(found)
+        own = {"SIGNALBOX_NATS_USER": "worker", "SIGNALBOX_NATS_PASSWORD": PASSWORDS["worker"]}
+        _, found = await asyncio.to_thread(doctor, **login, **own)
+        assert weak(found) == {"nats.single_copy", "worker.lock_in_tmp", "worker.reads_everything"}
+
+
+def test_a_server_that_is_away_is_said_to_be_away() -> None:
+    status, found = doctor("--production", SIGNALBOX_NATS_URL="nats://127.0.0.1:1")
+    assert status == 1
+    assert "nats.away" in weak(found)
+
+
+def test_an_acceptance_nobody_can_need_is_refused(tmp_path: Path) -> None:
+    for text in (
+        '[accept]\n"made.up" = "x"\n', '[accept]\n"nats.plain" = ""\n', "not toml at all",
+    ):  # fmt: skip
+        path = tmp_path / "doctor.toml"
+        path.write_text(text)
+        told = subprocess.run(
+            [sys.executable, "-m", "signalbox", "doctor", "--offline", "--accept", str(path)],
+            capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+        )  # fmt: skip
+        assert told.returncode == 2
+        assert str(path) in told.stderr
+        assert "Traceback" not in told.stderr

@@ -1,0 +1,402 @@
+"""Our HTTP/2 server: judged by the gRPC client of the C core, and by clients that break the protocol."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import hpack
+import pytest
+
+from gateway_plugin import server
+from gateway_plugin.answers import Answer
+from gateway_plugin.dispatcher import Dispatcher
+from gateway_plugin.http2 import PREFACE, frame
+from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.server import DISPATCH, EVENT, PluginServer
+from gateway_plugin.settings import GatewaySettings
+
+LIMIT = 4 * 1024 * 1024
+SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
+END_STREAM, END_HEADERS, ACK, PADDED = 1, 4, 1, 8
+HELLO = PREFACE + frame(SETTINGS, 0, 0)
+
+
+class Plugin:
+    """A dispatcher whose post hook echoes the body, after ``gate`` where the url says ``/wait``."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.waiting = 0
+        self.cancelled = asyncio.Event()
+        self.arrived = asyncio.Event()
+
+    async def post(self, obj: Object) -> Answer:
+        body = obj.request.raw_body
+        if obj.request.url == "/wait":
+            self.waiting += 1
+            self.arrived.set()
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+            finally:
+                self.waiting -= 1
+        return Answer(200, body, {})
+
+
+class Rig:
+    """A server, its plugin, and a client of the C core."""
+
+    def __init__(self, plugin: Plugin, served: PluginServer, channel: grpc.aio.Channel) -> None:
+        self.plugin = plugin
+        self.served = served
+        self.channel = channel
+        self.raws: list[asyncio.StreamWriter] = []
+        self.dispatch = channel.unary_unary(
+            DISPATCH,
+            request_serializer=Object.SerializeToString,
+            response_deserializer=Object.FromString,
+        )
+
+    async def echo(self, body: bytes, url: str = "/") -> str:
+        obj = Object(hook_name="SignalboxPost")
+        obj.request.url = url
+        obj.request.raw_body = body
+        replied: Object = await self.dispatch(obj, timeout=30)
+        return replied.request.return_overrides.response_body
+
+    async def bare(self, method: str, message: bytes) -> bytes:
+        call = self.channel.unary_unary(
+            method, request_serializer=bytes, response_deserializer=bytes
+        )
+        return bytes(await call(message, timeout=30))
+
+    async def raw(self) -> "RawClient":
+        reader, writer = await asyncio.open_unix_connection(
+            self.served.address.removeprefix("unix:")
+        )
+        self.raws.append(writer)
+        return RawClient(reader, writer)
+
+
+class RawClient:
+    """Writes what it likes, reads frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.encoder = hpack.Encoder()
+
+    def send(self, *frames: bytes) -> None:
+        self.writer.write(b"".join(frames))
+
+    def greet(self) -> None:
+        self.send(HELLO)
+
+    def block(self, path: str = DISPATCH) -> bytes:
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")]
+        return self.encoder.encode([*fields, ("content-type", "application/grpc")])
+
+    def call(self, stream: int, message: bytes, *, path: str = DISPATCH, flag: int = 0) -> None:
+        body = struct.pack(">BI", flag, len(message)) + message
+        self.send(frame(HEADERS, END_HEADERS, stream, self.block(path)))
+        self.send(frame(DATA, END_STREAM, stream, body))
+
+    async def ping_for_ever(self) -> None:
+        while True:
+            self.send(frame(PING, 0, 0, bytes(8)) * 10_000)
+            await self.writer.drain()
+
+    async def read(self) -> tuple[int, int, int, bytes]:
+        head = await asyncio.wait_for(self.reader.readexactly(9), 10)
+        high, low, kind, flags, stream = struct.unpack(">HBBBI", head)
+        return kind, flags, stream, await self.reader.readexactly(high << 8 | low)
+
+    async def until(self, kind: int, *, is_ack: bool = False) -> tuple[int, bytes]:
+        """The next frame of a kind: its stream and body."""
+        while True:
+            found, flags, stream, body = await self.read()
+            if found == kind and (not is_ack or flags & ACK):
+                return stream, body
+
+    async def refused(self) -> int:
+        """The error code the server ends the connection with."""
+        _, body = await self.until(GOAWAY)
+        while await asyncio.wait_for(self.reader.read(65536), 10):
+            pass
+        return int(struct.unpack(">II", body[:8])[1])
+
+    async def status(self) -> str:
+        """The gRPC status of the next answer."""
+        decoder = hpack.Decoder()
+        while True:
+            _, body = await self.until(HEADERS)
+            for name, value in decoder.decode(body, raw=True):
+                if name == b"grpc-status":
+                    return value.decode()
+
+
+@asynccontextmanager
+async def rig(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
+    given: dict[str, Any] = {
+        "key_pepper": "p",
+        "listen": f"unix://{folder}/p.sock",
+        "max_connection_age_s": 0,
+        "max_message_bytes": LIMIT,
+        "max_body_bytes": LIMIT - 1_048_576,
+        **fields,
+    }
+    settings = GatewaySettings(**given)
+    plugin = Plugin()
+    served = await PluginServer.start(
+        settings, Dispatcher(lambda _: None, plugin.post), lambda: True
+    )
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(served.address, options=options) as channel:
+        made = Rig(plugin, served, channel)
+        try:
+            yield made
+        finally:
+            plugin.gate.set()
+            for writer in made.raws:
+                writer.close()
+            await served.stop(5)
+
+
+async def test_bodies_of_every_size_come_back_whole(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        for size in (0, 1, 16_379, 16_380, 16_384, 65_535, 65_536, 1_000_000, LIMIT - 200):
+            body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+            assert await made.echo(body) == body.decode(), size
+
+
+async def test_hundreds_of_calls_at_once_get_each_their_own_answer(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        bodies = [f"{number}-".encode() * (number % 97 * 40 + 1) for number in range(400)]
+        answers = await asyncio.gather(*map(made.echo, bodies))
+        assert answers == [body.decode() for body in bodies]
+
+
+async def test_large_answers_wait_for_the_client_s_windows_and_small_ones_overtake(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as made:
+        large = [bytes([65 + number]) * 2_000_000 for number in range(4)]
+        answers = await asyncio.gather(*map(made.echo, large), *(made.echo(b"s") for _ in range(9)))
+        assert answers == [body.decode() for body in large] + ["s"] * 9
+
+
+async def test_the_other_methods_answer_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        assert await made.bare(EVENT, b"") == b""
+        assert await server.check_health(f"unix://{tmp_path}/p.sock", 5)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await made.bare("/coprocess.Dispatcher/Nothing", b"")
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_message_over_the_limit_is_refused_and_the_connection_lives(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await made.echo(b"x" * (LIMIT + 1))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await made.echo(b"still here") == "still here"
+
+
+async def test_what_is_not_a_message_is_refused(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await made.bare(DISPATCH, b"\xff\xff\xff")
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        raw = await made.raw()
+        raw.greet()
+        raw.call(1, b"", flag=1)  # compressed
+        assert await raw.status() == "12"
+        raw.send(frame(HEADERS, END_HEADERS | END_STREAM, 3, raw.block()))
+        assert await raw.status() == "13"  # no message at all
+
+
+async def test_a_call_its_client_cancels_is_cancelled_here(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        call = asyncio.create_task(made.echo(b"x", "/wait"))
+        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        call.cancel()
+        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
+        assert await made.echo(b"next") == "next"
+
+
+async def test_calls_of_a_client_that_goes_away_are_cancelled(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        call = asyncio.create_task(made.echo(b"x", "/wait"))
+        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        await made.channel.close(None)
+        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
+        await asyncio.wait([call])
+
+
+async def test_more_calls_than_allowed_are_refused_at_once(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_concurrent=4, max_waiting=3) as made:
+        calls = [asyncio.create_task(made.echo(b"x", "/wait")) for _ in range(5)]
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        (refused,) = done
+        error = refused.exception()
+        assert isinstance(error, grpc.aio.AioRpcError)
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        made.plugin.gate.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert answers.count("x") == 4
+
+
+async def test_stopping_lets_calls_in_hand_end_and_takes_no_new_ones(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.greet()
+        call = asyncio.create_task(made.echo(b"last words", "/wait"))
+        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        stopping = asyncio.create_task(made.served.stop(30))
+        stream, body = await raw.until(GOAWAY)
+        assert (stream, struct.unpack(">II", body)) == (0, (2**31 - 1, 0))
+        _, token = await raw.until(PING)
+        raw.send(frame(PING, ACK, 0, token))
+        await raw.until(GOAWAY)
+        assert await asyncio.wait_for(raw.reader.read(), 10) == b""
+        made.plugin.gate.set()
+        assert await call == "last words"
+        await asyncio.wait_for(stopping, 10)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await made.echo(b"too late")
+
+
+async def test_a_connection_is_asked_to_redial_and_no_call_fails(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_connection_age_s=0.05) as made:
+        for number in range(300):
+            assert await made.echo(str(number).encode()) == str(number)
+
+
+async def test_a_field_that_is_indexed_later_keeps_its_meaning(tmp_path: Path) -> None:
+    """The cache of header blocks must forget when the table they refer to has changed."""
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.greet()
+        for stream in range(1, 41, 2):
+            is_ours = stream % 4 == 1
+            raw.call(stream, b"", path=EVENT if is_ours else f"/other/{stream}")
+            assert await raw.status() == ("0" if is_ours else "12")
+
+
+WRONG: dict[str, tuple[bytes, int]] = {
+    "not HTTP/2": (b"GET / HTTP/1.1\r\n\r\n", 1),
+    "a frame beyond the limit": (HELLO + frame(DATA, 0, 1, b"x" * 16_385), 6),
+    "data before headers": (HELLO + frame(DATA, 0, 1, b"x"), 1),
+    "an even stream": (HELLO + frame(HEADERS, END_HEADERS, 2, b"\x82"), 1),
+    "a broken header block": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\x80"), 9),
+    "an interrupted header block": (
+        HELLO + frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)), 1,
+    ),
+    "a continuation of nothing": (HELLO + frame(CONTINUATION, 0, 1, b""), 1),
+    "a header block without end": (
+        HELLO + frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, b"\x82" * 16_384) * 5, 11,
+    ),
+    "more padding than frame": (HELLO + frame(HEADERS, END_HEADERS | PADDED, 1, b"\x09\x82"), 1),
+    "a ping of the wrong size": (HELLO + frame(PING, 0, 0, b"x"), 6),
+    "settings of the wrong size": (PREFACE + frame(SETTINGS, 0, 0, b"x"), 6),
+    "a window beyond the largest": (HELLO + frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff"), 3),
+    "a push": (HELLO + frame(5, END_HEADERS, 1, b""), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_client_that_breaks_the_protocol_is_told_and_left(
+    what: str, tmp_path: Path
+) -> None:
+    sent, code = WRONG[what]
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.send(sent)
+        assert await raw.refused() == code
+        assert await made.echo(b"others go on") == "others go on"
+
+
+async def test_padding_priorities_unknown_frames_and_odd_cuts_are_understood(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        block = raw.block(EVENT)
+        body = b"\x03" + struct.pack(">BI", 0, 0) + b"pad"
+        sent = b"".join((
+            PREFACE, frame(SETTINGS, 0, 0), frame(0xFA, 0, 0, b"grease"), frame(2, 0, 1, bytes(5)),
+            frame(HEADERS, 0x20, 1, bytes(5) + block[:3]), frame(CONTINUATION, 0, 1, block[3:4]),
+            frame(CONTINUATION, END_HEADERS, 1, block[4:]),
+            frame(DATA, END_STREAM | PADDED, 1, body),
+        ))  # fmt: skip
+        for at in range(len(sent)):
+            raw.send(sent[at : at + 1])
+            await raw.writer.drain()
+        assert await raw.status() == "0"
+
+
+async def test_unfinished_requests_together_are_bounded(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.greet()
+        for stream in range(1, 23, 2):
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+            raw.send(*(frame(DATA, 0, stream, bytes(16_384)) for _ in range(LIMIT // 16_384 - 1)))
+        assert await raw.status() == "8"  # the ninth of four megabytes
+        assert await made.echo(b"others go on") == "others go on"
+
+
+async def test_a_client_that_reads_nothing_is_let_go(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.greet()
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(raw.ping_for_ever(), 60)
+
+
+async def test_large_answers_may_wait_unread_while_pings_come(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.send(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1)))
+        raw.send(frame(WINDOW, 0, 0, struct.pack(">I", 2**30)))
+        obj = Object(hook_name="SignalboxPost")
+        obj.request.raw_body = b"y" * (LIMIT - 1000)
+        message = obj.SerializeToString()
+        for stream in range(1, 9, 2):
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+            body = struct.pack(">BI", 0, len(message)) + message
+            cuts = range(0, len(body), 16_384)
+            raw.send(*(frame(DATA, 0, stream, body[at : at + 16_384]) for at in cuts))
+            raw.send(frame(DATA, END_STREAM, stream))
+            raw.send(frame(PING, 0, 0, bytes(8)))
+            await raw.writer.drain()
+        assert [await raw.status() for _ in range(4)] == ["0"] * 4
+
+
+async def test_windows_are_kept_to_the_byte(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.send(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 10)))
+        obj = Object(hook_name="SignalboxPost")
+        obj.request.raw_body = b"y" * 100
+        raw.call(1, obj.SerializeToString())
+        _, first = await raw.until(DATA)
+        assert len(first) == 10
+        raw.send(frame(WINDOW, 0, 1, struct.pack(">I", 7)))
+        _, second = await raw.until(DATA)
+        assert len(second) == 7
+        raw.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 13)))
+        _, third = await raw.until(DATA)
+        assert len(third) == 3
+        raw.send(frame(WINDOW, 0, 1, struct.pack(">I", 100_000)))
+        _, rest = await raw.until(DATA)
+        whole = first + second + third + rest
+        assert struct.unpack(">BI", whole[:5]) == (0, len(whole) - 5)
+        replied = Object.FromString(whole[5:])
+        assert replied.request.return_overrides.response_body == "y" * 100

@@ -1,0 +1,143 @@
+"""Large bodies in processes of their own: what happens when these die, fill up or are busy."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_plugin.catalog import Ready
+from gateway_plugin.intake import Intake
+from gateway_plugin.settings import GatewaySettings
+from signalbox import tensors
+from signalbox.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    InvalidJson,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from signalbox.natsserver import NatsServer
+from signalbox.tensors import Tensor
+from tests.gatewayrig import PEPPER, ScriptedWorker, key, model, rig
+
+LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()
+
+
+def settings(**fields: Any) -> GatewaySettings:
+    return GatewaySettings(**{"key_pepper": PEPPER, **fields})
+
+
+@pytest.fixture
+async def intake() -> AsyncIterator[Intake]:
+    made = Intake(settings(decode_processes=1))
+    yield made
+    await made.close()
+
+
+def choose(fields: Mapping[str, Any]) -> tuple[str, Ready]:
+    known = model()
+    return str(fields.get("note")), Ready(known, known.versions[0])
+
+
+async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(
+    intake: Intake,
+) -> None:
+    there = await intake.read_elsewhere(LARGE, "", choose)
+    here = intake.read_here(LARGE, choose)
+    assert (there[0], there[2]) == (here[0], here[2])
+    assert there[2].rows == 40_000
+
+
+async def test_errors_come_back_as_they_would_from_here(intake: Intake) -> None:
+    with pytest.raises(InvalidJson) as caught:
+        await intake.read_elsewhere(LARGE[:-1], "", choose)
+    assert caught.value.facts["offset"] == len(LARGE) - 1
+    with pytest.raises(InvalidInput) as refused:
+        await intake.read_elsewhere(b'{"instances": ["a"]}', "", choose)
+    assert refused.value.facts["input"] == "x"
+
+
+async def test_what_the_caller_refuses_leaves_the_process_usable(intake: Intake) -> None:
+    def refuse(fields: Mapping[str, Any]) -> tuple[str, Ready]:
+        raise NotFound("no such model")
+
+    with pytest.raises(NotFound):
+        await intake.read_elsewhere(LARGE, "", refuse)
+    first = intake._idle[0]
+    await intake.read_elsewhere(LARGE, "", choose)
+    assert intake._idle == [first]
+
+
+async def test_a_process_that_died_is_replaced(intake: Intake) -> None:
+    await intake.read_elsewhere(LARGE, "", choose)
+    victim = intake._idle[0]._process
+    os.kill(victim.pid, signal.SIGKILL)
+    await victim.wait()
+    assert (await intake.read_elsewhere(LARGE, "", choose))[0] == "kept"
+
+
+async def test_a_caller_who_leaves_does_not_leave_half_a_conversation(intake: Intake) -> None:
+    await intake.read_elsewhere(LARGE, "", choose)
+    call = asyncio.create_task(intake.read_elsewhere(LARGE * 1, "", choose))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await intake.read_elsewhere(LARGE, "", choose))[0] == "kept"
+
+
+async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_taken() -> None:
+    small = settings(decode_memory_bytes=256 * 1024 * 1024, decode_timeout_s=3.0)
+    intake = Intake(small)
+    try:
+        greedy = b'{"instances": [' + b"[]," * 2_500_000 + b"[]]}"
+        with pytest.raises((TooLarge, DeadlineExceeded)):
+            await intake.read_elsewhere(greedy, "", choose)
+        assert (await intake.read_elsewhere(LARGE, "", choose))[0] == "kept"
+    finally:
+        await intake.close()
+
+
+async def test_a_busy_pool_refuses_after_its_time() -> None:
+    intake = Intake(settings(decode_processes=1, decode_timeout_s=0.3))
+    try:
+        async with intake._process():
+            with pytest.raises(Unavailable):
+                await intake.read_elsewhere(LARGE, "", choose)
+    finally:
+        await intake.close()
+
+
+async def test_large_results_are_rendered_there_too(intake: Intake) -> None:
+    frame = tensors.encode([Tensor("y", "float32", (50_000,), b"\x00\x00\x00\x3f" * 50_000)])
+    assert json.loads(await intake.render(frame, "row")) == {"predictions": [0.5] * 50_000}
+    assert intake._idle
+
+
+async def test_no_other_caller_waits_for_a_large_body(nats: NatsServer, tmp_path: Path) -> None:
+    async with rig(nats.url, tmp_path) as front:
+        mine = key()
+        await front.publish(model(), mine)
+        ended: list[str] = []
+
+        async def call(name: str, values: list[float]) -> None:
+            got = await front.call(
+                "POST", "/v1/models/half:predict", {"instances": values}, key=mine
+            )
+            assert got.status == 200, got.body[:200]
+            ended.append(name)
+
+        async with ScriptedWorker(front.bus, "half"):
+            large = asyncio.create_task(call("large", [0.25] * 1_500_000))
+            async with asyncio.timeout(60):
+                while not large.done():
+                    await call("small", [1.0])
+                await large
+    # Several small ones came and went while the large one was decoded, run and rendered.
+    assert ended.index("large") >= 3

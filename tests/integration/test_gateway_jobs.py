@@ -1,0 +1,247 @@
+"""The job API: submit, read, cancel; and that a job is its owner's alone."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from signalbox import table
+from signalbox.messages import Desired, ErrorInfo
+from signalbox.names import Bucket
+from signalbox.natsserver import NatsServer
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, reached, rig
+
+BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
+
+
+@pytest.fixture
+async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig(nats.url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def mine(front: Rig) -> Key:
+    made = key()
+    await front.publish(model(), made)
+    return made
+
+
+async def submit(front: Rig, mine: Key, **fields: object) -> Reply:
+    got = await front.call("POST", "/v1/jobs", {**BODY, **fields}, key=mine)
+    assert got.status == 202, got
+    return got
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/predict"])
+async def test_a_submitted_job_runs_and_its_result_is_fetched(
+    front: Rig, mine: Key, path: str
+) -> None:
+    async with ScriptedWorker(front.bus, "half") as worker:
+        got = await front.call("POST", path, BODY, key=mine)
+        assert got.status == 202
+        assert got.doc["request_id"] == got.doc["id"] == got.headers["X-Signalbox-Job-Id"]
+        await asyncio.wait_for(worker.finished.wait(), 5)
+        done = await front.call("GET", got.headers["Location"], key=mine)
+    assert done.doc["state"] == done.doc["phase"] == "succeeded"
+    assert done.doc["result"] == {"outputs": [2.5, 3.0, 4.5]}
+    assert done.doc["attempt"] == 1
+    assert done.doc["created_at"].endswith("Z")
+
+
+async def test_prefer_wait_answers_with_the_finished_job(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call("POST", "/v1/jobs", BODY, key=mine, headers={"Prefer": "wait=10"})
+    assert got.status == 200
+    assert got.doc["result"] == {"outputs": [2.5, 3.0, 4.5]}
+    assert got.headers["Preference-Applied"] == "wait=10"
+
+
+async def test_a_wait_that_runs_out_is_202_and_the_job_goes_on(front: Rig, mine: Key) -> None:
+    got = await front.call("POST", "/v1/jobs", BODY, key=mine, headers={"Prefer": "wait=0"})
+    assert got.status == 202
+    again = await front.call("GET", got.headers["Location"], key=mine)
+    assert again.doc["state"] == "queued"
+
+
+async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(
+    front: Rig, mine: Key
+) -> None:
+    for _ in range(2):
+        await submit(front, mine)
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        await asyncio.wait_for(worker.claimed.wait(), 5)
+        in_hand = await submit(front, mine)
+    # The worker has room: whether the queue had handed it over when it was asked is a matter of microseconds.
+    assert in_hand.doc["phase"] in {"handed to a worker, about to start", "waiting: next in line"}
+    lonely = await submit(front, mine)
+    assert lonely.doc["phase"] == "waiting: no worker serves half"
+    assert (lonely.doc["position"], lonely.doc["estimated_wait_s"]) == (None, None)
+
+
+async def test_a_paused_model_says_so(front: Rig, mine: Key) -> None:
+    revision = await table.put(front.bus, Bucket.DESIRED, "model.half", Desired(is_paused=True))
+    await reached(front.gateway._desired, "model.half", revision)
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        revision = front.gateway._workers.revision("w1")
+        await reached(front.gateway._workers, "w1", max(1, revision))
+        got = await submit(front, mine)
+    assert got.doc["phase"] == "waiting: half is paused by an operator"
+
+
+async def test_a_failed_job_shows_its_error(front: Rig, mine: Key) -> None:
+    refusal = ErrorInfo(code="model_error", message="negative input")
+    async with ScriptedWorker(front.bus, "half", lambda _: refusal) as worker:
+        got = await submit(front, mine)
+        await asyncio.wait_for(worker.finished.wait(), 5)
+        done = await front.call("GET", got.headers["Location"], key=mine)
+    assert (done.status, done.doc["state"]) == (200, "failed")
+    assert done.doc["error"] == {"code": "model_error", "message": "negative input"}
+    assert "result" not in done.doc
+
+
+async def test_a_queued_job_is_cancelled_at_once_and_never_runs(front: Rig, mine: Key) -> None:
+    got = await submit(front, mine)
+    cancelled = await front.call("DELETE", got.headers["Location"], key=mine)
+    again = await front.call("DELETE", got.headers["Location"], key=mine)
+    assert (cancelled.status, cancelled.doc["state"]) == (200, "cancelled")
+    assert (again.status, again.doc["state"]) == (200, "cancelled")
+    second = await submit(front, mine)
+    async with ScriptedWorker(front.bus, "half") as worker:
+        await asyncio.wait_for(worker.finished.wait(), 5)
+        done = await front.call("GET", second.headers["Location"], key=mine)
+        first = await front.call("GET", got.headers["Location"], key=mine)
+    assert done.doc["state"] == "succeeded"
+    assert (first.doc["state"], first.doc["attempt"]) == ("cancelled", 0)
+
+
+async def test_a_running_job_is_asked_to_stop_and_then_is_cancelled(front: Rig, mine: Key) -> None:
+    asked: asyncio.Queue[str] = asyncio.Queue()
+    listening = await front.bus.subscribe("cancel.*", lambda m: asked.put_nowait(m.subject))
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        got = await submit(front, mine)
+        await asyncio.wait_for(worker.claimed.wait(), 5)
+        stopping = await front.call("POST", f"{got.headers['Location']}/cancel", key=mine)
+        assert (stopping.status, stopping.doc["phase"]) == (202, "being cancelled")
+        assert await asyncio.wait_for(asked.get(), 5) == f"cancel.{got.doc['id']}"
+        worker.go.set()
+        await asyncio.wait_for(worker.finished.wait(), 5)
+        done = await front.call("GET", got.headers["Location"], key=mine)
+    assert done.doc["state"] == "cancelled"
+    await listening.close()
+
+
+async def test_a_finished_job_cannot_be_cancelled(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half") as worker:
+        got = await submit(front, mine)
+        await asyncio.wait_for(worker.finished.wait(), 5)
+        late = await front.call("DELETE", got.headers["Location"], key=mine)
+    assert (late.status, late.doc["code"], late.doc["state"]) == (409, "conflict", "succeeded")
+
+
+async def test_a_job_whose_deadline_passed_is_410_also_without_workers(
+    front: Rig, mine: Key
+) -> None:
+    got = await submit(front, mine, deadline_s=0.001)
+    expired = await front.call("GET", got.headers["Location"], key=mine)
+    assert expired.status == 410
+    assert expired.headers["Content-Type"] == "application/problem+json"
+    assert (expired.doc["code"], expired.doc["job_id"]) == ("expired", got.doc["id"])
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_foreign_job_looks_exactly_like_an_unknown_one(
+    front: Rig, mine: Key, method: str
+) -> None:
+    stranger = key()
+    await front.publish(stranger)
+    queued = await submit(front, mine)
+    async with ScriptedWorker(front.bus, "half") as worker:
+        finished = await submit(front, mine)
+        await asyncio.wait_for(worker.finished.wait(), 5)
+    paths = [
+        queued.headers["Location"],
+        finished.headers["Location"],
+        f"/v1/jobs/{uuid.uuid4()}",
+        "/v1/jobs/nonsense",
+        "/v1/jobs/%2e%2e",
+    ]
+    replies = [await front.call(method, path, key=stranger) for path in paths]
+    assert {reply.status for reply in replies} == {404}
+    assert len({reply.body for reply in replies}) == 1
+    assert len({tuple(sorted(reply.headers.items())) for reply in replies}) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"priority": "urgent"}, '"priority" must be one of hi, mid, lo.'),
+        ({"deadline_s": -1}, '"deadline_s"'),
+        ({"deadline_s": True}, '"deadline_s"'),
+        ({"version": "1"}, '"version"'),
+        ({"version": 1, "label": "stable"}, "not both"),
+        ({"model": 3}, '"model"'),
+        ({"input": [1.0]}, '"input" must be an object'),
+    ],
+)
+async def test_a_job_s_fields_are_checked(
+    front: Rig, mine: Key, fields: dict[str, object], words: str
+) -> None:
+    got = await front.call("POST", "/v1/jobs", {**BODY, **fields}, key=mine)
+    assert got.status == 400
+    assert words in got.doc["detail"]
+
+
+async def test_priority_and_instances_travel_with_the_job(front: Rig, mine: Key) -> None:
+    body = {"model": "half", "instances": [4.0], "priority": "hi", "version": 1}
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call("POST", "/v1/jobs", body, key=mine, headers={"Prefer": "wait=5"})
+    assert got.doc["priority"] == "hi"
+    assert got.doc["result"] == {"predictions": [4.0]}
+
+
+async def test_a_large_job_names_its_model_and_is_decoded_elsewhere(front: Rig, mine: Key) -> None:
+    values = [float(n) for n in range(50_000)]
+    body = {"model": "half", "input": {"x": values}}
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call("POST", "/v1/jobs", body, key=mine, headers={"Prefer": "wait=20"})
+    assert got.status == 200
+    assert got.doc["result"]["outputs"][-1] == values[-1] / 2 + 2
+
+
+async def test_models_are_listed_with_status_and_metadata(front: Rig, mine: Key) -> None:
+    listed = await front.call("GET", "/v1/models", key=mine)
+    assert listed.doc["models"] == ["half"]
+    away = await front.call("GET", "/v1/models/half", key=mine)
+    assert away.doc["model_version_status"][0]["state"] == "START"
+    async with ScriptedWorker(front.bus, "half"):
+        revision = front.gateway._workers.revision("w1")
+        await reached(front.gateway._workers, "w1", max(1, revision))
+        status = await front.call("GET", "/V1/Models/half/versions/1", key=mine)
+    assert status.doc == {
+        "model_version_status": [
+            {
+                "version": "1",
+                "state": "AVAILABLE",
+                "status": {"error_code": "OK", "error_message": ""},
+            }
+        ]
+    }
+    missing = await front.call("GET", "/v1/models/half/versions/99", key=mine)
+    assert (missing.status, missing.doc["error"]) == (
+        404,
+        "Could not find version 99 of model half",
+    )
+    metadata = await front.call("GET", "/v1/models/half/metadata", key=mine)
+    signatures = metadata.doc["metadata"]["signature_def"]["signature_def"]
+    assert metadata.doc["model_spec"] == {"name": "half", "signature_name": "", "version": "1"}
+    assert signatures["serving_default"]["inputs"]["x"]["dtype"] == "DT_FLOAT"
+    assert signatures["serving_default"]["inputs"]["x"]["tensor_shape"] == {
+        "dim": [{"size": "-1", "name": ""}],
+        "unknown_rank": False,
+    }

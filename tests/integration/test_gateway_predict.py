@@ -1,0 +1,229 @@
+"""Predictions over the real gRPC socket and a real NATS."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.messages import ErrorInfo
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from tests.gatewayrig import Key, Rig, ScriptedWorker, key, limits, model, rig
+
+
+@pytest.fixture
+async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig(nats.url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def mine(front: Rig) -> Key:
+    made = key()
+    await front.publish(model(), made)
+    return made
+
+
+async def test_a_prediction_waits_for_its_answer_by_default(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call(
+            "POST", "/v1/models/half:predict", {"instances": [1.0, 2.0, 5.0]}, key=mine
+        )
+    assert got.status == 200
+    assert got.body == b'{"predictions":[2.5,3.0,4.5]}'
+    assert got.headers["Content-Type"] == "application/json"
+    assert len(got.headers["X-Signalbox-Job-Id"]) == 36
+    assert got.headers["Server-Timing"].startswith("queue;dur=")
+    assert int(got.headers["X-Signalbox-Queue-Ms"]) >= 0
+
+
+async def test_columnar_inputs_get_outputs(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call(
+            "POST", "/v1/models/half/versions/1:predict", {"inputs": {"x": [2]}}, key=mine
+        )
+    assert (got.status, got.body) == (200, b'{"outputs":[3.0]}')
+
+
+async def test_a_hundred_callers_at_once_each_get_their_own_answer(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half"):
+        replies = await asyncio.gather(
+            *(
+                front.call("POST", "/v1/models/half:predict", {"instances": [n]}, key=mine)
+                for n in range(100)
+            )
+        )
+    assert [reply.doc for reply in replies] == [{"predictions": [n / 2 + 2]} for n in range(100)]
+
+
+async def test_respond_async_gives_a_job_to_fetch_later(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        got = await front.call(
+            "POST",
+            "/v1/models/half:predict",
+            {"instances": [1.0]},
+            key=mine,
+            headers={"Prefer": "respond-async"},
+        )
+        assert got.status == 202
+        assert got.headers["Location"] == f"/v1/jobs/{got.doc['id']}"
+        assert int(got.headers["Retry-After"]) >= 1
+        assert got.headers["Preference-Applied"] == "respond-async"
+        assert got.doc["state"] == "queued"
+        await asyncio.wait_for(worker.claimed.wait(), 5)
+        running = await front.call("GET", got.headers["Location"], key=mine)
+        assert running.doc["state"] == "running"
+        assert running.doc["phase"] == "running, attempt 1"
+        assert "Retry-After" in running.headers
+        worker.go.set()
+        await asyncio.wait_for(worker.finished.wait(), 5)
+        done = await front.call("GET", got.headers["Location"], key=mine)
+    assert done.status == 200
+    assert done.doc["state"] == "succeeded"
+    assert done.doc["result"] == {"predictions": [2.5]}
+    assert [e["phase"] for e in done.doc["timeline"]] == ["accepted", "claimed", "started", "done"]
+
+
+async def test_time_out_says_so_and_names_the_job(front: Rig, mine: Key) -> None:
+    await front.publish(model(limits=limits(sync_wait_s=0.2)))
+    got = await front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
+    assert (got.status, got.doc) == (504, {"error": "Timed out"})
+    job = await front.call("GET", f"/v1/jobs/{got.headers['X-Signalbox-Job-Id']}", key=mine)
+    assert job.doc["state"] == "queued"
+    assert job.doc["phase"] == "waiting: no worker serves half"
+
+
+async def test_a_lost_reply_is_made_up_for_by_the_record(nats: NatsServer, tmp_path: Path) -> None:
+    async with rig(nats.url, tmp_path, recheck_s=0.2) as front:
+        mine = key()
+        await front.publish(model(), mine)
+        async with ScriptedWorker(front.bus, "half") as worker:
+            worker.is_silent = True
+            got = await front.call(
+                "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine
+            )
+    assert (got.status, got.doc) == (200, {"predictions": [2.5]})
+
+
+async def test_a_model_s_refusal_is_the_caller_s_400(front: Rig, mine: Key) -> None:
+    refusal = ErrorInfo(code="model_error", message="negative input")
+    async with ScriptedWorker(front.bus, "half", lambda _: refusal):
+        got = await front.call("POST", "/v1/models/half:predict", {"instances": [-1]}, key=mine)
+    assert (got.status, got.doc) == (400, {"error": "negative input"})
+    assert "X-Signalbox-Job-Id" in got.headers
+
+
+async def test_large_bodies_go_by_another_process_and_by_claim_check(front: Rig, mine: Key) -> None:
+    values = [float(n) for n in range(100_000)]
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call("POST", "/v1/models/half:predict", {"instances": values}, key=mine)
+    assert got.status == 200
+    assert got.doc == {"predictions": [v / 2 + 2 for v in values]}
+
+
+async def test_a_gzip_body_is_inflated(front: Rig, mine: Key) -> None:
+    import gzip
+
+    body = gzip.compress(json.dumps({"instances": [1.0]}).encode())
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call(
+            "POST",
+            "/v1/models/half:predict",
+            body,
+            key=mine,
+            headers={"Content-Encoding": "gzip"},
+        )
+    assert (got.status, got.doc) == (200, {"predictions": [2.5]})
+
+
+async def test_a_caller_who_leaves_takes_the_queued_job_along(front: Rig, mine: Key) -> None:
+    seen: asyncio.Queue[str] = asyncio.Queue()
+
+    def on_record(message: object) -> None:
+        seen.put_nowait(message.headers["Sb-Record"])  # type: ignore[attr-defined]
+
+    accepted = asyncio.Event()
+    jobs = await front.bus.subscribe("evt.jobs.>", lambda _: accepted.set())
+    records = await front.bus.subscribe("evt.st.>", on_record)
+    call = asyncio.create_task(
+        front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
+    )
+    await asyncio.wait_for(accepted.wait(), 5)
+    call.cancel()
+    record = json.loads(await asyncio.wait_for(seen.get(), 5))
+    assert record["state"] == "cancelled"
+    await jobs.close()
+    await records.close()
+
+
+async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -> None:
+    users = {"gateway": "g", "admin": "a"}
+    async with NatsServer(tmp_path / "nats", users=users) as server:
+        admin = Wire(nats_url=server.url, nats_user="admin", nats_password="a")
+        bus = await Bus.connect(admin, role="admin")
+        await topology.apply(bus)
+        await bus.close()
+        async with rig(
+            server.url, tmp_path, admin_wire=admin, nats_user="gateway", nats_password="g"
+        ) as front:
+            mine = key()
+            await front.publish(model(), mine)
+            jobs = "/v1/jobs"
+            body = {"model": "half", "instances": [1.0] * 80_000}
+            left = await front.call("POST", jobs, {"model": "half", "instances": [1.0]}, key=mine)
+            gone = await front.call("DELETE", left.headers["Location"], key=mine)
+            assert (left.status, gone.status) == (202, 200)
+            async with ScriptedWorker(front.bus, "half") as worker:
+                got = await front.call("POST", jobs, body, key=mine, headers={"Prefer": "wait=20"})
+                assert got.status == 200
+                read = await front.call("GET", f"{jobs}/{got.doc['id']}", key=mine)
+                assert len(read.doc["result"]["predictions"]) == 80_000
+                worker.go.clear()
+                worker.claimed.clear()
+                running = await front.call(
+                    "POST", jobs, {"model": "half", "instances": [1.0]}, key=mine
+                )
+                await asyncio.wait_for(worker.claimed.wait(), 5)
+                asked = await front.call("DELETE", running.headers["Location"], key=mine)
+                assert asked.status == 202
+                worker.go.set()
+
+
+async def test_more_callers_than_may_wait_are_refused_before_anything_is_stored(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with rig(nats.url, tmp_path, max_waiting=1) as front:
+        mine = key()
+        await front.publish(model(), mine)
+        body = {"instances": [1.0]}
+        async with ScriptedWorker(front.bus, "half") as worker:
+            worker.go.clear()
+            first = asyncio.create_task(
+                front.call("POST", "/v1/models/half:predict", body, key=mine)
+            )
+            await asyncio.wait_for(worker.claimed.wait(), 5)
+            second = await front.call("POST", "/v1/models/half:predict", body, key=mine)
+            worker.go.set()
+            answered = await first
+    assert (second.status, answered.status) == (503, 200)
+    assert "Retry-After" in second.headers
+    assert "X-Signalbox-Job-Id" not in second.headers
+
+
+async def test_a_wait_that_ran_out_shows_the_job_as_it_is_by_then(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        got = await front.call(
+            "POST",
+            "/v1/models/half:predict",
+            {"instances": [1.0]},
+            key=mine,
+            headers={"Prefer": "respond-async, wait=1"},
+        )
+        worker.go.set()
+    assert (got.status, got.doc["state"]) == (202, "running")

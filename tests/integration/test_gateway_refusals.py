@@ -1,0 +1,385 @@
+"""What is refused, with which status, and in the shape of the protocol that was spoken."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from signalbox import metrics, table
+from signalbox.messages import Signature, TensorSpec, Version
+from signalbox.names import Bucket, Stream
+from signalbox.natsserver import NatsServer
+from tests.gatewayrig import HALF_PLUS_TWO, Key, Rig, key, limits, model, reached, reply_of, rig
+
+PREDICT = "/v1/models/half:predict"
+
+
+@pytest.fixture
+async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig(nats.url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def mine(front: Rig) -> Key:
+    made = key()
+    await front.publish(model(), made)
+    return made
+
+
+async def queued(front: Rig) -> int:
+    info = await front.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+    return int(info["state"]["messages"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b'{"instances": [1.0,}', 400, "at offset: 19"),
+        (b'{"instances": [1.0], "inputs": [1.0]}', 400, "not both"),
+        (b"{}", 400, "Missing 'inputs' or 'instances' key"),
+        (b"[1.0]", 400, "must be a JSON object"),
+        (b'{"instances": ["one"]}', 400, 'Input "x": expected float32, got a string at [0].'),
+        (b'{"instances": [[1.0], [2.0, 3.0]]}', 400, "got a list of 2 at [1]"),
+        (b'{"instances": [[1.0]]}', 400, 'Input "x": expected shape [-1], got shape [1, 1].'),
+        (b'{"inputs": {"z": [1.0]}}', 400, 'has no input "x"'),
+        (b'{"instances": [true]}', 400, "got a boolean at [0]"),
+        (b'{"instances": [1.0], "signature_name": "nope"}', 400, "not found in signature def"),
+        (b"", 400, "at offset: 0"),
+    ],
+)
+async def test_bad_input_is_answered_here_and_never_queued(
+    front: Rig, mine: Key, body: bytes, status: int, words: str
+) -> None:
+    got = await front.call("POST", PREDICT, body, key=mine)
+    assert got.status == status
+    assert set(got.doc) == {"error"}
+    assert words in got.doc["error"]
+    assert got.headers["Content-Type"] == "application/json"
+    assert await queued(front) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/v1/models/none:predict", 404, "Servable not found for request: Latest(none)"),
+        ("/v1/models/half/versions/9:predict", 404, "Specific(half, 9)"),
+        ("/v1/models/half/labels/beta:predict", 400, "Unrecognized servable version label: beta"),
+        ("/v1/models/half:PREDICT", 400, "Malformed request: POST"),
+        ("/v1/models", 405, "takes GET"),
+    ],
+)
+async def test_wrong_paths_are_named_in_the_words_of_tensorflow_serving(
+    front: Rig, mine: Key, path: str, status: int, words: str
+) -> None:
+    got = await front.call("POST", path, {"instances": [1.0]}, key=mine)
+    assert (got.status, words in got.doc["error"]) == (status, True)
+
+
+async def test_bad_json_to_an_unknown_model_is_400_as_in_tensorflow_serving(
+    front: Rig, mine: Key
+) -> None:
+    got = await front.call("POST", "/v1/models/none:predict", b"{", key=mine)
+    assert got.status == 400
+
+
+async def test_a_wrong_method_is_405_and_says_what_is_allowed(front: Rig, mine: Key) -> None:
+    on_theirs = await front.call("GET", PREDICT, key=mine)
+    on_ours = await front.call("PUT", "/v1/jobs/x", key=mine)
+    assert (on_theirs.status, on_theirs.headers["Allow"]) == (405, "POST")
+    assert (on_ours.status, on_ours.headers["Allow"]) == (405, "GET, DELETE")
+    assert on_ours.headers["Content-Type"] == "application/problem+json"
+    assert on_ours.doc["code"] == "method_not_allowed"
+
+
+async def test_the_first_version_s_job_shape_gets_a_clear_400(front: Rig, mine: Key) -> None:
+    body = {"request_id": "1", "image_data": "aGk=", "timestamp": "2024-01-01T00:00:00Z"}
+    got = await front.call("POST", "/v1/jobs", body, key=mine)
+    assert got.status == 400
+    assert got.headers["Content-Type"] == "application/problem+json"
+    assert '"model"' in got.doc["detail"]
+    assert "image_data" in got.doc["detail"]
+
+
+async def test_inputs_above_the_model_s_limit_are_413(front: Rig, mine: Key) -> None:
+    await front.publish(model(limits=limits(max_payload_bytes=16)))
+    got = await front.call("POST", PREDICT, {"instances": [1.0] * 5}, key=mine)
+    assert got.status == 413
+    assert "at most 16" in got.doc["error"]
+
+
+async def test_a_body_above_the_plugin_s_limit_is_413_and_not_parsed(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with rig(nats.url, tmp_path, max_body_bytes=1024) as front:
+        mine = key()
+        await front.publish(model(), mine)
+        got = await front.call("POST", PREDICT, b"{" + b" " * 2000, key=mine)
+    assert got.status == 413
+
+
+async def test_a_bomb_of_a_gzip_body_is_413(nats: NatsServer, tmp_path: Path) -> None:
+    import gzip
+
+    async with rig(nats.url, tmp_path, max_body_bytes=100_000) as front:
+        mine = key()
+        await front.publish(model(), mine)
+        got = await front.call(
+            "POST",
+            PREDICT,
+            gzip.compress(b" " * 10_000_000),
+            key=mine,
+            headers={"Content-Encoding": "gzip"},
+        )
+    assert got.status == 413
+
+
+async def test_a_full_queue_is_429_with_retry_after(front: Rig, mine: Key) -> None:
+    await front.publish(model(limits=limits(max_queue=2)))
+    asynchronous = {"Prefer": "respond-async"}
+    statuses = [
+        (
+            await front.call("POST", PREDICT, {"instances": [1]}, key=mine, headers=asynchronous)
+        ).status
+        for _ in range(2)
+    ]
+    refused = await front.call("POST", PREDICT, {"instances": [1]}, key=mine, headers=asynchronous)
+    assert statuses == [202, 202]
+    assert refused.status == 429
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert "full" in refused.doc["error"]
+    assert await queued(front) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"is_enabled": False}, "disabled"), ({"replicas": 0}, "no replicas")],
+)
+async def test_a_model_that_may_not_run_says_why(
+    front: Rig, mine: Key, change: dict[str, Any], words: str
+) -> None:
+    await front.publish(model(**change))
+    got = await front.call("POST", PREDICT, {"instances": [1.0]}, key=mine)
+    assert got.status == 503
+    assert words in got.doc["error"]
+    assert "Retry-After" in got.headers
+    assert await queued(front) == 0
+
+
+async def test_no_key_and_a_wrong_key_are_401_in_our_words(front: Rig, mine: Key) -> None:
+    nobody = reply_of(await front.authenticate({}))
+    mistyped = reply_of(await front.authenticate({"Authorization": f"Bearer {mine.text}x"}))
+    stranger = reply_of(await front.authenticate({"X-Api-Key": key().text}))
+    for got in (nobody, mistyped, stranger):
+        assert got is not None
+        assert got.status == 401
+        assert got.headers["Content-Type"] == "application/json"
+        assert set(got.doc) == {"error"}
+
+
+@pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "{}"])
+async def test_a_key_is_taken_with_and_without_its_scheme(front: Rig, mine: Key, form: str) -> None:
+    checked = await front.authenticate({"Authorization": form.format(mine.text)})
+    assert reply_of(checked) is None
+    assert checked.session.metadata["key_id"] == mine.stored.id
+
+
+async def test_the_session_holds_the_key_s_limits_and_no_secret(front: Rig) -> None:
+    mine = key(rate=5, per_s=10, quota=3, quota_window_s=60, expires_at=time.time() + 100)
+    await front.publish(mine)
+    checked = await front.authenticate({"X-Api-Key": mine.text})
+    again = await front.authenticate({"X-Api-Key": mine.text})
+    session = checked.session
+    assert (session.rate, session.per) == (5, 10)
+    assert (session.quota_max, session.quota_renewal_rate) == (3, 60)
+    assert session.last_updated == again.session.last_updated
+    assert mine.text not in str(session)
+    token = json.loads(base64.b64decode(checked.metadata["token"]))
+    assert list(token.items()) == [("org", "signalbox"), ("id", mine.stored.id), ("h", "sha256")]
+    assert b" " not in base64.b64decode(checked.metadata["token"])
+
+
+async def test_new_limits_get_a_new_stamp(front: Rig) -> None:
+    mine = key(rate=5, updated_at=1.0)
+    await front.publish(mine)
+    before = await front.authenticate({"X-Api-Key": mine.text})
+    changed = Key(mine.text, replace(mine.stored, rate=6, updated_at=2.0))
+    await front.publish(changed)
+    after = await front.authenticate({"X-Api-Key": mine.text})
+    assert after.session.rate == 6
+    assert before.session.last_updated != after.session.last_updated
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "removed"])
+async def test_a_key_that_has_ended_is_401(front: Rig, mine: Key, how: str) -> None:
+    name = mine.stored.id
+    if how == "removed":
+        revision = await table.remove(front.bus, Bucket.KEYS, name)
+    else:
+        ended = {"revoked_at" if how == "revoked" else "expires_at": time.time() - 1}
+        revision = await table.put(front.bus, Bucket.KEYS, name, replace(mine.stored, **ended))
+    await reached(front.gateway._keys, name, revision)
+    got = reply_of(await front.authenticate({"X-Api-Key": mine.text}))
+    assert got is not None
+    assert got.status == 401
+
+
+async def test_a_key_revoked_between_the_hooks_is_401(front: Rig, mine: Key) -> None:
+    checked = await front.authenticate({"X-Api-Key": mine.text})
+    revision = await table.remove(front.bus, Bucket.KEYS, mine.stored.id)
+    await reached(front.gateway._keys, mine.stored.id, revision)
+    obj = front.object("SignalboxPost", "GET", "/v1/models", b"", {})
+    obj.session.CopyFrom(checked.session)
+    obj.metadata.update(checked.metadata)
+    got = reply_of(await front.dispatch(obj))
+    assert got is not None
+    assert got.status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scopes"),
+    [
+        ("POST", PREDICT, ("jobs:read", "jobs:cancel")),
+        ("POST", "/v1/jobs", ("jobs:read", "jobs:cancel")),
+        ("GET", "/v1/jobs/0", ("jobs:submit", "jobs:cancel")),
+        ("DELETE", "/v1/jobs/0", ("jobs:submit", "jobs:read")),
+    ],
+)
+async def test_a_key_without_the_scope_is_403(
+    front: Rig, mine: Key, method: str, path: str, scopes: tuple[str, ...]
+) -> None:
+    narrow = key(scopes=scopes)
+    await front.publish(narrow)
+    got = await front.call(method, path, {"instances": [1.0]}, key=narrow)
+    assert got.status == 403
+
+
+async def test_a_key_for_other_models_learns_nothing_of_this_one(front: Rig, mine: Key) -> None:
+    narrow = key(models=("other",))
+    await front.publish(narrow)
+    real = await front.call("POST", PREDICT, {"instances": [1.0]}, key=narrow)
+    made_up = await front.call("POST", "/v1/models/hulf:predict", {"instances": [1.0]}, key=narrow)
+    assert (real.status, made_up.status) == (403, 403)
+    assert real.body.replace(b"half", b"hulf") == made_up.body
+    listed = await front.call("GET", "/v1/models", key=narrow)
+    assert listed.doc["models"] == []
+
+
+async def test_a_caller_without_the_shared_secret_is_no_gateway(front: Rig, mine: Key) -> None:
+    front.spec = {**front.spec, "config_data": '{"secret": "guessed"}'}
+    got = reply_of(await front.authenticate({"X-Api-Key": mine.text}))
+    assert got is not None
+    assert got.status == 503
+
+
+@pytest.mark.parametrize("field", ["APIID", "OrgID"])
+async def test_a_call_of_another_api_or_organisation_is_not_taken(
+    front: Rig, mine: Key, field: str
+) -> None:
+    front.spec = {**front.spec, field: "another"}
+    got = reply_of(await front.authenticate({"X-Api-Key": mine.text}))
+    assert got is not None
+    assert got.status == 503
+
+
+async def test_strangers_fill_neither_memory_nor_log_and_shut_nobody_out(
+    front: Rig, mine: Key, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours = front.spec
+    for number in range(200):
+        front.spec = {**ours, "config_data": json.dumps({"secret": str(number)})}
+        got = reply_of(await front.authenticate({"X-Api-Key": mine.text}))
+        assert got is not None
+        assert got.status == 503
+    front.spec = ours
+    assert reply_of(await front.authenticate({"X-Api-Key": mine.text})) is None
+    assert len(front.gateway.dispatcher._is_trusted) <= 64
+    assert sum(map("caller_refused".count, capfd.readouterr())) <= 64
+
+
+async def test_a_key_for_certain_networks_is_good_from_there_alone(front: Rig, mine: Key) -> None:
+    bound = key(networks=("192.0.2.0/24",))
+    await front.publish(bound)
+
+    async def status(**headers: str) -> int:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return (await front.call("GET", "/v1/models", key=bound, headers=sent)).status
+
+    assert await status(X_Client_Addr="192.0.2.9") == 200
+    assert await status(X_Client_Addr="198.51.100.1") == 401
+    assert await status() == 401
+    # What the front says is then what the client said.
+    assert await status(X_Client_Addr="192.0.2.9", X_Real_Ip="192.0.2.9") == 401
+    assert await status(X_Client_Addr="192.0.2.9", X_Forwarded_For="192.0.2.9") == 401
+
+
+async def test_behind_a_trusted_proxy_its_word_counts_and_the_client_s_does_not(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with rig(nats.url, tmp_path, trusted_proxies=1) as front:
+        bound = key(networks=("192.0.2.0/24",))
+        await front.publish(bound)
+        for forwarded, status in (("192.0.2.9", 200), ("192.0.2.9, 198.51.100.1", 401)):
+            headers = {"X-Forwarded-For": forwarded, "X-Client-Addr": "10.0.0.1"}
+            got = await front.call("GET", "/v1/models", key=bound, headers=headers)
+            assert got.status == status
+
+
+async def test_an_address_that_guesses_keys_is_told_to_wait(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with rig(nats.url, tmp_path, trusted_proxies=1, max_key_failures=3) as front:
+        replies = []
+        for _ in range(5):
+            headers = {"X-Api-Key": key().text, "X-Forwarded-For": "192.0.2.9"}
+            got = reply_of(await front.authenticate(headers))
+            assert got is not None
+            replies.append(got)
+        assert [got.status for got in replies] == [401, 401, 401, 429, 429]
+        assert int(replies[-1].headers["Retry-After"]) >= 1
+
+
+async def test_every_refusal_is_counted_with_its_reason(front: Rig, mine: Key) -> None:
+    def counted(reason: str) -> float:
+        return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
+
+    sent: list[tuple[str, bytes, dict[str, str]]] = [
+        ("invalid_json", b"{", {}),
+        ("invalid_json:depth", b'{"instances": [1], "a": ' + b"[" * 40 + b"]" * 40 + b"}", {}),
+        ("invalid_json:names", b'{"instances": [1], "instances": [2]}', {}),
+        ("invalid_input", b'{"instances": ["x"]}', {}),
+        ("unsupported_encoding:encoding", b"{}", {"Content-Encoding": "zstd"}),
+        ("invalid_request:encoding", b"{}", {"Content-Encoding": "gzip"}),
+        ("invalid_request:header", b"{}", {"Idempotency-Key": ""}),
+    ]
+    for reason, body, headers in sent:
+        before = counted(reason)
+        got = await front.call("POST", PREDICT, body, key=mine, headers=headers)
+        assert 400 <= got.status < 500, (reason, got)
+        assert counted(reason) == before + 1, (reason, got)
+    assert await queued(front) == 0
+
+
+async def test_an_unknown_hook_is_answered_and_the_object_is_kept(front: Rig) -> None:
+    answered = await front.dispatch(front.object("Nothing", "GET", "/v1/models", b"", {}))
+    got = reply_of(answered)
+    assert got is not None
+    assert got.status == 500
+    assert (answered.request.url, answered.request.method) == ("/v1/models", "GET")
+
+
+async def test_two_inputs_are_told_apart_by_name(front: Rig, mine: Key) -> None:
+    spec = TensorSpec(dtype="int32", shape=(-1, 2))
+    pair = Signature(inputs={"a": spec, "b": spec}, outputs=HALF_PLUS_TWO.outputs)
+    version = Version(version=1, path="/nowhere", signatures={"serving_default": pair})
+    await front.publish(model("pair", versions=(version,)))
+    got = await front.call(
+        "POST", "/v1/models/pair:predict", {"instances": [{"a": [1, 2]}]}, key=mine
+    )
+    assert got.status == 400
+    assert '"instances"[0] has no input "b"' in got.doc["error"]

@@ -1,0 +1,322 @@
+"""Lanes in processes of their own, with real runners, on a real nats-server, killed and frozen."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox import messages, names
+from signalbox.bus import Bus, Message
+from signalbox.names import Bucket
+from signalbox.natsserver import NatsServer
+from tests import models
+from tests.processes import gone, is_alive
+from workers import devices, intervals
+
+QUICK: dict[str, float] = {
+    "heartbeat_s": 0.5, "request_timeout_s": 0.5, "fence_s": 3.0, "kill_s": 1.0, "margin_s": 1.0,
+    "failover_s": 0.0, "ttl_s": 5, "ack_wait_s": 6.0, "reserved_s": 1.0, "recheck_s": 1.0,
+    "idle_s": 0.1, "quantum_s": 60.0,
+}  # fmt: skip
+LIMIT_S = 60.0
+Fact = dict[str, Any]
+
+
+def now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Worker:
+    """One lane host and the facts it prints."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.seen: list[Fact] = []
+
+    @classmethod
+    async def start(cls, facts: Fact, log: Path) -> "Worker":
+        with log.open("a") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.lanehost", json.dumps(facts),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr,
+            )  # fmt: skip
+        return cls(process)
+
+    def tell(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{command}\n".encode())
+
+    async def hear(self, event: str, limit_s: float = LIMIT_S) -> Fact:
+        """The next fact of that kind."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(limit_s):
+            while line := await self.process.stdout.readline():
+                fact: Fact = json.loads(line)
+                self.seen.append(fact)
+                if fact["event"] == event:
+                    return fact
+        raise AssertionError(f"ended before {event}: {self.seen}")
+
+    def kill(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        self.process.send_signal(sig)
+
+
+Start = Callable[..., Awaitable[Worker]]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "intervals"
+
+
+@pytest.fixture
+async def start(nats: NatsServer, tmp_path: Path, log: Path) -> AsyncIterator[Start]:
+    workers: list[Worker] = []
+
+    async def make(
+        name: str, *, is_yielding: bool = False, is_light: bool = True, **rules: float
+    ) -> Worker:
+        facts = {
+            "url": nats.url, "worker": name, "lock_dir": str(tmp_path / "locks"),
+            "interval_log": str(log), "rules": QUICK | rules, "is_yielding": is_yielding,
+            "is_light": is_light,
+        }  # fmt: skip
+        workers.append(await Worker.start(facts, tmp_path / f"{name}.log"))
+        return workers[-1]
+
+    yield make
+    for worker in workers:
+        if worker.process.returncode is None:
+            worker.kill()
+        await worker.process.wait()
+    assert intervals.violations(intervals.read(log)) == []
+
+
+async def pair(start: Start, **rules: Any) -> tuple[Worker, Worker, Fact]:
+    """A holder, a standby with its runner ready, and the fact of the hold."""
+    holder = await start("w1", **rules)
+    held = await holder.hear("held")
+    standby = await start("w2", **rules)
+    await standby.hear("ready")
+    return holder, standby, held
+
+
+async def lease(bus: Bus, tmp_path: Path) -> messages.Lease:
+    gpu = devices.virtual(0, tmp_path / "locks").id
+    stored = await bus.leader_get(Bucket.LEASES.stream, names.key(Bucket.LEASES, names.token(gpu)))
+    assert stored is not None
+    return messages.decode(messages.Lease, stored.data)
+
+
+async def test_killed_holder_is_replaced_at_once_and_leaves_no_process(start: Start) -> None:
+    models.half_plus_two()
+    holder, standby, held = await pair(start, is_light=False)
+    killed_at = now()
+    holder.kill()
+    taken = await standby.hear("held")
+    assert taken["at"] - killed_at < 1.0  # the record would have lasted 5 s: this is proof of death
+    assert taken["token"] > held["token"]
+    assert not is_alive(held["runner"])
+    standby.tell("half 3")
+    assert (await standby.hear("answer"))["y"] == 3.5
+
+
+async def test_frozen_holder_is_fenced_and_rejoins_as_standby(start: Start) -> None:
+    holder, standby, held = await pair(start, is_yielding=True)
+    frozen_at = now()
+    holder.kill(signal.SIGSTOP)
+    taken = await standby.hear("held")
+    assert taken["at"] - frozen_at <= QUICK["fence_s"] + QUICK["kill_s"]
+    assert not is_alive(held["runner"])
+    holder.kill(signal.SIGCONT)
+    assert (await holder.hear("lost"))["token"] == held["token"]
+    standby.tell("half 1")
+    assert (await standby.hear("answer"))["token"] == taken["token"]
+    holder.tell("want")  # with a new runner it stands in the line like any other
+    again = await holder.hear("held")
+    assert again["token"] > taken["token"]
+
+
+@pytest.mark.slow
+async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_seconds(
+    start: Start,
+) -> None:
+    real = {
+        "heartbeat_s": 2.0, "request_timeout_s": 1.0, "fence_s": 12.0, "kill_s": 3.0,
+        "margin_s": 5.0, "failover_s": 9.0, "ttl_s": 20, "ack_wait_s": 30.0,
+    }  # fmt: skip
+    holder, standby, held = await pair(start, **real)
+    frozen_at = now()
+    holder.kill(signal.SIGSTOP)
+    await gone(held["runner"], limit_s=15.0)
+    assert now() - frozen_at >= real["fence_s"] - real["heartbeat_s"] * 1.1 - 1.0
+    assert (await standby.hear("held"))["at"] - frozen_at <= 15.0
+
+
+async def test_job_longer_than_the_ttl_runs_once_under_one_token(start: Start) -> None:
+    holder, standby, held = await pair(start, is_yielding=True)
+    standby.tell("want")
+    holder.tell(f"run {QUICK['ttl_s'] + 1}")
+    standby.tell("want")
+    answer = await holder.hear("answer")
+    assert answer["token"] == held["token"]
+    assert answer["y"] == QUICK["ttl_s"] + 1
+    assert (await holder.hear("released"))["token"] == held["token"]
+    assert (await standby.hear("held"))["at"] >= answer["at"]
+
+
+async def test_blocked_loop_costs_the_lease_and_nothing_else(start: Start) -> None:
+    holder, standby, held = await pair(start)
+    holder.tell("block 5")
+    blocked_at = now()
+    taken = await standby.hear("held")
+    assert taken["at"] - blocked_at <= QUICK["fence_s"] + QUICK["kill_s"] + 0.5
+    assert (await holder.hear("lost"))["token"] == held["token"]
+
+
+async def test_frozen_guard_is_noticed_and_replaced(start: Start) -> None:
+    holder = await start("w1")
+    held = await holder.hear("held")
+    frozen_at = now()
+    os.kill(held["guard"], signal.SIGSTOP)
+    lost = await holder.hear("lost")
+    assert lost["at"] - frozen_at < 5.0
+    again = await holder.hear("held")
+    assert again["token"] > held["token"]
+    assert again["guard"] != held["guard"]
+    assert not is_alive(held["runner"])
+
+
+async def test_frozen_guard_and_dead_supervisor_leave_no_runner(start: Start) -> None:
+    holder, standby, held = await pair(start)
+    os.kill(held["guard"], signal.SIGSTOP)
+    holder.kill()
+    await gone(held["runner"])
+    os.kill(held["guard"], signal.SIGCONT)  # until then its flock is a fact, and nobody may enter
+    assert (await standby.hear("held"))["token"] > held["token"]
+
+
+async def test_crashed_runner_is_replaced_under_the_same_lease(start: Start) -> None:
+    holder, standby, held = await pair(start)
+    holder.tell("run 30")
+    await holder.hear("started")
+    os.kill(held["runner"], signal.SIGKILL)
+    assert (await holder.hear("failed"))["code"] == "runner_crashed"
+    holder.tell("restart")
+    again = await holder.hear("restarted")
+    assert again["token"] == held["token"]
+    assert again["runner"] != held["runner"]
+    holder.tell("half 2")
+    assert (await holder.hear("answer"))["y"] == 3.0
+    assert [fact["event"] for fact in standby.seen] == ["ready"]
+
+
+async def test_release_names_the_first_ticket(start: Start, bus: Bus, tmp_path: Path) -> None:
+    holder, standby, _ = await pair(start)
+    third = await start("w3")
+    await third.hear("ready")
+    third.tell("want")
+    await ticket_of("w3", bus, tmp_path)
+    standby.tell("want")
+    await ticket_of("w2", bus, tmp_path)
+    holder.tell("release")
+    await holder.hear("released")
+    taken = await third.hear("held")
+    assert (await lease(bus, tmp_path)).owner == "w3"
+    third.tell("release")
+    assert (await standby.hear("held"))["token"] > taken["token"]
+
+
+async def test_waiter_hears_of_a_release_and_does_not_look_for_it(
+    start: Start, bus: Bus, tmp_path: Path
+) -> None:
+    """The quickest of several, so that only a wait that is always there is found."""
+    one, other, _ = await pair(start, recheck_s=20.0)
+    names_of = {one: "w1", other: "w2"}
+    waits: list[float] = []
+    for _ in range(5):
+        other.tell("want")
+        await ticket_of(names_of[other], bus, tmp_path)
+        one.tell("release")
+        released = await one.hear("released")
+        waits.append((await other.hear("held"))["at"] - released["at"])
+        one, other = other, one
+    assert min(waits) < 0.5
+
+
+async def test_reservation_of_a_dead_waiter_lapses(start: Start, bus: Bus, tmp_path: Path) -> None:
+    holder, waiter, _ = await pair(start)
+    waiter.tell("want")
+    await ticket_of("w2", bus, tmp_path)
+    waiter.kill()
+    holder.tell("release")
+    released = await holder.hear("released")
+    again = await holder.hear("held")
+    assert QUICK["reserved_s"] * 0.9 <= again["at"] - released["at"] < QUICK["reserved_s"] + 2.0
+
+
+async def test_holder_yields_when_idle_and_somebody_waits(start: Start) -> None:
+    holder, standby, held = await pair(start, is_yielding=True)
+    standby.tell("want")
+    await holder.hear("released")
+    assert (await standby.hear("held"))["token"] > held["token"]
+
+
+async def test_short_outage_of_nats_costs_nothing(own_nats: NatsServer, tmp_path: Path) -> None:
+    facts = {
+        "url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK,
+    }  # fmt: skip
+    worker = await Worker.start(facts, tmp_path / "w1.log")
+    held = await worker.hear("held")
+    await own_nats.kill()
+    await own_nats.restart()
+    worker.tell("run 3.5")  # longer than the fence: only a renewed lease lets it end
+    answer = await worker.hear("answer")
+    assert answer["token"] == held["token"]
+    worker.tell("close")
+    await worker.hear("closed")
+    assert await worker.process.wait() == 0
+
+
+async def test_long_outage_of_nats_fences_the_runner(own_nats: NatsServer, tmp_path: Path) -> None:
+    facts = {
+        "url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK,
+    }  # fmt: skip
+    worker = await Worker.start(facts, tmp_path / "w1.log")
+    held = await worker.hear("held")
+    stopped_at = now()
+    await own_nats.kill()
+    lost = await worker.hear("lost")
+    assert lost["at"] - stopped_at <= QUICK["fence_s"] + QUICK["kill_s"]
+    await own_nats.restart()
+    again = await worker.hear("held")
+    assert again["token"] > held["token"]
+    worker.tell("close")
+    await worker.hear("closed")
+    await worker.process.wait()
+
+
+async def ticket_of(worker: str, bus: Bus, tmp_path: Path) -> None:
+    """Wait until ``worker`` stands in the line."""
+    gpu = devices.virtual(0, tmp_path / "locks").id
+    key = names.key(Bucket.WAITERS, names.ticket(gpu, worker))
+    there = asyncio.Event()
+
+    def hear(message: Message) -> None:
+        if message.data:  # else it has left the line
+            there.set()
+
+    subject = names.event_of_key(Bucket.WAITERS, names.ticket(gpu, worker))
+    subscription = await bus.subscribe(subject, hear)
+    stored = await bus.leader_get(Bucket.WAITERS.stream, key)
+    if stored is None or not stored.data:
+        async with asyncio.timeout(LIMIT_S):
+            await there.wait()
+    await subscription.close()

@@ -1,0 +1,235 @@
+"""The NVIDIA path with NVML's library made by this test: memory, processes, faults, hangs, a dirty GPU.
+
+No real GPU is used here; what only a real one shows stands in docs/sandbox.md as not run.
+"""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from signalbox import metrics
+from signalbox.errors import Misconfigured
+from signalbox.messages import Device
+from signalbox.natsserver import NatsServer
+from tests.integration.test_lease_lanes import QUICK, Worker
+from workers import devices
+from workers.devices import Gpu, Unfree, find, unfree, wait_until_free
+from workers.keeper import _environment
+
+SOURCE = Path(__file__).parent.parent / "nvml" / "fake_nvml.c"
+UUID = "GPU-5c1d3e9a-0000-1111-2222-333344445555"
+OTHER = "GPU-0a0b0c0d-0000-1111-2222-333344445555"
+MIG = "MIG-11111111-0000-1111-2222-333344445555"
+GIB = 1 << 30
+DEVICE = Device(id=UUID, kind="nvidia", name="Fake GPU", memory_bytes=80 * GIB)
+LIMIT_S = 60.0
+
+State = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds our libnvidia-ml.so.1."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to make the library with")
+    folder = tmp_path_factory.mktemp("nvml")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-O1", "-o",
+         str(folder / "libnvidia-ml.so.1"), str(SOURCE)],
+        check=True, capture_output=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def state(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    """Sets what NVML shows, at once and for whoever asks next."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    file = tmp_path / "nvml"
+    monkeypatch.setenv("NVIDIA_FAKE_STATE", str(file))
+    monkeypatch.setattr(devices, "_HELPERS", devices._Helpers())
+
+    def write(*lines: str) -> None:
+        draft = file.with_suffix(".draft")
+        draft.write_text("".join(f"{line}\n" for line in lines))
+        draft.rename(file)
+
+    write(gpu())
+    return write
+
+
+def gpu(used: int = 0, processes: int = 0, error: int = 0, uuid: str = UUID, mig: str = "") -> str:
+    return f"{uuid} {80 * GIB} {used} {processes} {error} {mig}"
+
+
+def counted(reason: str) -> float:
+    found = metrics.REGISTRY.get_sample_value("signalbox_gpu_quarantine_total", {"reason": reason})
+    return found or 0.0
+
+
+async def test_devices_are_found_by_index_and_by_uuid(state: State, tmp_path: Path) -> None:
+    state(gpu(uuid=OTHER), gpu())
+    assert (await find("gpu:1", tmp_path)).id == UUID
+    found = await find(OTHER, tmp_path)
+    assert (found.id, found.kind, found.memory_bytes) == (OTHER, "nvidia", 80 * GIB)
+    with pytest.raises(Misconfigured, match=UUID):
+        await find("gpu:7", tmp_path)
+
+
+async def test_a_mig_instance_is_a_device_of_its_own(state: State, tmp_path: Path) -> None:
+    state(gpu(used=3 * GIB, mig=f"{MIG} {10 * GIB} 0"))
+    found = await find(MIG, tmp_path)
+    assert (found.id, found.memory_bytes) == (MIG, 10 * GIB)
+    assert await wait_until_free(found, timeout_s=LIMIT_S)
+
+
+async def test_without_the_library_there_are_no_gpus(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    if await devices._HELPERS.look():
+        pytest.skip("this machine has an NVIDIA driver")
+    with pytest.raises(Misconfigured, match="there is: cpu:0"):
+        await find("gpu:0", tmp_path)
+
+
+async def test_a_driver_that_refuses_is_said(state: State, tmp_path: Path) -> None:
+    state("init 18", gpu())  # library and driver of different versions
+    with pytest.raises(Misconfigured, match="does not answer"):
+        await find("gpu:0", tmp_path)
+
+
+async def test_a_helper_that_hangs_is_ended_and_no_second_one_is_started(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(devices, "_KILL_S", LIMIT_S)
+    state(gpu(error=-1))
+    helpers = devices._HELPERS
+    assert await helpers.look() is None
+    hung = helpers._hung
+    assert hung is not None
+    assert hung.returncode == -signal.SIGKILL
+    state(gpu())
+    monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", LIMIT_S)
+    assert [found.uuid for found in await helpers.look() or []] == [UUID]
+
+    class Stuck:
+        """A process in the kernel's D state: SIGKILL changes nothing."""
+
+        returncode = None
+
+    helpers._hung = Stuck()  # type: ignore[assignment]  # no test can make such a process
+    assert await helpers.look() is None
+
+
+async def test_a_free_gpu_is_free_at_once(state: State) -> None:
+    state(gpu(used=60 << 20, processes=-1))  # a little, and a list that may not be seen
+    assert await wait_until_free(DEVICE, timeout_s=LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (gpu(used=5 * GIB), Unfree.MEMORY),
+        (gpu(used=65 << 20), Unfree.MEMORY),
+        (gpu(processes=2), Unfree.PROCESS),
+        (gpu(error=15), Unfree.FAULT),
+        (gpu(uuid=OTHER), Unfree.GONE),
+        ("init 999", Unfree.SILENT),
+    ],
+)
+async def test_a_gpu_that_is_not_free_is_given_up_with_the_reason(
+    state: State, line: str, why: Unfree
+) -> None:
+    state(line)
+    before = counted(why)
+    assert not await wait_until_free(DEVICE, timeout_s=0.2)
+    assert counted(why) == before + 1
+
+
+async def test_what_a_gpu_always_shows_is_no_dirt(state: State) -> None:
+    state(gpu(used=600 << 20))
+    assert await wait_until_free(DEVICE, timeout_s=LIMIT_S, idle_bytes=550 << 20)
+
+
+async def test_a_gpu_that_becomes_free_is_taken(state: State) -> None:
+    state(gpu(used=40 * GIB, processes=1))
+    waiting = asyncio.create_task(wait_until_free(DEVICE, timeout_s=LIMIT_S))
+    await asyncio.sleep(0)
+    state(gpu())
+    assert await waiting
+
+
+def test_memory_decides_before_processes_and_silence_before_both() -> None:
+    dirty = Gpu(index=0, uuid=UUID, name="x", used_bytes=GIB, processes=3)
+    assert unfree([dirty], UUID, 0) is Unfree.MEMORY
+    assert unfree(None, UUID, 0) is Unfree.SILENT
+    assert unfree([], UUID, 0) is Unfree.GONE
+
+
+def test_the_helper_sees_no_secrets_and_the_runner_sees_one_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIGNALBOX_NATS_PASSWORD", "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert not [name for name in devices._environment() if name.startswith("SIGNALBOX_")]
+    runner = _environment(DEVICE)
+    assert runner["CUDA_VISIBLE_DEVICES"] == UUID
+    assert runner["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "SIGNALBOX_NATS_PASSWORD" not in runner
+
+
+@pytest.fixture
+async def worker(
+    state: State, nats: NatsServer, tmp_path: Path
+) -> AsyncIterator[Callable[[], Awaitable[Worker]]]:
+    started: list[Worker] = []
+
+    async def start() -> Worker:
+        rules = {**QUICK, "lock_wait_s": 2.0, "quarantine_s": 2.0}
+        device = {"id": UUID, "kind": "nvidia", "name": "Fake GPU"}
+        facts = {
+            "url": nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": rules,
+            "device": device,
+        }  # fmt: skip
+        worker = await Worker.start(facts, tmp_path / "log")
+        started.append(worker)
+        return worker
+
+    yield start
+    for each in started:
+        each.process.kill()
+        await each.process.wait()
+
+
+async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
+    worker: Callable[[], Awaitable[Worker]],
+    state: State,
+    nats: NatsServer,
+    tmp_path: Path,
+) -> None:
+    """The lease is given back meanwhile, so that others see it; the runner never enters."""
+    state(gpu(used=10 * GIB))
+    one = await worker()
+    await one.hear("ready")
+    log = tmp_path / "log"
+    async with asyncio.timeout(LIMIT_S):
+        # Left alone, tried again, left alone again.
+        while log.read_text().count("gpu.dirty") < 2:  # noqa: ASYNC110  another process writes it
+            await asyncio.sleep(0.05)
+    assert not [fact for fact in one.seen if fact["event"] == "held"]
+    reasons = [json.loads(line) for line in log.read_text().splitlines() if "gpu.not_free" in line]
+    assert {(fact["why"], fact["used_bytes"]) for fact in reasons} == {("memory", 10 * GIB)}
+    state(gpu())
+    held = await one.hear("held")
+    assert held["token"] > 0
+    one.tell("run 0.01")
+    await one.hear("answer")

@@ -1,0 +1,299 @@
+"""A real runner with real SavedModels, through the guard and the supervisor's link."""
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from signalbox import tensors
+from signalbox.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    InvalidRequest,
+    LeaseLost,
+    ModelError,
+    NotFound,
+    RunnerCrashed,
+)
+from signalbox.messages import Device
+from signalbox.tensors import ITEM_SIZE, Tensor
+from tests import models
+from workers import inspect, intervals
+from workers.guardlink import Word
+from workers.keeper import Keeper, Timing
+from workers.runnerlink import RunnerLink
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+LIMIT_S = 60.0
+FAR_NS = 1 << 62
+
+
+class House:
+    """A guard and a runner that is inside its device, with no lease around them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.entered, self.left = asyncio.Event(), asyncio.Event()
+        self.token = 0
+        self.log = folder / "intervals"
+        self.keeper = Keeper(
+            Device(id="CPU-test-0", kind="cpu", name="test"), folder / "gpu.lock",
+            [
+                "--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1",
+                "--inter", "1", "--interval-log", str(self.log),
+            ],
+            is_runner_kept=True, timing=Timing(ready_s=60, answer_s=10, kill_s=5),
+            frame_limit_bytes=1 << 26, on_word=self.hear, on_ready=self.let_in,
+            on_gone=lambda: None,
+        )  # fmt: skip
+        self.task = asyncio.create_task(self.keeper.run())
+
+    def hear(self, word: Word) -> None:
+        if word.verb == "locked":
+            self.token += 1
+            self.keeper.order("enter", self.token, FAR_NS)
+        elif word.verb == "entered":
+            self.keeper.runner.admit(word.number)
+            self.entered.set()
+
+        elif word.verb == "left":
+            self.left.set()
+
+    def let_in(self) -> None:
+        self.keeper.order("lock")
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    house = House(tmp_path_factory.mktemp("runner"))
+    async with asyncio.timeout(LIMIT_S):
+        await house.entered.wait()
+    yield house
+    await house.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def runner(house: House) -> RunnerLink:
+    async with asyncio.timeout(LIMIT_S):
+        await house.keeper.runner.entered.wait()
+    return house.keeper.runner
+
+
+def floats(name: str, *values: float) -> bytes:
+    data = struct.pack(f"<{len(values)}f", *values)
+    return tensors.encode([Tensor(name, "float32", (len(values),), data)])
+
+
+def texts(*values: bytes) -> bytes:
+    data = b"".join(len(value).to_bytes(4, "little") + value for value in values)
+    return tensors.encode([Tensor("text", "string", (len(values),), data)])
+
+
+def values_of(frame: bytes) -> list[float]:
+    (tensor,) = tensors.decode(frame)
+    return list(struct.unpack(f"<{len(tensor.data) // 4}f", tensor.data))
+
+
+async def test_jobs_are_joined_and_their_rows_split_back(runner: RunnerLink) -> None:
+    await runner.load("half", 1, str(models.half_plus_two()))
+    jobs = [floats("x", 1.0), floats("x", 2.0, 3.0), floats("x", 4.0)]
+    report = await runner.run("half", 1, "serving_default", jobs)
+    assert [values_of(frame) for frame in report.frames] == [[2.5], [3.0, 3.5], [4.0]]
+    assert report.seconds > 0
+
+
+async def test_load_reports_signatures_memory_and_warm_up(runner: RunnerLink) -> None:
+    await runner.unload("half", 1)
+    report = await runner.load("half", 1, str(models.half_plus_two()))
+    assert report.signatures["serving_default"].inputs["x"].dtype == "float32"
+    assert report.signatures["serving_default"].outputs["y"].shape == (-1,)
+    assert report.size_bytes > 0
+    assert report.warmed == 2
+    assert runner.loaded["half", 1] == report
+    assert runner.rss_bytes > 100_000_000
+
+
+async def test_strings_travel_both_ways(runner: RunnerLink) -> None:
+    await runner.load("shout", 1, str(models.shout()))
+    jobs = [texts(b"abc", b""), texts("übel".encode())]
+    report = await runner.run("shout", 1, "serving_default", jobs, ("loud",))
+    loud = [tensors.decode(frame)[0] for frame in report.frames]
+    assert [t.shape for t in loud] == [(2,), (1,)]
+    assert loud[0].data == b"\x03\0\0\0ABC\0\0\0\0"
+    sizes = (await runner.run("shout", 1, "serving_default", jobs, ("size",))).frames
+    assert tensors.decode(sizes[0])[0].dtype == "int32"
+
+
+async def test_every_dtype_comes_back_bit_by_bit(runner: RunnerLink) -> None:
+    await runner.load("mirror", 1, str(models.mirror()))
+
+    def job(seed: int) -> list[Tensor]:
+        made = [
+            Tensor(f"x_{dtype}", dtype, (1, 2), bytes([seed % 2] * size * 2))
+            for dtype, size in ITEM_SIZE.items()
+        ]
+        return [*made, Tensor("x_string", "string", (1, 2), b"\x01\0\0\0a\0\0\0\0")]
+
+    sent = [job(0), job(1), list(reversed(job(1)))]
+    frames = [tensors.encode(one) for one in sent]
+    report = await runner.run("mirror", 1, "serving_default", frames)
+    for job_sent, frame in zip(sent, report.frames, strict=True):
+        got = {tensor.name[2:]: tensor for tensor in tensors.decode(frame)}
+        assert len(got) == len(ITEM_SIZE) + 1
+        for tensor in job_sent:
+            back = got[tensor.name[2:]]
+            assert (back.dtype, back.shape, back.data) == (tensor.dtype, (1, 2), tensor.data)
+
+
+async def test_one_bad_job_does_not_fail_its_neighbours(runner: RunnerLink) -> None:
+    await runner.load("picky", 1, str(models.picky()))
+    jobs = [floats("x", 1.0), floats("x", -1.0), floats("x", 3.0)]
+    report = await runner.run("picky", 1, "serving_default", jobs)
+    assert [values_of(frame) for frame in (report.frames[0], report.frames[2])] == [[1.0], [3.0]]
+    assert list(report.errors) == [1]
+    assert "must not be negative" in report.errors[1].public_message
+
+
+async def test_model_that_refuses_every_job_is_a_model_error(runner: RunnerLink) -> None:
+    await runner.load("picky", 1, str(models.picky()))
+    with pytest.raises(ModelError, match="must not be negative"):
+        await runner.run("picky", 1, "serving_default", [floats("x", -1.0)])
+
+
+async def test_result_without_rows_is_computed_job_by_job(runner: RunnerLink) -> None:
+    await runner.load("total", 1, str(models.total()))
+    jobs = [floats("x", 1.0, 2.0), floats("x", 5.0)]
+    report = await runner.run("total", 1, "serving_default", jobs)
+    assert [values_of(frame) for frame in report.frames] == [[3.0], [5.0]]
+
+
+async def test_wrong_requests_are_named(runner: RunnerLink) -> None:
+    await runner.load("half", 1, str(models.half_plus_two()))
+    with pytest.raises(NotFound, match="version 9 is not loaded"):
+        await runner.run("half", 9, "serving_default", [floats("x", 1.0)])
+    with pytest.raises(InvalidInput, match="no signature 'other'"):
+        await runner.run("half", 1, "other", [floats("x", 1.0)])
+    with pytest.raises(InvalidInput, match="no output 'z'"):
+        await runner.run("half", 1, "serving_default", [floats("x", 1.0)], ("z",))
+    with pytest.raises(InvalidInput):
+        await runner.run("half", 1, "serving_default", [floats("q", 1.0)])
+    short = tensors.encode([Tensor("x", "float32", (2,), b"\0\0\0\0")])
+    with pytest.raises(InvalidInput, match="do not fill"):
+        await runner.run("half", 1, "serving_default", [short])
+    with pytest.raises(InvalidRequest):
+        await runner.run("half", 1, "serving_default", [b"no frame"])
+
+
+async def test_directory_without_a_model_cannot_be_loaded(
+    runner: RunnerLink, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        await runner.load("nothing", 1, str(tmp_path))
+
+
+async def test_abort_in_the_model_is_a_crash_and_the_next_runner_serves(
+    runner: RunnerLink,
+) -> None:
+    await runner.load("picky", 1, str(models.picky()))
+    before = runner.pid
+    with pytest.raises(RunnerCrashed):
+        await runner.run("picky", 1, "serving_default", [floats("x", -1000.0)])
+    async with asyncio.timeout(LIMIT_S):
+        await runner.restart()
+    assert runner.pid != before
+    assert runner.loaded == {}
+    await runner.load("half", 1, str(models.half_plus_two()))
+    report = await runner.run("half", 1, "serving_default", [floats("x", 2.0)])
+    assert values_of(report.frames[0]) == [3.0]
+
+
+async def test_run_past_its_time_is_killed(runner: RunnerLink) -> None:
+    await runner.load("slow", 1, str(models.slow()))
+    with pytest.raises(DeadlineExceeded):
+        await runner.run("slow", 1, "serving_default", [floats("seconds", 60.0)], timeout_s=0.3)
+    async with asyncio.timeout(LIMIT_S):
+        await runner.restart()
+
+
+async def test_runner_outside_the_device_runs_nothing(house: House, runner: RunnerLink) -> None:
+    await runner.load("half", 1, str(models.half_plus_two()))
+    house.entered.clear()
+    runner.expel()
+    house.keeper.order("leave")
+    with pytest.raises(LeaseLost):
+        await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
+    async with asyncio.timeout(LIMIT_S):
+        await house.left.wait()
+    assert ("half", 1) in runner.loaded  # a virtual device's runner keeps what it has loaded
+    house.let_in()
+    async with asyncio.timeout(LIMIT_S):
+        await house.entered.wait()
+    await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
+
+
+async def test_every_use_of_the_device_is_in_the_interval_log(
+    house: House, runner: RunnerLink
+) -> None:
+    await runner.load("half", 1, str(models.half_plus_two()))
+    before = len(intervals.read(house.log))
+    await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
+    (use,) = intervals.read(house.log)[before:]
+    assert (use.kind, use.pid, use.token) == ("use", runner.pid, house.token)
+    assert use.t_out > use.t_in
+    assert intervals.violations(intervals.read(house.log)) == []
+
+
+async def test_second_signal_of_death_reaches_a_busy_runner(
+    house: House, runner: RunnerLink
+) -> None:
+    await runner.load("slow", 1, str(models.slow()))
+    running = asyncio.create_task(
+        runner.run("slow", 1, "serving_default", [floats("seconds", 60.0)])
+    )
+    await asyncio.sleep(0)
+    os.kill(runner.pid, signal.SIGSEGV)
+    with pytest.raises(RunnerCrashed):
+        await running
+    async with asyncio.timeout(LIMIT_S):
+        await runner.restart()
+
+
+async def test_inspection_names_signatures_and_ops() -> None:
+    found = await inspect.inspection(str(models.mirror()))
+    signature = found.signatures["serving_default"]
+    assert signature.inputs["x_bfloat16"].dtype == "bfloat16"
+    assert signature.inputs["x_string"].shape == (-1, 2)
+    assert "Identity" in found.ops
+    assert len(found.digest) == 64
+    assert "Abort" in (await inspect.inspection(str(models.picky()))).ops
+    assert (await inspect.inspect(str(models.shout())))["serving_default"].outputs.keys() == {
+        "loud", "size",
+    }  # fmt: skip
+
+
+async def test_inspection_of_rubbish_says_why(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(os.urandom(200))
+    with pytest.raises(InvalidRequest):
+        await inspect.inspect(str(tmp_path))
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        await inspect.inspect(str(tmp_path / "none"))
+
+
+async def test_inspect_command_prints_json() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "workers.inspect", str(models.half_plus_two()),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    found = msgspec.json.decode(out)
+    assert set(found) == {"signatures", "ops", "verdict", "size_bytes", "digest"}

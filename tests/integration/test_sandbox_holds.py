@@ -1,0 +1,339 @@
+"""What a confined process cannot do, tried for real; and that a sandbox with a hole refuses to run."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from tests.guardwords import Words
+from workers import landlock
+from workers.confinement import Sandbox
+from workers.guardlink import GuardLink, Word
+from workers.runner import REFUSED
+from workers.sandbox import probe
+from workers.selftest import Layer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIMIT_S = 60
+IS_ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
+needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
+NOBODY = 65534
+
+
+class Ground(NamedTuple):
+    """A model's folder, a file outside that everybody may read, and a folder everybody may write to."""
+
+    models: Path
+    canary: Path
+    open_folder: Path
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    """Not below pytest's own folder, which is nobody else's to read."""
+    with tempfile.TemporaryDirectory(prefix="signalbox-sandbox-") as folder:
+        Path(folder).chmod(0o755)
+        yield _laid_out(Path(folder))
+
+
+def _laid_out(tmp_path: Path) -> Ground:
+    made = Ground(tmp_path / "models", tmp_path / "canary", tmp_path / "open")
+    made.models.mkdir()
+    (made.models / "weights").write_bytes(b"w")
+    made.canary.write_text("secret")
+    made.open_folder.mkdir()
+    made.open_folder.chmod(0o777)
+    return made
+
+
+def run(code: Sequence[str], *, env: dict[str, str] | None = None, **options: Any) -> Any:
+    """A Python process; its end."""
+    python = options.pop("python", sys.executable)
+    paths = os.pathsep.join([str(ROOT), *options.pop("paths", ())])
+    return subprocess.run(
+        [python, *code], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        cwd="/", env={"PATH": "/usr/bin:/bin", "PYTHONPATH": paths, **(env or {})}, **options,
+    )  # fmt: skip
+
+
+def tried(sandbox: Sandbox, *attempts: str, kind: str = "cpu", **options: Any) -> dict[str, Any]:
+    """What the probe reports."""
+    ended = run(["-m", "tests.sandboxprobe", kind, sandbox.argument(), *attempts], **options)
+    assert ended.returncode == 0, ended.stderr
+    facts: dict[str, Any] = json.loads(ended.stdout)
+    return facts
+
+
+def confined_with(patch: str, sandbox: Sandbox, **options: Any) -> Any:
+    """``python -m workers.sandbox`` after a line that takes something away from it."""
+    code = f"import sys; {patch}; from workers import sandbox; sys.exit(sandbox.main())"
+    return run(["-c", code, "--sandbox", sandbox.argument()], **options)
+
+
+@needs_landlock
+def test_files_outside_are_neither_read_nor_changed(ground: Ground) -> None:
+    sandbox = Sandbox(model_folders=(str(ground.models),))
+    canary, weights = ground.canary, ground.models / "weights"
+    facts = tried(
+        sandbox, f"read={weights}", f"listing={ground.models}", f"read={canary}",
+        f"listing={ground.open_folder}", f"write={ground.open_folder}/new", f"write={weights}",
+        f"write={ground.models}/new", f"change={canary}", f"cut={canary}", f"remove={canary}",
+        f"link={canary}", "read=/etc/shadow", "read=/etc/passwd", "write=/dev/shm/new",
+        f"write={ROOT}/workers/new.py", f"read={ROOT}/pyproject.toml", "private=mine",
+    )  # fmt: skip
+    assert facts["results"] == [
+        "done", "done", "EACCES", "EACCES", "EACCES", "EACCES", "EACCES", "EPERM",
+        facts["results"][8], "EACCES", "EACCES", "EACCES", "EACCES", "EACCES", "EACCES", "EACCES",
+        "done",
+    ]  # fmt: skip
+    assert facts["results"][8] in {"EACCES", "EPERM"}
+    assert canary.read_text() == "secret"
+    assert canary.stat().st_mode & 0o777 == 0o644
+    assert {Layer.READS, Layer.WRITES} <= set(facts["active"])
+
+
+@needs_landlock
+def test_without_named_folders_reading_is_free_and_writing_is_not(ground: Ground) -> None:
+    facts = tried(Sandbox(), f"read={ground.canary}", f"write={ground.open_folder}/new")
+    assert facts["results"] == ["done", "EACCES"]
+    assert "MODEL_FOLDERS" in facts["missing"][Layer.READS]
+
+
+def test_there_is_no_network_no_other_process_and_no_way_back(ground: Ground) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = str(ground.open_folder / "socket")
+        listener.bind(path)
+        listener.listen()
+        facts = tried(
+            Sandbox(), "internet=AF_INET", "internet=AF_INET6", "internet=AF_NETLINK",
+            "internet=AF_VSOCK", f"unix={path}", f"signal_to={os.getpid()}", "signal_to=1",
+            "signal_to=-1", f"memory_of={os.getpid()}", "program=/bin/true", "child", "core",
+            "thread",
+        )  # fmt: skip
+    *refused, thread = facts["results"]
+    assert all(result in {"EPERM", "EACCES", "ValueError"} for result in refused), refused
+    assert thread == "done"
+
+
+def test_system_calls_a_model_has_no_business_with_are_refused() -> None:
+    from workers.seccomp import NUMBERS, machine
+
+    column = 0 if machine() == "x86_64" else 1
+    names = [
+        "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_open", "mount", "unshare",
+        "setns", "bpf", "perf_event_open", "keyctl", "add_key", "userfaultfd", "io_uring_setup",
+        "kexec_load", "init_module", "finit_module", "delete_module", "chroot", "pivot_root",
+        "setresuid", "capset", "syslog", "shmget", "msgget", "semget", "connect", "bind",
+        "execveat", "open_by_handle_at",
+    ]  # fmt: skip
+    facts = tried(Sandbox(), *(f"call={NUMBERS[name][column]},-1,0,0,0,0" for name in names))
+    assert dict(zip(names, facts["results"], strict=True)) == dict.fromkeys(names, "EPERM")
+
+
+def test_the_private_folder_is_bounded_and_gone_with_its_process(tmp_path: Path) -> None:
+    facts = tried(Sandbox(), "large=fill", env={"TMPDIR": str(tmp_path)})
+    if Layer.MEMORY in facts["missing"]:
+        pytest.skip(facts["missing"][Layer.MEMORY])
+    assert facts["results"] == ["ENOSPC"]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_gpus_runner_may_start_programs_and_still_has_no_network() -> None:
+    facts = tried(
+        Sandbox(), "program=/bin/true", "child", "internet=AF_INET", "internet=AF_NETLINK",
+        f"signal_to={os.getppid()}", f"memory_of={os.getpid()}", "write=/tmp/new", kind="nvidia",
+    )  # fmt: skip
+    assert facts["results"][:2] == ["done", "done"]
+    assert all(result in {"EPERM", "EACCES"} for result in facts["results"][2:]), facts["results"]
+
+
+@needs_root
+def test_a_user_of_its_own_has_no_groups_and_does_not_come_back(ground: Ground) -> None:
+    ground.canary.chmod(0o600)
+    facts = tried(
+        Sandbox(user="nobody"), f"read={ground.canary}", f"memory_of={os.getpid()}", "private=mine"
+    )
+    assert (facts["uid"], facts["groups"]) == (NOBODY, [])
+    assert facts["results"] == ["EACCES", "EACCES", "done"]
+    assert {Layer.USER, Layer.PARENT, Layer.RIGHTS} <= set(facts["active"])
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["root", "0", "no-such-user"])
+def test_a_wrong_user_is_refused(name: str) -> None:
+    ended = confined_with("pass", Sandbox(user=name))
+    assert ended.returncode == 1
+    assert "SIGNALBOX_WORKER_RUNNER_USER" in ended.stderr
+
+
+@pytest.fixture
+def ordinary() -> Iterator[dict[str, Any]]:
+    """How to run a process as an ordinary user: this one, or another where we are root."""
+    options: dict[str, Any] = {"paths": [str(Path(msgspec.__file__).parent.parent)]}
+    if IS_ROOT:
+        options |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    for python in (sys.executable, "/usr/bin/python3.11", "/usr/bin/python3"):
+        try:
+            if run(["-c", "import workers.sandbox"], python=python, **options).returncode == 0:
+                yield options | {"python": python}
+                return
+        except OSError:
+            continue
+    pytest.skip("no Python with our dependencies that an ordinary user may run")
+
+
+@needs_landlock
+def test_an_ordinary_users_runner_is_confined_too(ground: Ground, ordinary: dict[str, Any]) -> None:
+    facts = tried(
+        Sandbox(model_folders=(str(ground.models),)), f"read={ground.models}/weights",
+        f"read={ground.canary}", f"write={ground.open_folder}/new", "internet=AF_INET", "child",
+        "private=mine", **ordinary,
+    )  # fmt: skip
+    assert facts["results"] == ["done", "EACCES", "EACCES", "EPERM", "EPERM", "done"]
+    ended = confined_with("pass", Sandbox(user="daemon"), **ordinary)
+    assert "runs as root" in ended.stderr
+
+
+# -- kernels with less, and sandboxes with a hole ---------------------------------------------------
+
+WITHOUT = (
+    "from workers import seccomp as s, privileges as p; p.no_new_privileges();"
+    "s.NUMBERS.update(landlock=(444, 444), prctl=(157, 167));"
+    "s.install(s.program([s.Rule(*x) for x in {rules}], s.machine()))"
+)
+NO_LANDLOCK = WITHOUT.format(rules="[('landlock', 'never', 0, (), 38)]")
+NO_SECCOMP = WITHOUT.format(rules="[('prctl', 'but', 0, (22,), 22)]")
+NO_NAMESPACES = WITHOUT.format(rules="[('unshare',)]")
+
+
+@pytest.mark.parametrize(
+    ("patch", "layers"),
+    [
+        (NO_LANDLOCK, {Layer.READS, Layer.WRITES}),
+        (NO_SECCOMP, {Layer.CALLS}),
+        (NO_NAMESPACES, {Layer.NETWORK, Layer.MEMORY}),
+    ],
+)
+def test_a_kernel_with_less_is_said_and_strict_refuses_it(
+    ground: Ground, patch: str, layers: set[Layer]
+) -> None:
+    folders = (str(ground.models),)
+    lenient = confined_with(patch, Sandbox(model_folders=folders))
+    assert lenient.returncode == 0, lenient.stderr
+    _, active, missing = json.loads(lenient.stdout)
+    assert layers <= missing.keys()
+    assert not layers & set(active)
+    user = "nobody" if IS_ROOT else ""
+    strict = confined_with(patch, Sandbox(mode="strict", user=user, model_folders=folders))
+    assert strict.returncode == 1
+    assert all(layer in strict.stderr for layer in layers - {Layer.MEMORY})
+
+
+@pytest.mark.parametrize(
+    ("patch", "layer"),
+    [
+        ("from workers import landlock as x; x.restrict = lambda fd: None", Layer.WRITES),
+        ("from workers import landlock as x; x.ruleset = lambda *_, **__: -1", Layer.READS),
+        ("from workers import seccomp as x; x.install = lambda code: None", Layer.CALLS),
+        ("from workers import seccomp as x; x.rules = lambda *_: []", Layer.CALLS),
+        ("from workers import privileges as x; x.drop_capabilities = lambda: None", Layer.RIGHTS),
+        ("from workers import privileges as x; x.limit = lambda **_: None", Layer.LIMITS),
+        ("from workers import privileges as x; x.isolate = lambda **_: ''", Layer.NETWORK),
+        ("from workers import privileges as x; x.die_with_parent = lambda **_: None", Layer.PARENT),
+        ("from workers import privileges as x; x.become = lambda user: None", Layer.USER),
+        ("from workers import sandbox as x; x._settle_in = lambda scratch: None", Layer.ENVIRONMENT),
+    ],
+)  # fmt: skip
+def test_a_layer_that_does_not_hold_is_noticed_and_refused(
+    ground: Ground, patch: str, layer: Layer
+) -> None:
+    if not IS_ROOT and layer in {Layer.RIGHTS, Layer.USER}:
+        pytest.skip("an ordinary user has no such rights to keep")
+    sandbox = Sandbox(user="nobody" if IS_ROOT else "", model_folders=(str(ground.models),))
+    if layer is Layer.RIGHTS:
+        sandbox = Sandbox(model_folders=sandbox.model_folders)  # another user has none anyway
+    ended = confined_with(patch, sandbox, env={"SIGNALBOX_NATS_PASSWORD": "secret"})
+    assert ended.returncode == 1
+    assert "does not hold" in ended.stderr
+    assert layer.value in ended.stderr
+
+
+@needs_root
+def test_the_parent_death_signal_armed_before_the_change_of_user_is_noticed() -> None:
+    """Mutant 10: a change of user clears what was armed before it."""
+    patch = (
+        "from workers import privileges as p; arm, become = p.die_with_parent, p.become;"
+        "p.die_with_parent = lambda **_: None;"
+        "p.become = lambda user: (arm(is_dumpable=False), become(user))"
+    )
+    ended = confined_with(patch, Sandbox(user="nobody"))
+    assert ended.returncode == 1
+    assert Layer.PARENT.value in ended.stderr
+
+
+def test_the_report_of_a_process_that_is_thrown_away_is_what_a_runner_gets(ground: Ground) -> None:
+    sandbox = Sandbox(model_folders=(str(ground.models),))
+    assert set(probe(sandbox, "cpu").active) == set(tried(sandbox)["active"])
+
+
+def test_check_config_says_what_is_active_and_a_worker_refuses_what_cannot_be_kept() -> None:
+    told = run(["-m", "workers", "--check-config"])
+    assert told.returncode == 0
+    assert f"active   {Layer.WRITES}" in told.stdout or f"MISSING  {Layer.WRITES}" in told.stdout
+    refused = run(["-m", "workers"], env={"SIGNALBOX_WORKER_SANDBOX": "strict"})
+    assert refused.returncode == 2
+    assert "SIGNALBOX_WORKER_MODEL_FOLDERS" in refused.stderr
+
+
+# -- under the guard -------------------------------------------------------------------------------
+
+
+async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path: Path) -> None:
+    words = Words()
+    user = "nobody" if IS_ROOT else ""
+    argv = [
+        sys.executable, "-m", "tests.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
+        Sandbox(user=user).argument(),
+    ]  # fmt: skip
+    guard = GuardLink(
+        tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put
+    )
+    data = guard.spawn()
+    runner = (await words.hear("spawned")).number
+    data.setblocking(True)
+    assert data.recv(1), "the first word says that it is confined"
+    with socket.socket(fileno=os.dup(data.fileno())):
+        watched = os.pidfd_open(runner)
+        os.kill(runner, signal.SIGSTOP)  # so that only the kernel can end it
+        os.kill(guard.pid, signal.SIGKILL)
+        await words.ended(watched)
+    await guard.close(5.0)
+    data.close()
+
+
+async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path) -> None:
+    words = Words()
+    argv = [
+        sys.executable, "-m", "tests.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
+        Sandbox(mode="strict").argument(),
+    ]  # fmt: skip
+    guard = GuardLink(
+        tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put
+    )
+    data = guard.spawn()
+    died: Word = await words.hear("died")
+    assert died.status == REFUSED
+    data.setblocking(True)
+    assert data.recv(1) == b""
+    await guard.close(5.0)
+    data.close()

@@ -1,0 +1,247 @@
+"""Claims and ends as compare-and-sets, against a real nats-server, without a runner."""
+
+import asyncio
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from signalbox import job as life
+from signalbox import names
+from signalbox.bus import Bus, Delivery
+from signalbox.messages import ErrorInfo, Job, State, header
+from signalbox.names import Header, Stream
+from signalbox.records import Records
+from signalbox.writes import Group
+from tests.submit import Ledger, floats
+from workers.commits import Commits, Verdict
+from workers.hand import Held
+
+GPU = "CPU-test-0"
+
+
+def commits(bus: Bus, worker: str, token: int, gpu: str = GPU) -> Commits:
+    return Commits(
+        bus,
+        Records(bus),
+        worker=worker,
+        gpu=gpu,
+        token=token,
+        inline_limit_bytes=262_144,
+        clock=time.time,
+    )
+
+
+def held(bus: Bus, job: Job) -> Held:
+    reply = b"$JS.ACK.JOBS.half_mid.1.1.1.0.0"
+    head = f"NATS/1.0\r\n{Header.JOB}: {header(job)}\r\n\r\n".encode()
+    delivery = Delivery(bus, names.job(job.model, job.priority, job.id), reply, head, floats(1.0))
+    return Held(delivery, job, now_s=0.0)
+
+
+@pytest.fixture
+def job(bus: Bus) -> Job:
+    return Ledger(bus).job("half", floats(1.0))
+
+
+async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -> None:
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    assert await mine.claim([one], Group()) == {one: Verdict.OURS}
+    change = await mine.success(one, b"frame", batch=1)
+    await mine.apply([change])
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    assert (found[0].state, found[0].attempt, found[0].token, found[2]) == (
+        State.SUCCEEDED,
+        1,
+        5,
+        b"frame",
+    )
+
+
+async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus, job: Job) -> None:
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    assert mine.claim_with_the_end([one]) == {one: Verdict.UNWRITTEN}
+    await mine.apply([await mine.success(one, b"frame", batch=1)])
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    record = found[0]
+    assert (record.state, record.attempt, record.worker, record.token) == (
+        State.SUCCEEDED,
+        1,
+        "w1",
+        5,
+    )
+    assert record.claimed_at is not None
+    assert "claimed" in record.phases
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
+    assert info["state"]["last_seq"] == 1
+
+
+async def test_of_two_that_end_without_a_claim_one_wins(bus: Bus, job: Job) -> None:
+    first, second = commits(bus, "w1", 5), commits(bus, "w2", 6)
+    one, two = held(bus, job), held(bus, job)
+    first.claim_with_the_end([one])
+    second.claim_with_the_end([two])
+    won = await second.success(two, b"second", batch=1)
+    late = await first.success(one, b"first", batch=1)
+    await second.apply([won])
+    await first.apply([late])
+    assert (won.verdict, late.verdict) == (Verdict.OURS, Verdict.OVER)
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    assert found[2] == b"second"
+
+
+async def test_a_late_end_of_an_older_token_is_refused(bus: Bus, job: Job) -> None:
+    old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
+    one, two = held(bus, job), held(bus, job)
+    assert await old.claim([one], Group()) == {one: Verdict.OURS}
+    await new.refresh(two)
+    assert await new.claim([two], Group()) == {two: Verdict.OURS}
+    late = await old.success(one, b"late", batch=1)
+    await old.apply([late])
+    assert late.verdict is Verdict.LOST
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    assert (found[0].state, found[0].attempt, found[0].worker) == (State.RUNNING, 2, "w2")
+
+
+async def test_a_late_unclaimed_end_of_an_older_token_is_refused_too(bus: Bus, job: Job) -> None:
+    old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
+    one, two = held(bus, job), held(bus, job)
+    old.claim_with_the_end([one])
+    assert await new.claim([two], Group()) == {two: Verdict.OURS}
+    late = await old.success(one, b"late", batch=1)
+    await old.apply([late])
+    assert late.verdict is Verdict.LOST
+
+
+async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end(
+    bus: Bus, job: Job
+) -> None:
+    old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
+    one, two = held(bus, job), held(bus, job)
+    new.claim_with_the_end([two])
+    assert await old.claim([one], Group()) == {one: Verdict.OURS}
+    change = await new.success(two, b"frame", batch=1)
+    await new.apply([change])
+    assert change.verdict is Verdict.OURS
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    assert (found[0].state, found[0].attempt, found[0].worker) == (State.SUCCEEDED, 2, "w2")
+
+
+async def test_another_gpus_running_attempt_is_left_alone(bus: Bus, job: Job) -> None:
+    theirs, mine = commits(bus, "w1", 9, gpu="CPU-other-0"), commits(bus, "w2", 6)
+    one, two = held(bus, job), held(bus, job)
+    assert await theirs.claim([one], Group()) == {one: Verdict.OURS}
+    assert await mine.claim([two], Group()) == {two: Verdict.LOST}
+
+
+async def test_a_job_cancelled_in_the_queue_is_over_for_claim_and_end(bus: Bus, job: Job) -> None:
+    record = life.cancelled(life.first_record(job, State.QUEUED), now=time.time())
+    await Records(bus).write(record, expect=0)
+    mine, one, two = commits(bus, "w1", 5), held(bus, job), held(bus, job)
+    assert await mine.claim([one], Group()) == {one: Verdict.OVER}
+    mine.claim_with_the_end([two])
+    change = await mine.success(two, b"frame", batch=1)
+    await mine.apply([change])
+    assert change.verdict is Verdict.OVER
+
+
+@pytest.mark.parametrize("is_success", [True, False])
+async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(
+    bus: Bus, job: Job, *, is_success: bool
+) -> None:
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await mine.claim([one], Group())
+    records = Records(bus)
+    found = await records.read(job.id)
+    assert found is not None
+    await records.write(life.cancel_asked(found[0]), expect=found[1])
+    if is_success:
+        change = await mine.success(one, b"frame", batch=1)
+    else:
+        change = mine.failure(one, ErrorInfo(code="model_error", message="no"))
+    await mine.apply([change])
+    found = await records.read(job.id)
+    assert found is not None
+    assert (found[0].state, found[2]) == (State.CANCELLED, b"")
+
+
+async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(
+    bus: Bus, job: Job
+) -> None:
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await mine.claim([one], Group())
+    records = Records(bus)
+    found = await records.read(job.id)
+    assert found is not None
+    change = await mine.success(one, b"frame", batch=1)
+    wish = life.cancel_asked(found[0])
+    revision = await records.write(wish, expect=found[1])
+    writing = asyncio.create_task(mine.apply([change]))
+    await asyncio.sleep(
+        0
+    )  # it is on its way with the old revision when the worker hears of the wish
+    one.record, one.revision, one.is_cancelled = wish, revision, True
+    await writing
+    found = await records.read(job.id)
+    assert found is not None
+    assert (found[0].state, found[2]) == (State.CANCELLED, b"")
+
+
+async def test_claims_that_wait_for_the_disk_can_be_taken_back(bus: Bus) -> None:
+    ledger = Ledger(bus)
+    mine = commits(bus, "w1", 5)
+    first = [held(bus, ledger.job("half", floats(1.0))) for _ in range(20)]
+    second = [held(bus, ledger.job("half", floats(1.0))) for _ in range(20)]
+    group = Group()
+    writing = asyncio.create_task(mine.claim(first, Group()))
+    waiting = asyncio.create_task(mine.claim(second, group))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert group.withdraw()
+    assert set((await waiting).values()) == {Verdict.UNWRITTEN}
+    assert set((await writing).values()) == {Verdict.OURS}
+    assert not group.withdraw()
+    changes = [await mine.success(one, b"frame", batch=20) for one in second]
+    await mine.apply(changes)
+    assert {change.verdict for change in changes} == {Verdict.OURS}
+
+
+async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(
+    bus: Bus, job: Job
+) -> None:
+    seen: list[tuple[int, int, bool]] = []
+    for token in (5, 6, 7):
+        mine, one = commits(bus, f"w{token}", token), held(bus, job)
+        await mine.refresh(one)
+        assert await mine.claim([one], Group()) == {one: Verdict.OURS}
+        assert one.record is not None
+        seen.append((one.record.vanished, one.record.crashes, one.is_alone))
+    assert seen == [(0, 0, False), (1, 0, False), (2, 0, True)]
+
+
+async def test_a_record_only_a_newer_program_understands_is_not_ours_to_write(
+    bus: Bus, job: Job
+) -> None:
+    newer = replace(life.first_record(job, State.QUEUED), v=2)
+    revision = await bus.write(names.state(job.id), headers={Header.RECORD: header(newer)})
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine.claim_with_the_end([one])
+    change = await mine.success(one, b"frame", batch=1)
+    await mine.apply([change])
+    assert change.verdict is Verdict.LOST
+    found = await bus.leader_get(Stream.STATE, names.state(job.id))
+    assert found is not None
+    assert found.seq == revision
+
+
+async def test_fields_a_newer_program_added_are_read_past(bus: Bus, job: Job) -> None:
+    text = header(life.first_record(job, State.QUEUED)).replace("{", '{"colour":"blue",', 1)
+    revision = await bus.write(names.state(job.id), headers={Header.RECORD: text})
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await mine.refresh(one)
+    assert (one.revision, await mine.claim([one], Group())) == (revision, {one: Verdict.OURS})

@@ -1,0 +1,155 @@
+"""Ending and resting: SIGTERM, an operator's drain, hand-over between two workers."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+from signalbox import names, topology
+from signalbox.bus import Bus, Delivery
+from signalbox.messages import Batching, Desired, State, Worker
+from signalbox.names import Bucket, token
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from signalbox.table import Table, put
+from tests import models
+from tests.submit import Ledger, floats, register
+from tests.workerprocess import WorkerProcess
+from workers import intervals
+
+
+async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_zero(
+    nats: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    ledger = await Ledger(bus).start()
+    await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
+    async with WorkerProcess(nats.url, tmp_path, "w1") as first:
+        await first.said("lease.acquired")
+        async with WorkerProcess(nats.url, tmp_path, "w2") as second:
+            await second.said("runner.ready")
+            running = await ledger.submit("slow", floats(1.5, name="seconds"))
+            waiting = [await ledger.submit("slow", floats(0.0, name="seconds")) for _ in range(5)]
+            await ledger.until(lambda: ledger.last(running) is not None)
+            first.signal(signal.SIGTERM)
+            assert await first.ended() == 0
+            record = ledger.last(running)
+            assert record is not None
+            assert (record.state, record.worker) == (State.SUCCEEDED, "w1")
+            records = await ledger.ended(
+                *waiting, timeout_s=15
+            )  # below ack_wait: they were given back
+    assert {(r.state, r.worker) for r in records} == {(State.SUCCEEDED, "w2")}
+    assert max(r.attempt for r in records) == 1
+    found = await bus.list_latest(Bucket.WORKERS.stream, [names.key(Bucket.WORKERS, token("w1"))])
+    assert [stored.data for stored in found] in ([], [b""])
+
+
+async def test_a_run_longer_than_the_drain_goes_back_to_the_queue(
+    nats: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    ledger = await Ledger(bus).start()
+    await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
+    async with WorkerProcess(nats.url, tmp_path, "w1", worker_drain_s=0.5) as first:
+        running = await ledger.submit("slow", floats(120.0, name="seconds"))
+        await ledger.until(lambda: ledger.last(running) is not None)
+        first.signal(signal.SIGTERM)
+        assert await first.ended(timeout_s=15) == 0
+    assert [r.state for r in ledger.records[running]] == [State.RUNNING, State.QUEUED]
+    again: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+    puller = await bus.pull(names.consumer("slow", "mid"), again.set_result)
+    puller.ask(1)
+    async with asyncio.timeout(5):  # at once, not after ack_wait
+        delivery = await again
+    assert (delivery.job.id, delivery.attempt) == (running, 2)
+    await puller.close()
+
+
+async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back(
+    nats: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    ledger = await Ledger(bus).start()
+    await register(bus, "half", models.half_plus_two())
+    async with WorkerProcess(nats.url, tmp_path, "w1") as first:
+        await first.said("lease.acquired")
+        async with WorkerProcess(nats.url, tmp_path, "w2") as second:
+            await second.said("runner.ready")
+            await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired(is_draining=True))
+            await second.said("lease.acquired", timeout_s=10)
+            (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
+            assert record.worker == "w2"
+            assert first.returncode is None
+            await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired())
+            await put(bus, Bucket.DESIRED, f"worker.{token('w2')}", Desired(is_draining=True))
+            await first.said("lease.acquired", count=2, timeout_s=10)
+            (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
+            assert record.worker == "w1"
+    assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
+
+
+async def test_two_workers_on_one_gpu_take_turns_under_load(
+    nats: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    ledger = await Ledger(bus).start()
+    await register(bus, "one", models.slow(), batching=Batching(max_size=1))
+    await register(bus, "two", models.slow(), batching=Batching(max_size=1))
+    settings = {"worker_quantum_s": 1.0, "worker_patience_s": 0.1}
+    async with (
+        WorkerProcess(nats.url, tmp_path, "w1", **settings) as first,
+        WorkerProcess(nats.url, tmp_path, "w2", **settings) as second,
+    ):
+        await asyncio.gather(first.said("runner.ready"), second.said("runner.ready"))
+        for _ in range(40):
+            await ledger.submit("one", floats(0.1, name="seconds"))
+            await ledger.submit("two", floats(0.1, name="seconds"))
+        records = await ledger.ended(timeout_s=60)
+    assert {r.state for r in records} == {State.SUCCEEDED}
+    assert {r.worker for r in records} == {"w1", "w2"}
+    assert [ledger.records[r.id] for r in records if r.attempt > 1] == []
+    assert len({r.token for r in records}) >= 4
+    assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
+
+
+async def test_a_worker_is_gone_from_presence_soon_after_its_death(
+    nats: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    table = Table(bus, Bucket.WORKERS, Worker)
+    gone = asyncio.Event()
+    seen = asyncio.Event()
+    table.on_change(lambda _, doc, __: (seen if doc else gone).set())
+    await table.start()
+    async with WorkerProcess(
+        nats.url, tmp_path, "w1", worker_presence_s=0.5, worker_presence_ttl_s=2
+    ) as process:
+        async with asyncio.timeout(15):
+            await seen.wait()
+        await process.kill()
+        async with asyncio.timeout(6):
+            await gone.wait()
+    await table.close()
+
+
+async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path) -> None:
+    users = {"admin": "a", "worker": "w"}
+    async with NatsServer(tmp_path / "nats", users=users) as server:
+        admin = Wire(nats_url=server.url, nats_user="admin", nats_password="a")
+        bus = await Bus.connect(admin, role="admin")
+        await topology.apply(bus)
+        ledger = await Ledger(bus).start()
+        await register(bus, "half", models.half_plus_two())
+        await register(bus, "slow", models.slow())
+        login = {"nats_user": "worker", "nats_password": "w"}
+        async with (
+            WorkerProcess(server.url, tmp_path, "w1", **login) as first,
+            WorkerProcess(server.url, tmp_path, "w2", **login) as second,
+        ):
+            await asyncio.gather(first.said("runner.ready"), second.said("runner.ready"))
+            (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
+            holder, other = (first, second) if record.worker == "w1" else (second, first)
+            left = await ledger.submit("slow", floats(1.0, name="seconds"))
+            await ledger.until(lambda: ledger.last(left) is not None)
+            await holder.kill()
+            (record,) = await ledger.ended(left, timeout_s=20)  # rescued, not waited for
+            assert (record.worker, record.attempt) == (other.id, 2)
+            assert not [
+                line for line in other.lines if line.get("event") == "bus.permission_denied"
+            ]
+        await bus.close()

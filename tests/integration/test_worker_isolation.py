@@ -1,0 +1,187 @@
+"""Jobs that do harm, and wishes that get lost: one real worker, a real nats-server, real SavedModels."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from gateway_plugin.jobs import Jobs
+from signalbox import job as life
+from signalbox import names, topology
+from signalbox.bus import Bus
+from signalbox.errors import Conflict
+from signalbox.messages import Batching, Limits, Record, State, Worker, header
+from signalbox.names import Bucket, Header, Stream, token
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.settings import Wire
+from signalbox.table import Table
+from tests import models
+from tests.submit import Ledger, floats, register
+from tests.workerprocess import WorkerProcess
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class House(NamedTuple):
+    """A server, a connection that may do all, a ledger and one worker."""
+
+    bus: Bus
+    ledger: Ledger
+    worker: WorkerProcess
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder: Path = tmp_path_factory.mktemp("isolation")
+    async with NatsServer(folder / "nats") as server:
+        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+        await topology.apply(bus)
+        settings = {"worker_cancel_grace_s": 0.5, "worker_in_progress_s": 1.0}
+        async with WorkerProcess(server.url, folder, "w1", **settings) as worker:
+            await worker.said("lease.acquired")
+            yield House(bus, await Ledger(bus).start(), worker)
+        await bus.close()
+
+
+async def running(ledger: Ledger, job_id: str) -> None:
+    await ledger.until(lambda: (r := ledger.last(job_id)) is not None and r.state is State.RUNNING)
+
+
+async def wish_to_cancel(bus: Bus, job_id: str) -> None:
+    """What the gateway writes; the message it sends as well is lost."""
+    records = Records(bus)
+    found = await records.read(job_id)
+    assert found is not None
+    await records.write(life.cancel_asked(found[0]), expect=found[1])
+
+
+async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_before(
+    house: House,
+) -> None:
+    bus, ledger, worker = house
+    await register(bus, "behind", models.slow(), batching=Batching(max_size=1))
+    for _ in range(30):  # quick runs: from now on the runner is given a second batch ahead
+        await ledger.ended(await ledger.submit("behind", floats(0.0, name="seconds")))
+    deaths = sum(line.get("event") == "runner.died" for line in worker.lines)
+    before = await ledger.submit("behind", floats(8.0, name="seconds"))
+    behind = await ledger.submit("behind", floats(0.01, name="seconds"))
+    await running(ledger, before)
+    await running(ledger, behind)
+    await wish_to_cancel(bus, behind)
+    await worker.said("runner.died", count=deaths + 1)
+    ended = await ledger.ended(before, behind, timeout_s=120)
+    assert [r.state for r in ended] == [State.SUCCEEDED, State.CANCELLED]
+    assert [(r.crashes, r.attempt) for r in ended] == [(0, 1), (0, 1)]
+
+
+async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
+    """500 cancels of jobs that wait, run and end meanwhile, each by the gateway's own code (S11)."""
+    bus, ledger, _ = house
+    await register(bus, "raced", models.half_plus_two(), batching=Batching(max_size=8))
+    unused: Any = None
+    jobs = Jobs(bus, Records(bus), unused, unused, unused)
+    dice = random.Random(7)
+
+    async def race(number: int) -> tuple[str, State]:
+        job_id = await ledger.submit("raced", floats(float(number)))
+        await asyncio.sleep(dice.random() * 0.03)  # what is tested: any moment of a job's life
+        try:
+            told = (await jobs.cancel(job_id, "test")).record
+        except Conflict as error:
+            return job_id, State(str(error.facts["state"]))
+        assert told.state is State.CANCELLED or told.cancel_requested
+        return job_id, State.CANCELLED
+
+    told: list[tuple[str, State]] = []
+    for wave in range(20):
+        told += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
+    ended = await ledger.ended(*(job_id for job_id, _ in told), timeout_s=120)
+    assert [(r.id, r.state) for r in ended] == told
+    assert len({state for _, state in told}) == 2, "some were in time and some were not"
+    for job_id, _ in told:
+        assert sum(r.state.is_terminal for r in ledger.records[job_id]) == 1
+
+
+async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
+    house: House,
+) -> None:
+    bus, ledger, _ = house
+    await register(
+        bus, "timed", models.slow(), batching=Batching(max_size=4, max_delay_ms=500.0),
+        limits=Limits(timeout_s=4.0),
+    )  # fmt: skip
+    quick = [await ledger.submit("timed", floats(0.05, name="seconds")) for _ in range(2)]
+    endless = await ledger.submit("timed", floats(90.0, name="seconds"))
+    ended = await ledger.ended(endless, *quick, timeout_s=120)
+    assert [r.state for r in ended] == [State.FAILED, State.SUCCEEDED, State.SUCCEEDED]
+    assert ended[0].error is not None
+    assert ended[0].error.code == "deadline_exceeded"
+    assert [r.crashes for r in ended[1:]] == [0, 0]
+
+
+async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(
+    house: House,
+) -> None:
+    bus, ledger, _ = house
+    await register(
+        bus, "greedy", models.greedy(), batching=Batching(max_size=8, max_delay_ms=500.0)
+    )
+    ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
+    records = await ledger.ended(*ids, timeout_s=120)
+    assert {r.state for r in records} == {State.SUCCEEDED}
+    assert {(r.crashes, r.attempt) for r in records} == {(0, 1)}
+    workers = Table(bus, Bucket.WORKERS, Worker)
+    await workers.start()
+    async with asyncio.timeout(20):
+        while True:
+            found = workers.get(token("w1"))
+            told = {r.model: r.max_rows for r in found.models} if found is not None else {}
+            if told.get("greedy") == 4:
+                break
+            await asyncio.sleep(0.1)
+    await workers.close()
+    ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
+    records = await ledger.ended(*ids)
+    assert max(r.batch for r in records) <= 4
+
+
+async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "future", models.half_plus_two())
+    job = ledger.job("future", floats(1.0), v=2)
+    await bus.write(
+        names.job("future", "mid", job.id), floats(1.0), headers={Header.JOB: header(job)}, expect=0
+    )
+    name = names.consumer("future", "mid")
+    async with asyncio.timeout(30):
+        while True:
+            if (await bus.consumer_info(name)).num_redelivered:
+                break
+            await asyncio.sleep(0.1)
+    assert await bus.leader_get(Stream.JOBS, names.job("future", "mid", job.id)) is not None
+    assert (await bus.consumer_info(name)).num_ack_pending == 1
+    (other,) = await ledger.ended(await ledger.submit("future", floats(1.0)))
+    assert other.state is State.SUCCEEDED
+
+
+async def test_a_record_of_a_newer_version_is_left_alone(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "newer", models.half_plus_two())
+    job = ledger.job("newer", floats(1.0))
+    newer = Record(
+        v=2, id=job.id, model="newer", version=1, signature=job.signature, key_id=job.key_id,
+        state=State.RUNNING, attempt=7, created_at=time.time(), deadline_at=time.time() + 900,
+    )  # fmt: skip
+    revision = await bus.write(names.state(job.id), headers={Header.RECORD: header(newer)})
+    await ledger.submit("newer", floats(1.0), id=job.id)
+    (other,) = await ledger.ended(await ledger.submit("newer", floats(1.0)))
+    assert other.state is State.SUCCEEDED
+    found = await bus.leader_get(Stream.STATE, names.state(job.id))
+    assert found is not None
+    assert found.seq == revision

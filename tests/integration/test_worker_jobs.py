@@ -1,0 +1,319 @@
+"""One real worker process, a real nats-server, real SavedModels; a model of its own for each test."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from signalbox import job as life
+from signalbox import names, payloads, topology
+from signalbox.bus import Bus
+from signalbox.messages import Batching, Desired, Limits, State, Worker
+from signalbox.names import Bucket, Stream, token
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.settings import Wire
+from signalbox.table import Table, put
+from tests import models
+from tests.submit import Ledger, floats, read_floats, register
+from tests.workerprocess import WorkerProcess
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class House(NamedTuple):
+    """A server, a connection that may do all, a ledger and one worker."""
+
+    bus: Bus
+    ledger: Ledger
+    worker: WorkerProcess
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder: Path = tmp_path_factory.mktemp("worker")
+    async with NatsServer(folder / "nats") as server:
+        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+        await topology.apply(bus)
+        async with WorkerProcess(server.url, folder, "w1", worker_cancel_grace_s=0.5) as worker:
+            await worker.said("lease.acquired")
+            yield House(bus, await Ledger(bus).start(), worker)
+        await bus.close()
+
+
+async def queue_is_empty(bus: Bus, model: str, timeout_s: float = 10.0) -> None:
+    """Wait until nothing of the model is queued or unacknowledged."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            infos = [await bus.consumer_info(names.consumer(model, p)) for p in names.PRIORITIES]
+            if not any(info.num_pending or info.num_ack_pending for info in infos):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "half", models.half_plus_two())
+    job_id = await ledger.submit("half", floats(1.0, 2.0, 5.0))
+    (record,) = await ledger.ended(job_id)
+    assert record.state is State.SUCCEEDED, record
+    assert read_floats(await ledger.result(job_id)) == (2.5, 3.0, 4.5)
+    await ledger.until(lambda: job_id in ledger.told)
+    assert read_floats(ledger.told[job_id]) == (2.5, 3.0, 4.5)
+    assert [r.state for r in ledger.records[job_id]] == [State.RUNNING, State.SUCCEEDED]
+    assert (record.attempt, record.worker) == (1, "w1")
+    assert record.token > 0
+    moments = [record.phases[name] for name in ("pulled", "claimed", "started", "computed", "done")]
+    assert moments == sorted(moments)
+    await queue_is_empty(bus, "half")
+
+
+async def test_jobs_that_wait_together_run_together(house: House) -> None:
+    bus, ledger, _ = house
+    await register(
+        bus, "together", models.half_plus_two(), batching=Batching(max_size=8, max_delay_ms=300.0)
+    )
+    ids = [await ledger.submit("together", floats(float(i))) for i in range(16)]
+    records = await ledger.ended(*ids)
+    assert max(record.batch for record in records) == 8
+    for i, job_id in enumerate(ids):
+        assert read_floats(await ledger.result(job_id)) == (i / 2 + 2,)
+
+
+async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "picky", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0))
+    good = [await ledger.submit("picky", floats(float(i))) for i in range(3)]
+    bad = await ledger.submit("picky", floats(-1.0))
+    more = [await ledger.submit("picky", floats(float(i))) for i in range(3)]
+    records = await ledger.ended(*good, bad, *more)
+    assert {r.state for r in records if r.id != bad} == {State.SUCCEEDED}
+    failed = ledger.last(bad)
+    assert failed is not None
+    assert failed.state is State.FAILED
+    assert failed.error is not None
+    assert failed.error.code in {"model_error", "invalid_input"}
+    assert failed.crashes == 0
+    await queue_is_empty(bus, "picky")
+
+
+async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(
+    house: House,
+) -> None:
+    bus, ledger, _ = house
+    await register(
+        bus, "deadly", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0),
+        limits=Limits(max_delivery=2),
+    )  # fmt: skip
+    good = [await ledger.submit("deadly", floats(float(i))) for i in range(3)]
+    deadly = await ledger.submit("deadly", floats(-1000.0))
+    records = await ledger.ended(*good, deadly, timeout_s=60)
+    assert {r.state for r in records if r.id != deadly} == {State.SUCCEEDED}
+    last = ledger.last(deadly)
+    assert last is not None
+    assert last.state is State.FAILED
+    assert last.error is not None
+    assert last.error.code == "poison"
+    states = [r.state for r in ledger.records[deadly]]
+    assert states == [State.RUNNING, State.QUEUED, State.RUNNING, State.FAILED]
+    assert {r.crashes for r in records if r.id != deadly} == {0}, "neighbours have no strike"
+    assert {r.attempt for r in records if r.id != deadly} == {1}, "and ran again in place"
+    again = await ledger.submit("deadly", floats(-1000.0))
+    (refused,) = await ledger.ended(again)
+    assert refused.error is not None
+    assert refused.error.code == "poison"
+    assert refused.attempt == 1, "the same input in another job is not run"
+    (other,) = await ledger.ended(await ledger.submit("deadly", floats(7.0)))
+    assert other.state is State.SUCCEEDED
+    letter = await bus.leader_get(Stream.DLQ, names.dead_letter("deadly", deadly))
+    assert letter is not None
+    assert letter.data == floats(-1000.0)
+    await queue_is_empty(bus, "deadly")
+
+
+async def test_a_job_whose_deadline_has_passed_expires_without_a_run(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "late", models.half_plus_two())
+    job_id = await ledger.submit("late", floats(1.0), deadline_at=time.time() - 1)
+    (record,) = await ledger.ended(job_id)
+    assert record.state is State.EXPIRED
+    assert record.attempt == 0
+    await queue_is_empty(bus, "late")
+
+
+async def test_a_run_over_its_time_fails_and_the_worker_goes_on(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "endless", models.slow(), limits=Limits(timeout_s=1.0))
+    job_id = await ledger.submit("endless", floats(60.0, name="seconds"))
+    (record,) = await ledger.ended(job_id)
+    assert record.state is State.FAILED
+    assert record.error is not None
+    assert record.error.code == "deadline_exceeded"
+    again = await ledger.submit("endless", floats(0.0, name="seconds"))
+    (record,) = await ledger.ended(again)
+    assert record.state is State.SUCCEEDED
+
+
+async def test_a_job_cancelled_in_the_queue_never_runs(house: House) -> None:
+    bus, ledger, _ = house
+    await put(bus, Bucket.DESIRED, f"model.{token('paused')}", Desired(is_paused=True))
+    await register(bus, "paused", models.half_plus_two())
+    job_id = await ledger.submit("paused", floats(1.0))
+    job = ledger.job("paused", b"", id=job_id)
+    record = life.cancelled(life.first_record(job, State.QUEUED), now=time.time())
+    await Records(bus).write(record, expect=0)
+    await bus.publish(names.cancel(job_id))
+    await put(bus, Bucket.DESIRED, f"model.{token('paused')}", Desired())
+    await queue_is_empty(bus, "paused")
+    assert [r.state for r in ledger.records[job_id]] == [State.CANCELLED]
+
+
+async def test_a_paused_model_waits_and_a_resumed_one_runs(house: House) -> None:
+    bus, ledger, _ = house
+    await put(bus, Bucket.DESIRED, f"model.{token('halted')}", Desired(is_paused=True))
+    await register(bus, "halted", models.half_plus_two())
+    await register(bus, "other", models.half_plus_two())
+    waiting = await ledger.submit("halted", floats(1.0))
+    await ledger.ended(await ledger.submit("other", floats(1.0)))
+    assert ledger.last(waiting) is None
+    await put(bus, Bucket.DESIRED, f"model.{token('halted')}", Desired())
+    (record,) = await ledger.ended(waiting)
+    assert record.state is State.SUCCEEDED
+
+
+async def test_cancelling_a_running_job_stops_it_and_spares_its_neighbours(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "long", models.slow(), batching=Batching(max_size=4, max_delay_ms=300.0))
+    short = [await ledger.submit("long", floats(0.1, name="seconds")) for _ in range(2)]
+    long = await ledger.submit("long", floats(100.0, name="seconds"))
+    await ledger.until(lambda: (r := ledger.last(long)) is not None and r.state is State.RUNNING)
+    records = Records(bus)
+    found = await records.read(long)
+    assert found is not None
+    await records.write(life.cancel_asked(found[0]), expect=found[1])
+    await bus.publish(names.cancel(long))
+    ended = await ledger.ended(long, *short)
+    assert [r.state for r in ended] == [State.CANCELLED, State.SUCCEEDED, State.SUCCEEDED]
+    assert [r.crashes for r in ended] == [0, 0, 0]
+    assert [r.attempt for r in ended] == [1, 1, 1]
+    await queue_is_empty(bus, "long")
+
+
+async def test_large_inputs_and_results_travel_by_reference(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "large", models.half_plus_two(), batching=Batching(max_size=1_000_000))
+    values = [float(i % 1000) for i in range(300_000)]
+    job = ledger.job("large", floats(*values))
+    ref = await payloads.store(bus, job.id, "in", floats(*values))
+    await ledger.submit(
+        "large", floats(*values), id=job.id, ref=ref, rows=len(values), reply=job.reply
+    )
+    (record,) = await ledger.ended(job.id)
+    assert record.state is State.SUCCEEDED, record
+    assert record.ref is not None
+    assert await ledger.result(job.id) == b""
+    frame = await payloads.fetch(bus, record.ref)
+    assert read_floats(frame) == tuple(value / 2 + 2 for value in values)
+
+
+async def test_important_jobs_overtake_those_that_wait(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "order", models.slow(), batching=Batching(max_size=1))
+    low = [
+        await ledger.submit("order", floats(0.2, name="seconds"), priority="lo") for _ in range(8)
+    ]
+    await ledger.until(lambda: ledger.last(low[0]) is not None)
+    high = await ledger.submit("order", floats(0.0, name="seconds"), priority="hi")
+    await ledger.ended(high)
+    assert len(ledger.open(low)) >= 5
+    await ledger.ended(*low)
+
+
+async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "broken", Path("/nowhere/1"), limits=Limits(max_delivery=2))
+    job_id = await ledger.submit("broken", floats(1.0))
+    (record,) = await ledger.ended(job_id)
+    assert record.state is State.FAILED
+    assert record.error is not None
+    assert record.error.code == "not_serving"
+    assert "cannot be loaded" in record.error.message
+
+
+async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -> None:
+    bus, ledger, _ = house
+    path = models.half_plus_two()
+    await register(bus, "rolling", path, versions=(1,))
+    table = Table(bus, Bucket.WORKERS, Worker)
+    changed = asyncio.Event()
+    history: list[set[int]] = []
+
+    def note(_key: str, worker: Worker | None, _revision: int) -> None:
+        if worker is not None:
+            ready = {
+                r.version for r in worker.models if r.model == "rolling" and r.state == "ready"
+            }
+            if not history or history[-1] != ready:
+                history.append(ready)
+        changed.set()
+
+    async def until(versions: set[int]) -> None:
+        async with asyncio.timeout(10):
+            while not history or history[-1] != versions:
+                changed.clear()
+                await changed.wait()
+
+    table.on_change(note)
+    await table.start()
+    await until({1})
+    await register(bus, "rolling", path, versions=(1, 2))
+    await until({1, 2})
+    (record,) = await ledger.ended(await ledger.submit("rolling", floats(1.0), version=2))
+    assert (record.state, record.version) == (State.SUCCEEDED, 2)
+    assert "loading" not in record.phases
+    await register(bus, "rolling", path, versions=(2,))
+    await until({2})
+    await table.close()
+    assert history[-3:] == [{1}, {1, 2}, {2}]
+
+
+async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(house: House) -> None:
+    bus, ledger, worker = house
+    await register(bus, "idle", models.half_plus_two())
+    await ledger.ended(await ledger.submit("idle", floats(1.0)))
+    pids = [line["pid"] for line in worker.lines if line.get("event") == "runner.ready"]
+    os.kill(pids[-1], signal.SIGKILL)
+    await worker.said("runner.died", lambda line: line["pid"] == pids[-1])
+    (record,) = await ledger.ended(await ledger.submit("idle", floats(1.0)))
+    assert (record.state, record.crashes) == (State.SUCCEEDED, 0), record
+
+
+async def test_presence_tells_what_is_resident_and_how_fast_it_is(house: House) -> None:
+    bus, ledger, worker = house
+    await register(bus, "seen", models.half_plus_two())
+    await ledger.ended(await ledger.submit("seen", floats(1.0)))
+    table = Table(bus, Bucket.WORKERS, Worker)
+    changed = asyncio.Event()
+    table.on_change(lambda *_: changed.set())
+    await table.start()
+    async with asyncio.timeout(10):
+        while True:
+            changed.clear()
+            found = table.get(token("w1"))
+            if found is not None and "seen" in found.rates:
+                break
+            await changed.wait()
+    await table.close()
+    assert found.state == "ready"
+    assert found.token > 0
+    assert found.pid == worker.pid
+    resident = {r.model: r for r in found.models}
+    assert resident["seen"].state == "ready"
+    assert resident["seen"].size_bytes > 0
+    assert found.rss_bytes < 80 * 1024 * 1024

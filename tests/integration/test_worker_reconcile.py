@@ -1,0 +1,328 @@
+"""The reconciler against a real nats-server: what it ends, what it queues again, what it leaves alone."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox import job as life
+from signalbox import names, payloads, topology
+from signalbox.bus import Bus
+from signalbox.errors import RunnerCrashed
+from signalbox.messages import (
+    Device,
+    ErrorInfo,
+    Job,
+    Model,
+    Record,
+    State,
+    Worker,
+    decode,
+    header,
+)
+from signalbox.names import Header, Stream
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.roles import ROLES
+from signalbox.settings import Wire
+from tests.submit import Ledger, floats
+from workers import reconcile
+from workers.quarantine import Quarantine
+from workers.reconcile import Reconciler
+
+GPU = "CPU-test-0"
+
+
+def worker(worker_id: str, token: int) -> Worker:
+    return Worker(
+        id=worker_id, boot="b", host="h", pid=1, state="ready", started_at=0.0, beat_at=0.0,
+        device=Device(id=GPU, kind="cpu", name="cpu"), token=token,
+    )  # fmt: skip
+
+
+class Rig:
+    """A ledger, the records, and as many reconcilers as a test asks for."""
+
+    def __init__(self, bus: Bus, ledger: Ledger) -> None:
+        self.bus, self.ledger, self.records = bus, ledger, Records(bus)
+        self.present: list[Worker] = []
+
+    def reconciler(self, name: str = "w1", **more: Any) -> Reconciler:
+        settings: dict[str, Any] = {"settled_s": -60.0} | more
+        return Reconciler(
+            self.bus, self.records, workers=lambda: self.present, models=dict, worker=name, boot=name,
+            **settings,
+        )  # fmt: skip
+
+    async def queue(self, *, late: bool = False, **more: Any) -> Job:
+        now = time.time()
+        job = self.ledger.job(
+            "half", floats(1.0), deadline_at=now - 60 if late else now + 900, **more
+        )
+        await self.bus.write(
+            names.job("half", "mid", job.id), floats(1.0) if job.ref is None else b"",
+            headers={Header.JOB: header(job)}, expect=0,
+        )  # fmt: skip
+        return job
+
+    async def claim(self, job: Job, worker_id: str = "gone", token: int = 7) -> int:
+        record = life.claimed(job, None, worker=worker_id, gpu=GPU, token=token, now=time.time())
+        return await self.records.write(record, expect=0)
+
+    async def drop(self, job: Job) -> None:
+        """The queue loses a job."""
+        found = await self.records.queued(job.id)
+        assert found is not None
+        await self.bus.request_json(
+            f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": found.seq, "no_erase": True}
+        )
+
+    async def record(self, job: Job) -> Record | None:
+        found = await self.records.read(job.id)
+        return found[0] if found is not None else None
+
+    async def is_queued(self, job: Job) -> bool:
+        return await self.records.queued(job.id) is not None
+
+
+@pytest.fixture
+async def rig(bus: Bus) -> Rig:
+    await topology.ensure_consumers(bus, "half")
+    return Rig(bus, await Ledger(bus).start())
+
+
+async def test_a_job_beyond_its_deadline_ends_without_any_worker(rig: Rig) -> None:
+    late, early = await rig.queue(late=True), await rig.queue()
+    assert await rig.reconciler().turn()
+    record = await rig.record(late)
+    assert record is not None
+    assert (record.state, record.attempt) == (State.EXPIRED, 0)
+    assert not await rig.is_queued(late)
+    assert await rig.record(early) is None
+    assert await rig.is_queued(early)
+    await rig.ledger.until(lambda: late.id in rig.ledger.told)
+
+
+async def test_a_job_that_waits_for_another_attempt_ends_at_its_deadline_too(rig: Rig) -> None:
+    job = await rig.queue(late=True)
+    await rig.records.write(life.first_record(job, State.QUEUED), expect=0)
+    await rig.reconciler().turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.EXPIRED
+
+
+async def test_a_run_nobody_finishes_fails_at_its_deadline(rig: Rig) -> None:
+    late, early = await rig.queue(late=True), await rig.queue()
+    await rig.claim(late)
+    await rig.claim(early)
+    await rig.reconciler().turn()
+    record = await rig.record(late)
+    assert record is not None
+    assert record.error is not None
+    assert (record.state, record.error.code) == (State.FAILED, "deadline_exceeded")
+    assert not await rig.is_queued(late)
+    still = await rig.record(early)
+    assert still is not None
+    assert still.state is State.RUNNING, "its delivery comes again: the queue's business"
+
+
+async def test_a_run_whose_worker_holds_the_lease_is_left_to_it(rig: Rig) -> None:
+    rig.present = [worker("busy", 7)]
+    held, lost = await rig.queue(late=True), await rig.queue(late=True)
+    await rig.claim(held, "busy", 7)
+    await rig.claim(lost, "busy", 6)
+    await rig.reconciler().turn()
+    records = [await rig.record(job) for job in (held, lost)]
+    assert [r.state for r in records if r is not None] == [State.RUNNING, State.FAILED]
+
+
+async def test_a_cancelled_run_nobody_stops_ends_cancelled(rig: Rig) -> None:
+    job = await rig.queue(late=True)
+    revision = await rig.claim(job)
+    found = await rig.record(job)
+    assert found is not None
+    await rig.records.write(life.cancel_asked(found), expect=revision)
+    await rig.reconciler().turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.CANCELLED
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(
+    rig: Rig, *, is_running: bool
+) -> None:
+    job = rig.ledger.job("half", floats(1.0), outputs=("y",))
+    ref = await payloads.store(rig.bus, job.id, "in", floats(1.0))
+    job = await rig.queue(id=job.id, ref=ref, outputs=("y",))
+    if is_running:
+        await rig.claim(job)
+    else:
+        await rig.records.write(life.first_record(job, State.QUEUED), expect=0)
+    await rig.drop(job)
+    await rig.reconciler().turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert (record.state, record.crashes) == (State.QUEUED, 0)
+    found = await rig.records.queued(job.id)
+    assert found is not None
+    again = decode(Job, found.headers[Header.JOB])
+    assert (again.ref, again.outputs, again.signature) == (ref, ("y",), job.signature)
+    assert again.deadline_at == job.deadline_at
+
+
+async def test_a_job_the_queue_lost_with_its_input_fails_and_says_so(rig: Rig) -> None:
+    job = await rig.queue()
+    await rig.claim(job)
+    await rig.drop(job)
+    await rig.reconciler().turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.error is not None
+    assert (record.state, record.error.code) == (State.FAILED, "input_lost")
+    assert "send it again" in record.error.message
+
+
+async def test_a_whole_lost_queue_leaves_no_job_open(rig: Rig) -> None:
+    first = rig.reconciler()
+    await first.turn()
+    jobs = [await rig.queue() for _ in range(5)]
+    for job in jobs:
+        await rig.claim(job)
+    await rig.bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.JOBS}")
+    await topology.apply(rig.bus)
+    await first.turn()
+    records = [await rig.record(job) for job in jobs]
+    assert {r.state for r in records if r is not None} == {State.FAILED}
+
+
+async def test_a_young_record_is_its_workers_business(rig: Rig) -> None:
+    job = await rig.queue()
+    await rig.claim(job)
+    await rig.drop(job)
+    await rig.reconciler(settled_s=60.0).turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.RUNNING
+
+
+async def test_a_job_that_ends_while_it_is_judged_keeps_its_end(rig: Rig) -> None:
+    job = await rig.queue()
+    revision = await rig.claim(job)
+    await rig.drop(job)
+    other = Records(rig.bus)
+    queued = rig.records.queued
+
+    async def ends_meanwhile(job_id: str) -> Any:
+        found = await other.read(job_id)
+        assert found is not None
+        done = life.succeeded(found[0], now=time.time(), phases={}, batch=1, size_bytes=5)
+        await other.write(done, b"frame", expect=revision)
+        return await queued(job_id)
+
+    rig.records.queued = ends_meanwhile  # type: ignore[method-assign]  # the moment between two reads
+    await rig.reconciler().turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.SUCCEEDED
+
+
+async def test_one_does_it_and_who_comes_next_goes_on_where_it_was(rig: Rig) -> None:
+    first, second = rig.reconciler("w1"), rig.reconciler("w2")
+    job = await rig.queue()
+    await rig.claim(job)
+    assert await first.turn()
+    assert not await second.turn()
+    await first.close()
+    await rig.drop(job)
+    assert await second.turn()  # from the oldest open record, although that was read before
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.FAILED
+    assert not await first.turn()
+
+
+async def test_who_dies_with_the_duty_is_followed_when_its_word_expires(rig: Rig) -> None:
+    dead, heir = rig.reconciler("w1", period_s=0.4), rig.reconciler("w2")
+    assert await dead.turn()
+    async with asyncio.timeout(20):
+        while True:
+            if await heir.turn():
+                break
+            await asyncio.sleep(0.1)
+
+
+async def test_a_turns_work_is_bounded_and_the_next_goes_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "MAX_LOOKS", 3)
+    jobs = [await rig.queue(late=True) for _ in range(7)]
+    reconciler = rig.reconciler()
+    ended: list[int] = []
+    for _ in range(3):
+        await reconciler.turn()
+        ended.append(sum([await rig.record(job) is not None for job in jobs]))
+    assert ended == [3, 6, 7]
+
+
+async def test_acknowledged_jobs_nobody_swept_are_swept(rig: Rig) -> None:
+    job = await rig.queue()
+    taken: asyncio.Queue[Any] = asyncio.Queue()
+    puller = await rig.bus.pull(names.consumer("half", "mid"), taken.put_nowait)
+    puller.ask(1)
+    delivery = await taken.get()
+    record = life.claimed(job, None, worker="w", gpu=GPU, token=1, now=time.time())
+    error = ErrorInfo(code="model_error", message="No.")
+    await rig.records.write(life.failed(record, error, now=time.time()), expect=0)
+    await delivery.ack()
+    await puller.close()
+    assert await rig.is_queued(job)
+    reconciler = Reconciler(
+        rig.bus, rig.records, workers=list, models=lambda: {"half": Model(name="half")},
+        worker="w", boot="w",
+    )  # fmt: skip
+    await reconciler.turn()
+    assert not await rig.is_queued(job)
+
+
+async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path) -> None:
+    passwords: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
+    async with NatsServer(tmp_path / "nats", users=passwords) as server:
+        buses = [
+            await Bus.connect(
+                Wire(nats_url=server.url, nats_user=role, nats_password=passwords[role]), role=role
+            )
+            for role in ("admin", "worker")
+        ]
+        await topology.apply(buses[0])
+        await topology.ensure_consumers(buses[0], "half")
+        rig = Rig(buses[0], await Ledger(buses[0]).start())
+        ref = await payloads.store(buses[0], "some", "in", floats(1.0))
+        late, lost = await rig.queue(late=True), await rig.queue(ref=ref)
+        await rig.claim(lost)
+        await rig.drop(lost)
+        reconciler = Reconciler(
+            buses[1], Records(buses[1]), workers=list, models=lambda: {"half": Model(name="half")},
+            worker="w", boot="w", settled_s=-60.0,
+        )  # fmt: skip
+        assert await reconciler.turn()
+        record = await rig.record(late)
+        assert record is not None
+        assert record.state is State.EXPIRED
+        assert not await rig.is_queued(late)
+        assert await rig.is_queued(lost)
+        quarantine = Quarantine(buses[1])
+        await quarantine.start()
+        await quarantine.add(lost, b"", RunnerCrashed())
+        async with asyncio.timeout(20):
+            while True:
+                if await quarantine.holds(lost, b""):
+                    break
+                await asyncio.sleep(0.05)
+        await quarantine.close()
+        await reconciler.close()
+        for bus in buses:
+            await bus.close()

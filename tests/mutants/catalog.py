@@ -1,0 +1,134 @@
+"""The mutants: bugs that a harness worth its name must find, each with the layer that must find it.
+
+Numbers 1 to 20 follow the list that the project's promises came with, adapted to how Signalbox is built;
+``instead`` says what was put in the place of what has no counterpart here. Later ones are bugs that were found.
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+PATCHES: Final = Path(__file__).with_name("patches")
+
+
+class Mutant(NamedTuple):
+    """command: arguments of Python that pass without the patch and fail with it."""
+
+    number: int
+    name: str
+    layer: str
+    command: tuple[str, ...]
+    instead: str = ""
+
+    @property
+    def patch(self) -> Path:
+        """The file; its name begins with the number."""
+        (found,) = PATCHES.glob(f"{self.number:02}-*.patch")
+        return found
+
+
+def _pytest(selection: str, words: str = "") -> tuple[str, ...]:
+    chosen = ("-k", words) if words else ()
+    return ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection.split(), *chosen)
+
+
+def _scope(faults: int) -> tuple[str, ...]:
+    return ("-m", "tests.scope", "--workers", "2", "--jobs", "1", "--faults", str(faults))
+
+
+def _sim(first: int, seeds: int) -> tuple[str, ...]:
+    return ("-m", "tests.sim", "--first", str(first), "--seeds", str(seeds), "--jobs", "1")
+
+
+MUTANTS: Final = (
+    Mutant(1, "release without compare-and-set", "scope", _scope(1)),
+    Mutant(2, "heartbeat without TTL", "scope", _scope(1)),
+    Mutant(3, "no heartbeat", "unit", _pytest("tests/unit/test_lease_machine.py")),
+    Mutant(4, "acknowledged before the commit", "simulation", _sim(0, 4)),
+    Mutant(
+        5, "result written without compare-and-set", "integration",
+        _pytest("tests/integration/test_worker_claims.py"),
+    ),
+    Mutant(
+        6, "deadline counted from the answer, not from the sending", "unit",
+        _pytest("tests/unit/test_lease_machine.py"),
+    ),
+    Mutant(
+        7, "deadline on the wall clock", "integration",
+        _pytest("tests/integration/test_lease_lanes.py", "frozen_holder_is_fenced"),
+    ),
+    Mutant(
+        8, "flock freed before the runner is dead", "scope", _scope(1),
+        instead="a lock held by the supervisor only: guard and runner share ours, so it is the order that can break",
+    ),
+    Mutant(
+        9, "no parent-death signal", "integration",
+        _pytest("tests/integration/test_lease_guard.py", "end_of_the_guard"),
+    ),
+    Mutant(
+        10, "parent-death signal before the change of user", "integration",
+        _pytest("tests/integration/test_sandbox_holds.py"),
+    ),
+    Mutant(
+        11, "device not asked whether it is free", "integration",
+        _pytest("tests/integration/test_nvidia_devices.py", "dirty_gpu"),
+    ),
+    Mutant(
+        12, "lease seized without the same boot", "unit",
+        _pytest("tests/unit/test_lease_machine.py", "another_host"),
+    ),
+    Mutant(
+        13, "idempotency without compare-and-set", "integration",
+        _pytest("tests/unit/test_gateway_idempotency.py tests/integration/test_gateway_idempotency.py"),
+        instead="idempotency by JetStream's dedupe id: ours is a record, so it is the record's compare-and-set",
+    ),
+    Mutant(
+        14, "decided on direct reads", "integration",
+        _pytest("tests/integration/test_lease_lanes.py", "killed_holder"),
+    ),
+    Mutant(
+        15, "blocking run in the loop", "unit", _pytest("tests/unit/test_worker_loop.py"),
+        instead="inference in the loop: the runner is a process, so what can block is the way to it",
+    ),
+    Mutant(
+        16, "numpy in the supervisor", "unit",
+        _pytest("tests/unit/test_worker_settings.py", "never_imports"),
+        instead="TensorFlow in the supervisor: numpy comes with it and is installed everywhere",
+    ),
+    Mutant(
+        17, "refused commit repeated without asking whose the job is", "integration",
+        _pytest("tests/integration/test_worker_claims.py"),
+    ),
+    Mutant(
+        18, "waiters look once a second", "integration",
+        _pytest("tests/integration/test_lease_lanes.py", "hears_of_a_release"),
+        instead="a deaf waiter: the flock wakes it as well as the event, so both are late",
+    ),
+    Mutant(
+        19, "five deliveries and no more", "integration",
+        _pytest("tests/integration/test_core_deliveries.py"),
+    ),
+    Mutant(
+        20, "no tenant check on reading a job", "integration",
+        _pytest("tests/integration/test_gateway_tenants.py", "every_id_route"),
+        instead="the tenant check of event streams: our callers poll jobs",
+    ),
+    Mutant(
+        21, "flock kept for a supervisor that froze on its way in", "unit",
+        _pytest("tests/unit/test_sim_world_guard.py"),
+    ),
+    Mutant(
+        22, "wish to cancel overwritten by an end", "integration",
+        _pytest("tests/integration/test_worker_claims.py"),
+    ),
+    Mutant(
+        23, "version that dies loading blamed on its jobs", "unit",
+        _pytest("tests/unit/test_worker_execution.py"),
+    ),
+    Mutant(
+        24, "broken text in a frame not refused", "fuzzing", _pytest("tests/unit/test_fuzz_targets.py"),
+    ),
+    Mutant(
+        25, "late PONG ends the reader", "integration",
+        _pytest("tests/integration/test_chaos_connection.py"),
+    ),
+)  # fmt: skip

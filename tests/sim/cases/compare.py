@@ -1,0 +1,72 @@
+"""The model of NATS and a real server on the same random walks: ``python -m tests.sim.cases.compare 0 300 150``.
+
+Arguments: first seed, first seed no more, acts a walk. Status 1 if an outcome differs; seed and act are printed.
+"""
+
+import asyncio
+import sys
+import time
+from typing import Final
+
+from tests.sim.cases.rigs import ModelRig, RealRig, declared
+from tests.sim.cases.walks import Outcome, walk
+from tests.sim.loop import running
+
+_AT_ONCE: Final = 8
+
+
+def on_the_model(seed: int, steps: int) -> list[Outcome]:
+    """The walk in virtual time."""
+
+    async def play() -> list[Outcome]:
+        rig = ModelRig(f"w{seed}", seed=1)
+        try:
+            return await walk(rig, seed, steps)
+        finally:
+            await rig.close()
+
+    with running(1) as loop:
+        return loop.run_until_complete(play())
+
+
+async def on_a_server(
+    walks: dict[int, list[Outcome]], steps: int
+) -> dict[int, list[Outcome] | Exception]:
+    """The same walks on a real server, several at once, each held against what is expected of it."""
+    outcomes: dict[int, list[Outcome] | Exception] = {}
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def play(seed: int) -> None:
+        async with room:
+            rig = RealRig(f"w{seed}", server)
+            try:
+                async with asyncio.timeout(200):
+                    outcomes[seed] = await walk(rig, seed, steps, walks[seed])
+            except Exception as error:  # noqa: BLE001  reported by the walk's own test
+                outcomes[seed] = error
+            finally:
+                await rig.close()
+
+    async with declared() as server, asyncio.TaskGroup() as group:
+        for seed in walks:
+            group.create_task(play(seed))
+    return outcomes
+
+
+def main(first: int, end: int, steps: int) -> int:
+    """Walk and compare; the number of walks that differ."""
+    started = time.monotonic()
+    walks = {seed: on_the_model(seed, steps) for seed in range(first, end)}
+    real = asyncio.run(on_a_server(walks, steps))
+    differ = 0
+    for seed, found in sorted(real.items()):
+        if found != walks[seed]:
+            differ += 1
+            print(f"seed {seed}: {found if isinstance(found, Exception) else 'events differ'}")
+    took_s = time.monotonic() - started
+    print(f"{len(walks)} walks of {steps} acts, {differ} differ, {took_s:.0f} s")
+    return differ
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:4])) > 0)

@@ -1,0 +1,169 @@
+"""What must never be seen: pure functions over what an oracle wrote down. Times are true seconds."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from signalbox.messages import Lease, Record, State
+from tests.sim.runner import Stay
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+_REACTION_S: Final = 0.05
+"""From a timer to the signal, with every message on the way."""
+
+
+class Stored(NamedTuple):
+    """One write of a job's record."""
+
+    at: float
+    seq: int
+    record: Record
+    body: bytes
+
+
+class LeaseWrite(NamedTuple):
+    """One write of a lease; None: it expired or was deleted."""
+
+    at: float
+    seq: int
+    lease: Lease | None
+
+
+class TicketWrite(NamedTuple):
+    """One write of a ticket; number 0: it is gone."""
+
+    at: float
+    worker: str
+    number: int
+
+
+def transitions(history: Sequence[Stored]) -> Iterator[str]:
+    """S7, S9: the first terminal record stays, and each step is one that its writer was entitled to."""
+    before: Record | None = None
+    for stored in history:
+        record = stored.record
+        if (why := _illegal(before, record)) is not None:
+            yield f"{_words(before)} -> {_words(record)} at {stored.at:.3f}: {why}"
+        if (
+            record.state is State.SUCCEEDED
+            and record.ref is None
+            and stored.body != record.id.encode()
+        ):
+            yield f"succeeded with the result {stored.body!r}"
+        before = record
+
+
+def _illegal(before: Record | None, record: Record) -> str | None:
+    attempt = before.attempt if before is not None else 0
+    if before is not None and before.state.is_terminal:
+        return "it had ended"
+    if before is not None and before.state is State.RUNNING and record.attempt == attempt:
+        if (record.worker, record.gpu, record.token) != (before.worker, before.gpu, before.token):
+            return "another's attempt"
+        return None
+    if record.attempt == attempt and record.state in {State.CANCELLED, State.EXPIRED, State.FAILED}:
+        return None
+    if record.attempt != attempt + 1:
+        return "not the next attempt"
+    if before is not None and record.gpu == before.gpu and record.token < before.token:
+        return "an earlier holder of the device took it"
+    return None
+
+
+def _words(record: Record | None) -> str:
+    if record is None:
+        return "nothing"
+    return f"{record.state.value}#{record.attempt}({record.worker}, {record.token})"
+
+
+def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iterator[str]:
+    """S11: what a caller was told of the end is how it ended."""
+    last = history[-1].record.state if history else None
+    for at, state in seen:
+        if state.is_terminal and state is not last:
+            yield f"the caller was told {state.value} at {at:.3f}, it ended as {last}"
+
+
+def once(jobs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """S10: one idempotency key, one job. jobs: key and id of each that was ever stored."""
+    by_key: dict[str, str] = {}
+    for key, job_id in jobs:
+        if key and by_key.setdefault(key, job_id) != job_id:
+            yield f"{key} made two jobs, {by_key[key]} and {job_id}"
+
+
+def tokens(stays: Sequence[Stay]) -> Iterator[str]:
+    """S2: a later stay has a greater token; a new runner of the same holder has the same one."""
+    for before, after in pairwise(stays):
+        if after.token < before.token or (
+            after.token == before.token and after.boot != before.boot
+        ):
+            yield (
+                f"{after.boot} was let in with token {after.token} after {before.boot}"
+                f" with {before.token}"
+            )
+
+
+def fenced(
+    stays: Sequence[Stay], confirmed: Mapping[str, Sequence[tuple[float, float]]], world: "World"
+) -> Iterator[str]:
+    """S3: nobody is inside later than F + K after the send time of its last confirmed heartbeat.
+
+    K is what a process takes to die here, which is less than the K that is promised: so a deadline that is
+    counted from the wrong moment is not hidden by it.
+    """
+    fence_s = world.shape.rules.fence_s
+    for stay in stays:
+        if stay.is_excused:
+            continue
+        limit_s = fence_s / stay.machine.clock.rate + stay.machine.dying_s + _REACTION_S
+        left = world.loop.now if stay.left is None else stay.left
+        pairs = sorted(confirmed.get(stay.boot, ()))
+        last = max((sent for heard, sent in pairs if heard <= stay.came), default=stay.came)
+        for heard, sent in pairs:
+            if stay.came < heard <= last + limit_s:
+                last = max(last, sent)
+        if left > last + limit_s:
+            yield (
+                f"{stay.boot} was inside until {left:.3f}, its last confirmed heartbeat was sent at"
+                f" {last:.3f}"
+            )
+
+
+def overtaken(
+    leases: Sequence[LeaseWrite], tickets: Sequence[TicketWrite],
+    disturbed: Mapping[str, Sequence[float]],
+) -> Iterator[str]:  # fmt: skip
+    """V2: nobody who waits undisturbed is overtaken more than once by a later ticket."""
+    waiting: dict[str, tuple[int, float]] = {}
+    counts: dict[str, int] = {}
+    holder = ""
+    events: list[LeaseWrite | TicketWrite] = [*leases, *tickets]
+    events.sort(key=lambda write: write.at)
+    for event in events:
+        if isinstance(event, TicketWrite):
+            if not event.number:
+                waiting.pop(event.worker, None)
+                counts.pop(event.worker, None)
+            elif event.worker not in waiting:
+                waiting[event.worker] = (event.number, event.at)
+            continue
+        lease = event.lease
+        boot = lease.boot if lease is not None and lease.state == "HELD" else ""
+        if boot and boot != holder:
+            owner = lease.owner if lease is not None else ""
+            mine = waiting.get(owner)
+            for worker, (number, since) in waiting.items():
+                is_calm = not any(
+                    since - 10.0 <= at <= event.at for at in disturbed.get(worker, ())
+                )
+                if worker != owner and is_calm and (mine is None or mine[0] > number):
+                    counts[worker] = counts.get(worker, 0) + 1
+                    if counts[worker] > 1:
+                        yield f"{worker} with ticket {number} was overtaken by {owner} at {event.at:.3f}"
+            waiting.pop(owner, None)
+            counts.pop(owner, None)
+        holder = boot

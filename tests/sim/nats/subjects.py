@@ -1,0 +1,103 @@
+"""NATS subjects: patterns, transforms, and who listens to what."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+_ROUTES_LIMIT = 20_000
+
+
+@lru_cache(maxsize=4096)
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a subject fits ``pattern`` (``*`` one token, ``>`` one or more at the end)."""
+    if pattern == ">":
+        return lambda _: True
+    if "*" not in pattern:
+        if not pattern.endswith(".>"):
+            return pattern.__eq__
+        head = pattern[:-1]
+        return lambda subject: subject.startswith(head) and len(subject) > len(head)
+    wanted = pattern.split(".")
+    is_open = wanted[-1] == ">"
+    if is_open:
+        wanted.pop()
+    size = len(wanted)
+    fixed = [(place, token) for place, token in enumerate(wanted) if token != "*"]
+
+    def fits(subject: str) -> bool:
+        tokens = subject.split(".")
+        if len(tokens) <= size if is_open else len(tokens) != size:
+            return False
+        return all(tokens[place] == token for place, token in fixed)
+
+    return fits
+
+
+def is_literal(pattern: str) -> bool:
+    """Whether a pattern names one subject only."""
+    return "*" not in pattern and ">" not in pattern
+
+
+def is_subset(pattern: str, other: str) -> bool:
+    """Whether everything that fits ``pattern`` also fits ``other``."""
+    mine, theirs = pattern.split("."), other.split(".")
+    for place, token in enumerate(theirs):
+        if token == ">":
+            return place < len(mine)
+        if place >= len(mine) or mine[place] == ">":
+            return False
+        if token not in {"*", mine[place]}:
+            return False
+    return len(mine) == len(theirs)
+
+
+def collide(one: str, other: str) -> bool:
+    """Whether some subject fits both patterns."""
+    mine, theirs = one.split("."), other.split(".")
+    for a, b in zip(mine, theirs, strict=False):
+        if ">" in (a, b):
+            return True
+        if a != b and "*" not in (a, b):
+            return False
+    return len(mine) == len(theirs)
+
+
+def transform(src: str, dest: str) -> Callable[[str], str | None]:
+    """Maps ``src`` to ``dest``; both end in ``>``, as all of ours do. None = does not apply."""
+    if not (src.endswith(">") and dest.endswith(">")):
+        raise NotImplementedError(f"The model knows no transform from {src} to {dest}.")
+    fits, cut, head = matcher(src), len(src) - 1, dest[:-1]
+    return lambda subject: head + subject[cut:] if fits(subject) else None
+
+
+class Interest(Generic[T]):
+    """Who listens to which pattern; lookups are remembered.
+
+    Inboxes are looked up by all but their last token: nobody here subscribes to a single answer.
+    """
+
+    def __init__(self) -> None:
+        self._patterns: dict[T, tuple[str, Callable[[str], bool]]] = {}
+        self._routes: dict[str, tuple[T, ...]] = {}
+
+    def add(self, who: T, pattern: str) -> None:
+        """``who`` listens to ``pattern`` from now on."""
+        self._patterns[who] = (pattern, matcher(pattern))
+        self._routes.clear()
+
+    def remove(self, who: T) -> None:
+        """``who`` listens no more. Idempotent."""
+        if self._patterns.pop(who, None) is not None:
+            self._routes.clear()
+
+    def of(self, subject: str) -> tuple[T, ...]:
+        """Everybody who listens to ``subject``, in the order in which they began to."""
+        known = subject[: subject.rfind(".")] if subject.startswith("_INBOX") else subject
+        found = self._routes.get(known)
+        if found is None:
+            if len(self._routes) > _ROUTES_LIMIT:
+                self._routes.clear()
+            found = tuple(who for who, (_, fits) in self._patterns.items() if fits(subject))
+            self._routes[known] = found
+        return found

@@ -1,0 +1,300 @@
+"""Every law of the chaos rig finds what breaks it, and finds nothing in a history of a good day."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.chaos import checks
+from tests.chaos.checks import LAWS, History
+from workers.intervals import Line
+
+Entry = dict[str, Any]
+
+
+def answer(job: str = "j", **more: Any) -> Entry:
+    base = {
+        "at": 1.0,
+        "event": "answer",
+        "client": "ann",
+        "op": "submit",
+        "status": 202,
+        "job": job,
+        "expect": 3.0,
+    }
+    return {**base, **more}
+
+
+def record(state: str, seq: int, last: int, **more: Any) -> Entry:
+    base = {
+        "at": 2.0, "seq": seq, "last": last, "job": "j", "model": "half", "state": state,
+        "attempt": 1, "gpu": "g", "token": 5, "cancel": False, "why": "",
+    }  # fmt: skip
+    return {**base, **more}
+
+
+def lease(state: str, seq: int, last: int, **more: Any) -> Entry:
+    base = {
+        "at": float(seq), "seq": seq, "last": last, "gpu": "g", "state": state, "owner": "w1", "boot": "b1",
+        "token": seq, "beats": 0, "next": "",
+    }  # fmt: skip
+    return {**base, **more}
+
+
+def ticket(worker: str, number: int, seq: int, at: float) -> Entry:
+    return {"at": at, "seq": seq, "last": 0, "gpu": "g", "worker": worker, "number": number}
+
+
+def process(event: str, pid: int, role: str, at: float, parent: int = 0) -> Entry:
+    return {"at": at, "event": event, "pid": pid, "role": role, "parent": parent}
+
+
+GOOD = History(
+    ledger=[
+        {"at": 0.9, "event": "intent", "client": "ann", "op": "submit", "expect": 3.0},
+        answer(),
+        {
+            "at": 3.0,
+            "event": "seen",
+            "client": "ann",
+            "job": "j",
+            "status": 200,
+            "state": "succeeded",
+            "y": 3.0,
+            "expect": 3.0,
+        },
+        {"at": 3.1, "event": "foreign", "client": "bob", "job": "j", "status": 404},
+    ],
+    records=[record("running", 1, 0), record("succeeded", 2, 1)],
+    leases=[
+        lease("HELD", 5, 0),
+        lease("HELD", 6, 5, token=5, beats=1),
+        lease("FREE", 7, 6, token=5, owner="", next="w2", at=20.0),
+        lease("HELD", 8, 7, owner="w2", boot="b2", at=21.0),
+    ],
+    waiters=[ticket("w2", 1, 1, 10.0), ticket("w3", 2, 2, 11.0), ticket("w2", 0, 3, 21.0)],
+    processes=[
+        process("birth", 10, "supervisor", 1.0),
+        process("birth", 11, "guard", 1.1, 10),
+        process("birth", 12, "runner", 1.2, 11),
+        process("death", 10, "supervisor", 5.0),
+        process("death", 11, "guard", 5.1),
+        process("death", 12, "runner", 5.2),
+        process("birth", 20, "supervisor", 60.0),
+    ],
+    faults=[
+        {
+            "at": 4.0,
+            "event": "measured",
+            "kind": "kill",
+            "target": "w1",
+            "what": "takeover",
+            "s": 0.2,
+            "bound_s": 1.0,
+        },
+    ],
+    final=[{"seq": 2, "y": 3.0, **record("succeeded", 2, 1)}, {"end": True, "left": {}}],
+    intervals=[
+        Line(kind="in", gpu="g", pid=12, token=5, t_in=1.0),
+        Line(kind="use", gpu="g", pid=12, token=5, t_in=2.0, t_out=3.0),
+    ],
+    logs={"worker.log": '{"event": "lease.acquired"}'},
+    secrets={"ann's key": "sbx_secret"},
+)
+
+
+def with_more(**more: list[Any]) -> History:
+    """The good day and what is added to it."""
+    together: dict[str, Any] = {
+        name: [*getattr(GOOD, name), *entries] for name, entries in more.items()
+    }
+    return GOOD._replace(**together)
+
+
+BROKEN: list[tuple[str, str, History]] = [
+    ("lost accepted", "no record at all", with_more(ledger=[answer("lost")])),
+    (
+        "lost accepted",
+        "still running",
+        with_more(ledger=[answer("k")], final=[record("running", 9, 8, job="k")]),
+    ),
+    ("lost accepted", "a late answer promises too", with_more(ledger=[answer("k", status=504)])),
+    ("jobs left open", "queued", with_more(final=[record("queued", 9, 8, job="k")])),
+    (
+        "jobs left open",
+        "not acknowledged",
+        with_more(final=[{"end": True, "left": {"half_mid": 1}}]),
+    ),
+    ("double terminal", "two ends", with_more(records=[record("cancelled", 3, 2)])),
+    ("double terminal", "revived", with_more(records=[record("running", 3, 2, attempt=2)])),
+    (
+        "double terminal",
+        "two ends told",
+        with_more(
+            ledger=[
+                {
+                    "at": 9.0,
+                    "event": "cancelled",
+                    "client": "ann",
+                    "job": "j",
+                    "status": 200,
+                    "state": "cancelled",
+                }
+            ]
+        ),
+    ),
+    (
+        "double terminal",
+        "another end at the end",
+        GOOD._replace(final=[{**record("cancelled", 2, 1)}]),
+    ),
+    (
+        "doubled submits",
+        "two jobs of one key",
+        with_more(ledger=[answer("k", once="ann-1"), answer("l", once="ann-1")]),
+    ),
+    (
+        "doubled submits",
+        "one number, two jobs",
+        with_more(final=[{**record("succeeded", 9, 8, job="k"), "y": 3.0}]),
+    ),
+    ("wrong results", "answered", with_more(ledger=[answer("k", status=200, y=4.0)])),
+    (
+        "wrong results",
+        "stored",
+        with_more(ledger=[answer("k")], final=[{**record("succeeded", 9, 8, job="k"), "y": 4.0}]),
+    ),
+    ("wrong answers", "401", with_more(ledger=[answer("", status=401)])),
+    ("wrong answers", "500", with_more(ledger=[answer("", status=500)])),
+    ("wrong answers", "failed", with_more(final=[record("failed", 9, 8, job="k")])),
+    (
+        "illegal transitions",
+        "queued twice",
+        with_more(records=[record("queued", 3, 0, job="k"), record("queued", 4, 3, job="k")]),
+    ),
+    (
+        "illegal transitions",
+        "claimed twice",
+        with_more(records=[record("running", 3, 0, job="k"), record("running", 4, 3, job="k")]),
+    ),
+    (
+        "illegal transitions",
+        "attempt fell",
+        with_more(
+            records=[record("running", 3, 0, job="k", attempt=2), record("queued", 4, 3, job="k")]
+        ),
+    ),
+    (
+        "stale tokens",
+        "fell",
+        with_more(
+            records=[record("running", 3, 0, job="k"), record("queued", 4, 3, job="k", token=4)]
+        ),
+    ),
+    (
+        "lease chain",
+        "token reused",
+        with_more(
+            leases=[lease("GONE", 9, 8), lease("HELD", 10, 9, token=8, owner="w1", boot="b3")]
+        ),
+    ),
+    (
+        "lease chain",
+        "fork",
+        with_more(leases=[lease("HELD", 9, 7, token=9, owner="w3", boot="b3")]),
+    ),
+    (
+        "overlaps",
+        "used at once",
+        with_more(intervals=[Line(kind="use", gpu="g", pid=99, token=6, t_in=2.5, t_out=4.0)]),
+    ),
+    (
+        "overlaps",
+        "the witness was taken",
+        with_more(intervals=[replace(GOOD.intervals[0], kind="overlap")]),
+    ),
+    (
+        "orphans",
+        "runner",
+        GOOD._replace(
+            processes=[
+                *GOOD.processes[:5],
+                process("death", 12, "runner", 19.0),
+                GOOD.processes[-1],
+            ]
+        ),
+    ),
+    ("orphans", "for ever", GOOD._replace(processes=[*GOOD.processes[:5], GOOD.processes[-1]])),
+    (
+        "starved waiters",
+        "overtaken twice",
+        with_more(
+            leases=[
+                lease("FREE", n, n - 1, next="w9", at=at, token=0)
+                for n, at in ((30, 30.0), (31, 40.0))
+            ],
+            waiters=[ticket("w9", 9, 9, 12.0)],
+        ),
+    ),
+    (
+        "foreign reads",
+        "read",
+        with_more(
+            ledger=[{"at": 3.1, "event": "foreign", "client": "bob", "job": "j", "status": 200}]
+        ),
+    ),
+    ("secrets in logs", "key", GOOD._replace(logs={"worker.log": "using sbx_secret"})),
+    (
+        "bounds",
+        "too long",
+        with_more(
+            faults=[
+                {
+                    "at": 4.0,
+                    "event": "measured",
+                    "kind": "kill",
+                    "target": "w1",
+                    "what": "takeover",
+                    "s": 2.0,
+                    "bound_s": 1.0,
+                }
+            ]
+        ),
+    ),
+]
+
+
+def test_a_good_day_breaks_no_law() -> None:
+    assert checks.check(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("law", "how", "history"), BROKEN, ids=[f"{law}: {how}" for law, how, _ in BROKEN]
+)
+def test_a_broken_law_is_found(law: str, how: str, history: History) -> None:
+    found = LAWS[law](history)
+    assert found, how
+
+
+def test_every_law_has_a_history_that_breaks_it() -> None:
+    assert {law for law, _, _ in BROKEN} == set(LAWS)
+
+
+def test_an_empty_history_breaks_nothing() -> None:
+    assert checks.check(History()) == []
+
+
+def test_a_waiter_that_was_itself_harmed_was_not_overtaken() -> None:
+    named = [
+        lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))
+    ]
+    harmed = with_more(
+        leases=named, waiters=[ticket("w9", 9, 9, 12.0)],
+        faults=[{"at": 25.0, "event": "begin", "kind": "pause supervisor", "target": "w3"}],
+    )  # fmt: skip
+    assert checks.starved_waiters(harmed) == []
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert checks.percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert checks.percentile([1.0, 2.0], 0.99) == 2.0

@@ -1,0 +1,36 @@
+"""Pages made from code say what the code says."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox import assets, names, roles
+from signalbox.errors import MEANINGS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "generate.py"))["PAGES"]  # type: ignore[no-any-return]  # a script
+
+
+@pytest.mark.parametrize("page", ["settings.md", "errors.md"])
+def test_a_made_page_is_as_the_code_makes_it(made: dict[str, Any], page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text == made[page]() + "\n", "run: python docs/generate.py"
+
+
+def test_every_error_code_has_its_line() -> None:
+    text = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert [code for code in MEANINGS if f"| `{code}` |" not in text] == []
+
+
+def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
+    text = (DOCS / "wire.md").read_text(encoding="utf-8")
+    wanted = [config["name"] for config in assets.STREAMS if not config["name"].startswith("KV_")]
+    wanted += [bucket.value for bucket in names.Bucket]
+    wanted += [names.Header.JOB.value, names.Header.RECORD.value, *roles.ROLES]
+    assert [name for name in wanted if f"`{name}`" not in text] == []

@@ -1,0 +1,134 @@
+"""The gateway's files as the edge reads them, and what it refuses to read."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_plugin.edge import answers
+from gateway_plugin.edge.answers import ErrorPages
+from gateway_plugin.edge.definition import SOURCE, load
+from gateway_plugin.edge.requests import ObjectMaker
+from gateway_plugin.edge.target import Target
+from signalbox.errors import MEANINGS, Misconfigured
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    copied = tmp_path / "tyk"
+    shutil.copytree(SOURCE, copied)
+    return copied
+
+
+def changed(files: Path, change: Change) -> Path:
+    path = files / "apps" / "signalbox.json"
+    doc = json.loads(path.read_bytes())
+    change(doc)
+    path.write_text(json.dumps(doc))
+    return files
+
+
+def test_files_of_the_repository_are_read() -> None:
+    front = load()
+    assert front.hooked.api_id == "signalbox"
+    assert front.max_body_bytes == 32 * 1024 * 1024
+    assert front.shows_rate
+    assert [api.listen_path for api in front.keyless] == ["/hello"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda doc: doc.update(strip_auth_data=True),
+        lambda doc: doc.update(response_processors=[]),
+        lambda doc: doc["proxy"].update(listen_path="/api/"),
+        lambda doc: doc["CORS"].update(enable=True),
+        lambda doc: doc["cache_options"].update(enable_cache=True),
+        lambda doc: doc["custom_middleware"]["auth_check"].pop("raw_body_only"),
+        lambda doc: doc["custom_middleware"].update(response=[{"name": "X"}]),
+        lambda doc: doc["custom_middleware"]["post"].append({"name": "Y", "raw_body_only": True}),
+        lambda doc: doc["version_data"]["versions"]["Default"].update(global_size_limit=1),
+        lambda doc: doc["error_overrides"]["403"][0]["match"].update(flag="AKI"),
+        lambda doc: doc["error_overrides"]["403"][0]["response"].update(body="{{.Message}}"),
+        lambda doc: doc.update(use_keyless=True),
+    ],
+)
+def test_what_the_edge_does_not_do_is_refused_by_name(files: Path, change: Change) -> None:
+    with pytest.raises(Misconfigured, match=r"edge|apps"):
+        load(changed(files, change))
+
+
+def test_unknown_context_variable_is_refused(files: Path) -> None:
+    def change(doc: dict[str, Any]) -> None:
+        version = doc["version_data"]["versions"]["Default"]
+        version["global_headers"]["X-Path"] = "$tyk_context.path"
+
+    front = load(changed(files, change))
+    with pytest.raises(Misconfigured, match="X-Path"):
+        ObjectMaker(front.hooked, front.xff_depth)
+
+
+def test_a_secret_of_the_deployment_stands_in_where_the_definition_has_none(files: Path) -> None:
+    assert load(files, secret="between us").hooked.config_data == '{"secret":"between us"}'
+    theirs = changed(files, lambda doc: doc.update(config_data={"secret": "its own"}))
+    assert load(theirs, secret="between us").hooked.config_data == '{"secret":"its own"}'
+
+
+def test_config_data_reaches_the_plugin_as_go_writes_it(files: Path) -> None:
+    front = load(changed(files, lambda doc: doc.update(config_data={"secret": "s", "a": [1, 2]})))
+    made = ObjectMaker(front.hooked, 0).auth("GET", Target("/", "/"), {}, b"")
+    assert made.spec["config_data"] == '{"a":[1,2],"secret":"s"}'
+
+
+def test_missing_files_are_said_so(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"tyk\.conf"):
+        load(tmp_path)
+
+
+def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
+    for rules in load().hooked.overrides.values():
+        for rule in rules:
+            doc = json.loads(rule.body)
+            means = MEANINGS[doc["code"]]
+            assert (rule.status, doc["status"], doc["title"]) == (
+                means.http,
+                means.http,
+                means.title,
+            )
+            assert doc["error"] == doc["detail"]
+            assert doc["type"] == f"urn:signalbox:error:{doc['code']}"
+            assert rule.headers["Content-Type"] == "application/json"
+            assert ("Retry-After" in rule.headers) == (means.http in {429, 503})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        answers.PLUGIN_AWAY, answers.NO_SESSION, answers.HOOK_FAILED, answers.NOT_PROXIED,
+        answers.KEY_INACTIVE, answers.KEY_EXPIRED, answers.API_DISALLOWED, answers.RATE_EXCEEDED,
+        answers.QUOTA_EXCEEDED,
+    ],
+)  # fmt: skip
+def test_each_text_of_the_gateway_has_an_override(error: tuple[int, str]) -> None:
+    page = ErrorPages(load()).page(*error)
+    assert "code" in json.loads(page.body)
+
+
+def test_outage_is_never_answered_as_a_bad_key() -> None:
+    pages = ErrorPages(load())
+    for error in (answers.PLUGIN_AWAY, answers.NO_SESSION, answers.HOOK_FAILED):
+        assert pages.page(*error).status == 503
+
+
+def test_interrupted_answer_does_not_claim_that_nothing_was_accepted() -> None:
+    page = ErrorPages(load()).page(*answers.HOOK_FAILED)
+    assert json.loads(page.body)["code"] == "ambiguous"
+
+
+def test_line_breaks_cannot_leave_a_header() -> None:
+    assert answers.wire_headers([("X-A", "a\r\nX-B: b")]) == [(b"X-A", b"a  X-B: b")]

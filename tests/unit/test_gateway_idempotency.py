@@ -1,0 +1,112 @@
+"""What an Idempotency-Key is worth when a write's answer is lost, or the write is refused."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway_plugin.gateway import Gateway
+from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.settings import GatewaySettings
+from signalbox import names
+from signalbox.errors import Ambiguous, SignalboxError, Unavailable
+from signalbox.messages import ApiKey, Model, encode
+from signalbox.names import Bucket
+from tests.fuzz.dispatch import MemoryBus
+from tests.gatewayrig import model
+
+BODY = json.dumps({"model": "half", "input": {"x": [1.0]}}).encode()
+
+
+class FaultyBus(MemoryBus):
+    """Its next writes to a subject with this start fail; one that is ``kept`` is stored all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[tuple[str, SignalboxError, bool]] = []
+
+    async def write(
+        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None,
+        expect: int | None = None, **more: object,
+    ) -> int:  # fmt: skip
+        if self.faults and subject.startswith(self.faults[0][0]):
+            _, error, is_kept = self.faults.pop(0)
+            if is_kept:
+                await super().write(subject, data, headers=headers, expect=expect, **more)
+            raise error
+        return await super().write(subject, data, headers=headers, expect=expect, **more)
+
+    @property
+    def jobs(self) -> list[str]:
+        return [subject for subject in self.stored if subject.startswith("jobs.")]
+
+
+@pytest.fixture
+async def bus() -> FaultyBus:
+    made = FaultyBus()
+    key = ApiKey(id="mine", hmac="", scopes=("jobs:submit",))
+    await made.write(names.key(Bucket.KEYS, "mine"), encode(key))
+    known: Model = model()
+    await made.write(names.key(Bucket.MODELS, "half"), encode(known))
+    return made
+
+
+async def submit(bus: FaultyBus, name: str = "order-17") -> tuple[int, dict[str, str], Any]:
+    """A submission through a plugin that has just started: nothing is remembered but by the bus."""
+    gateway = await Gateway.start(bus, GatewaySettings(key_pepper="p"))  # type: ignore[arg-type]
+    try:
+        obj = Object(hook_name="SignalboxPost", metadata={"key_id": "mine"})
+        obj.spec.update(APIID="signalbox", OrgID="signalbox")
+        obj.request.method, obj.request.url, obj.request.raw_body = "POST", "/v1/jobs", BODY
+        obj.request.headers["Idempotency-Key"] = name
+        overrides = (await gateway.dispatcher.dispatch(obj)).request.return_overrides
+    finally:
+        await gateway.close()
+    doc = json.loads(overrides.response_body)
+    return overrides.response_code, dict(overrides.headers), doc
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_after_an_unanswered_publish_the_job_s_id_is_given_and_a_retry_finds_it(
+    bus: FaultyBus, is_kept: bool
+) -> None:
+    bus.faults = [("jobs.", Ambiguous(), is_kept and number == 0) for number in range(3)]
+    if is_kept:  # the repeats of a write that was stored after all are told so
+        del bus.faults[1:]
+    status, headers, doc = await submit(bus)
+    if is_kept:
+        assert status == 202
+    else:
+        assert (status, doc["code"]) == (503, "ambiguous")
+        assert int(headers["Retry-After"]) >= 1
+    job_id = headers["X-Signalbox-Job-Id"]
+    again, headers, _ = await submit(bus)
+    assert (again, headers["X-Signalbox-Job-Id"]) == (202, job_id)
+    assert len(bus.jobs) == 1
+
+
+async def test_a_publish_that_certainly_failed_leaves_the_key_open_at_once(bus: FaultyBus) -> None:
+    bus.faults = [("jobs.", Unavailable(), False)]
+    status, _, _ = await submit(bus)
+    assert status == 503
+    assert bus.jobs == []
+    status, headers, _ = await submit(bus)
+    assert (status, len(bus.jobs)) == (202, 1)
+    assert bus.jobs[0].endswith(headers["X-Signalbox-Job-Id"])
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_an_unanswered_first_record_is_settled_before_anything_is_published(
+    bus: FaultyBus, is_kept: bool
+) -> None:
+    bus.faults = [("$KV.idem.", Ambiguous(), is_kept)]
+    status, headers, _ = await submit(bus)
+    assert (status, len(bus.jobs)) == (202, 1)
+    assert (await submit(bus))[1]["X-Signalbox-Job-Id"] == headers["X-Signalbox-Job-Id"]
+
+
+async def test_a_record_that_cannot_be_written_accepts_nothing(bus: FaultyBus) -> None:
+    bus.faults = [("$KV.idem.", Unavailable(), False)]
+    status, _, doc = await submit(bus)
+    assert (status, doc["code"], bus.jobs) == (503, "unavailable", [])

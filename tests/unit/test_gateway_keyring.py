@@ -1,0 +1,250 @@
+"""Who is let in, and what happens when nobody can tell."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway_plugin.addresses import client_address, forwarded_address
+from gateway_plugin.failures import Failures
+from gateway_plugin.keyring import Keyring
+from signalbox import keys
+from signalbox.errors import LimitExceeded, Unauthorized, Unavailable
+from signalbox.messages import ApiKey
+
+PEPPER = "pepper"
+
+
+class Known:
+    """A table that is as old as it says."""
+
+    def __init__(self, *stored: ApiKey, age_s: float = 0.0) -> None:
+        self._stored = {key.id: key for key in stored}
+        self.synced_age_s = age_s
+
+    def replace(self, changed: ApiKey) -> None:
+        self._stored[changed.id] = changed
+
+    def age_by(self, seconds: float) -> None:
+        self.synced_age_s += seconds
+
+    def get(self, key: str) -> ApiKey | None:
+        return self._stored.get(key)
+
+
+def made(**fields: object) -> tuple[str, ApiKey]:
+    text, kid = keys.mint("test")
+    known = {"id": kid, "hmac": keys.digest(PEPPER, text)}
+    return text, ApiKey(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def keyring(table: Known, *, now: float = 1000.0, peppers: tuple[str, ...] = (PEPPER,)) -> Keyring:
+    return Keyring(table, peppers, stale_s=15.0, wall=lambda: now)
+
+
+def test_a_good_key_is_its_own() -> None:
+    text, stored = made()
+    assert keyring(Known(stored)).check(text) is stored
+    assert keyring(Known(stored)).by_id(stored.id) is stored
+
+
+def test_a_key_hashed_under_the_pepper_before_is_still_taken() -> None:
+    text, stored = made()
+    assert keyring(Known(stored), peppers=("new", PEPPER)).check(text) is stored
+    with pytest.raises(Unauthorized):
+        keyring(Known(stored), peppers=("new",)).check(text)
+
+
+@pytest.mark.parametrize(("now", "is_let_in"), [(999.0, True), (1000.0, False), (1001.0, False)])
+def test_a_key_ends_at_its_instant(now: float, is_let_in: bool) -> None:
+    text, stored = made(expires_at=1000.0)
+    ring = keyring(Known(stored), now=now)
+    if is_let_in:
+        assert ring.check(text) is stored
+    else:
+        with pytest.raises(Unauthorized):
+            ring.check(text)
+
+
+def test_an_outdated_table_is_an_outage_and_never_a_wrong_key() -> None:
+    text, stored = made()
+    for ring in (keyring(Known(stored, age_s=16.0)), keyring(Known(age_s=16.0))):
+        with pytest.raises(Unavailable) as caught:
+            ring.check(text)
+        assert caught.value.retry_after_s is not None
+        with pytest.raises(Unavailable):
+            ring.by_id(stored.id)
+
+
+def test_unknown_revoked_and_wrong_keys_are_refused_in_the_same_words() -> None:
+    text, stored = made(revoked_at=1.0)
+    other, _ = made()
+    stolen = keys.parse(other).text.replace(keys.parse(other).kid, stored.id)
+    words = set()
+    for given_text in (text, other):
+        with pytest.raises(Unauthorized) as caught:
+            keyring(Known(stored)).check(given_text)
+        words.add(caught.value.public_message)
+    with pytest.raises(Unauthorized):
+        keyring(Known(stored)).check(stolen)
+    assert len(words) == 1
+
+
+def test_whatever_is_wrong_with_a_key_is_said_in_the_same_words_after_the_same_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text, stored = made()
+    revoked, its = made(revoked_at=1.0)
+    unknown, _ = made()
+    body = text[:22] + ("B" * 43 if text[22:65] != "B" * 43 else "C" * 43)
+    wrong = body + keys._checksum(body)
+    digests: list[str] = []
+    digest = keys.digest
+
+    def counted(pepper: str, text: str) -> str:
+        digests.append(text)
+        return digest(pepper, text)
+
+    monkeypatch.setattr(keys, "digest", counted)
+    ring = keyring(Known(stored, its), peppers=(PEPPER, "before"))
+    words, work = set(), {}
+    for given_text in ("", "sbx_", text[:-1], text + "x", wrong, unknown, revoked):
+        digests.clear()
+        with pytest.raises(Unauthorized) as caught:
+            ring.check(given_text)
+        words.add((caught.value.public_message, str(caught.value.facts)))
+        work[given_text] = len(digests)
+    assert len(words) == 1
+    assert work[wrong] == work[unknown] == work[revoked] == 2
+
+
+def test_an_address_that_guesses_is_held_back_and_a_right_key_from_it_is_not() -> None:
+    text, stored = made()
+    now = [0.0]
+    ring = Keyring(
+        Known(stored), (PEPPER,), stale_s=15.0, most_failures=3, wall=lambda: 1000.0,
+        monotonic=lambda: now[0],
+    )  # fmt: skip
+    assert ring.check(text, "192.0.2.1") is stored
+    for _ in range(3):
+        with pytest.raises(Unauthorized):
+            ring.check(made()[0], "192.0.2.1")
+    with pytest.raises(LimitExceeded) as caught:
+        ring.check(made()[0], "192.0.2.1")
+    assert 0 < (caught.value.retry_after_s or 0) <= 60
+    assert ring.check(text, "192.0.2.1") is stored
+    with pytest.raises(Unauthorized):
+        ring.check(made()[0], "192.0.2.2")
+    now[0] = 60.0
+    with pytest.raises(Unauthorized):
+        ring.check(made()[0], "192.0.2.1")
+
+
+def test_guesses_at_one_key_are_held_back_and_its_owner_is_not() -> None:
+    text, stored = made()
+    ring = Keyring(Known(stored), (PEPPER,), stale_s=15.0, most_failures=3, wall=lambda: 1000.0)
+    guesses = [f"sbx_test_{stored.id}_" + letter * 43 for letter in "ABCDE"]
+    outcomes = []
+    for guess in guesses:
+        with pytest.raises((Unauthorized, LimitExceeded)) as caught:
+            ring.check(guess + keys._checksum(guess))
+        outcomes.append(caught.value.code)
+    assert outcomes == ["unauthorized"] * 3 + ["limit_exceeded"] * 2
+    assert ring.check(text) is stored
+
+
+def test_failures_are_counted_for_a_bounded_number_of_names() -> None:
+    failures = Failures(limit=2, monotonic=lambda: 0.0)
+    for number in range(20_000):
+        failures.count(str(number))
+    assert len(failures._windows) == 10_000
+    failures.count("")
+    assert failures.wait_s("") == 0
+
+
+def test_every_key_that_is_let_in_is_noted_as_used() -> None:
+    text, stored = made()
+    used: list[str] = []
+    ring = Keyring(
+        Known(stored), (PEPPER,), stale_s=15.0, note_use=used.append, wall=lambda: 1000.0
+    )
+    with pytest.raises(Unauthorized):
+        ring.check(made()[0])
+    ring.check(text)
+    ring.check(text)
+    assert used == [stored.id] * 2
+
+
+@pytest.mark.parametrize(
+    ("networks", "address", "is_let_in"),
+    [
+        ((), "", True),
+        ((), "192.0.2.1", True),
+        (("192.0.2.0/24",), "192.0.2.255", True),
+        (("192.0.2.0/24",), "192.0.3.0", False),
+        (("192.0.2.0/24",), "", False),
+        (("192.0.2.0/24",), "::ffff:192.0.2.9", True),
+        (("10.0.0.0/8", "2001:db8::/32"), "2001:db8::1", True),
+        (("nonsense",), "192.0.2.1", False),
+    ],
+)
+def test_a_key_limited_to_networks_is_good_there_and_nowhere_else(
+    networks: tuple[str, ...], address: str, is_let_in: bool
+) -> None:
+    _, stored = made(networks=networks)
+    ring = keyring(Known(stored))
+    if is_let_in:
+        ring.require_address(stored, address)
+    else:
+        with pytest.raises(Unauthorized):
+            ring.require_address(stored, address)
+
+
+@pytest.mark.parametrize(
+    ("headers", "proxies", "address"),
+    [
+        ({"X-Client-Addr": "192.0.2.1"}, 0, "192.0.2.1"),
+        ({"X-Client-Addr": "10.1.1.1", "X-Real-Ip": "10.1.1.1"}, 0, ""),
+        ({"X-Client-Addr": "10.1.1.1", "X-Forwarded-For": "10.1.1.1"}, 0, ""),
+        ({"X-Client-Addr": "10.0.0.5", "X-Forwarded-For": "10.1.1.1, 192.0.2.1"}, 1, "192.0.2.1"),
+        ({"X-Forwarded-For": "10.1.1.1, 192.0.2.1, 10.0.0.5"}, 2, "192.0.2.1"),
+        ({"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "10.1.1.1"}, 1, "192.0.2.1"),
+        ({"X-Forwarded-For": "192.0.2.1"}, 2, ""),
+        ({"X-Forwarded-For": "unknown"}, 1, ""),
+        ({}, 0, ""),
+        ({}, 1, ""),
+    ],
+)
+def test_an_address_is_believed_only_from_those_we_trust(
+    headers: dict[str, str], proxies: int, address: str
+) -> None:
+    assert client_address(headers, proxies) == address
+    assert forwarded_address(headers, proxies) == (address if proxies else "")
+
+
+def test_a_key_proven_once_is_refused_as_soon_as_its_record_changes() -> None:
+    text, stored = made()
+    table = Known(stored)
+    ring = keyring(table)
+    assert ring.check(text) is stored
+    assert ring.check(text) is stored
+    table.replace(replace(stored, revoked_at=1.0))
+    with pytest.raises(Unauthorized):
+        ring.check(text)
+    table.replace(replace(stored, hmac="0" * 64))
+    with pytest.raises(Unauthorized):
+        ring.check(text)
+    table.age_by(16.0)
+    with pytest.raises(Unavailable):
+        ring.check(text)
+
+
+@given(st.integers(0, 76), st.characters(codec="ascii"))
+def test_a_mutated_key_is_refused(place: int, char: str) -> None:
+    text, stored = made()
+    place %= len(text)
+    mutated = text[:place] + char + text[place + 1 :]
+    if mutated == text:
+        return
+    with pytest.raises(Unauthorized):
+        keyring(Known(stored)).check(mutated)

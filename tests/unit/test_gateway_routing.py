@@ -1,0 +1,121 @@
+"""Paths, preferences and credentials: pure functions of what the client sent."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_plugin.auth import credential, session_of
+from gateway_plugin.preferences import Preference, preference
+from gateway_plugin.routing import Act, Route, Routes, route
+from signalbox.errors import InvalidRequest, MethodNotAllowed, NotFound
+from signalbox.messages import ApiKey
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/v1/models/m:predict", Route(Act.TFS_PREDICT, "m")),
+        ("POST", "/V1/MODELS/m/VERSIONS/3:predict", Route(Act.TFS_PREDICT, "m", 3)),
+        ("POST", "/v1/models/m/labels/blue:predict", Route(Act.TFS_PREDICT, "m", None, "blue")),
+        ("POST", "/v1/models/a%20b:predict", Route(Act.TFS_PREDICT, "a b")),
+        ("GET", "/v1/models/m/metadata", Route(Act.TFS_METADATA, "m")),
+        ("GET", "/v1/models/m/versions/3", Route(Act.TFS_STATUS, "m", 3)),
+        ("GET", "/v1/models", Route(Act.LIST_MODELS)),
+        ("POST", "/v1/jobs", Route(Act.SUBMIT)),
+        ("POST", "/v1/predict", Route(Act.SUBMIT)),
+        ("GET", "/v1/jobs/7", Route(Act.READ_JOB, job_id="7")),
+        ("DELETE", "/v1/jobs/7", Route(Act.CANCEL_JOB, job_id="7")),
+        ("POST", "/v1/jobs/7/cancel", Route(Act.CANCEL_JOB, job_id="7")),
+    ],
+)
+def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -> None:
+    routes = Routes()
+    assert routes.find(method, path) == expected
+    assert routes.find(method, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("POST", "/v1/models/m:PREDICT", InvalidRequest),
+        ("POST", "/v1/models/m/versions/x:predict", InvalidRequest),
+        ("POST", f"/v1/models/m/versions/{2**63}:predict", InvalidRequest),
+        ("POST", "/v1/models/m:classify", InvalidRequest),
+        ("GET", "/v1/models/m:predict", MethodNotAllowed),
+        ("DELETE", "/v1/models/m", MethodNotAllowed),
+        ("GET", "/v1/predict", MethodNotAllowed),
+        ("PATCH", "/v1/jobs/7", MethodNotAllowed),
+        ("GET", "/v1/jobs/7/cancel", MethodNotAllowed),
+        ("GET", "/", NotFound),
+        ("GET", "/v1/jobs/7/else", NotFound),
+        ("GET", "/admin", NotFound),
+    ],
+)
+def test_other_paths_are_refused_by_kind(method: str, path: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        route(method, path)
+
+
+@given(st.sampled_from(["GET", "POST", "PUT", ""]), st.text(max_size=60))
+def test_no_path_is_too_strange_to_be_refused_politely(method: str, path: str) -> None:
+    try:
+        route(method, f"/v1/models/{path}")
+        route(method, path)
+    except (InvalidRequest, NotFound):
+        return
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Preference()),
+        ("respond-async", Preference(is_async=True)),
+        ("wait=10", Preference(wait_s=10.0)),
+        ('Respond-Async, wait = "5"', Preference(is_async=True, wait_s=5.0)),
+        ("wait=-1, return=minimal", Preference()),
+        ("wait=99999999999", Preference()),
+    ],
+)
+def test_preferences_are_read_and_unknown_ones_ignored(text: str, expected: Preference) -> None:
+    assert preference(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Authorization": "Bearer K"}, "K"),
+        ({"Authorization": "bearer  K "}, "K"),
+        ({"Authorization": "K"}, "K"),
+        ({"X-Api-Key": " K "}, "K"),
+        ({"Authorization": "Bearer K", "X-Api-Key": "other"}, "K"),
+        ({}, ""),
+    ],
+)
+def test_a_key_is_found_in_either_header(headers: dict[str, str], expected: str) -> None:
+    assert credential(headers) == expected
+
+
+def test_keys_that_differ_only_at_their_end_have_different_tokens() -> None:
+    tokens = {
+        session_of(ApiKey(id=f"abcdefghijk{end}", hmac=""), "signalbox").metadata["token"]
+        for end in "0123456789"
+    }
+    assert len(tokens) == 10
+
+
+def test_an_unlimited_key_has_no_quota_and_no_rate() -> None:
+    session = session_of(ApiKey(id="k", hmac=""), "signalbox")
+    assert (session.rate, session.quota_max, session.expires, session.per) == (0, -1, 0, 1)
+
+
+@pytest.mark.parametrize("digits", [20, 4_301, 60_000])
+def test_a_version_of_ever_so_many_digits_is_no_number(digits: int) -> None:
+    with pytest.raises(InvalidRequest, match="to numeric"):
+        route("GET", f"/v1/models/half/versions/{'9' * digits}")
+
+
+def test_leading_zeros_and_digits_of_other_scripts() -> None:
+    assert route("GET", f"/v1/models/half/versions/{'0' * 5_000}7").version == 7
+    assert route("GET", "/v1/models/half/versions/000").version == 0
+    with pytest.raises(InvalidRequest):
+        route("GET", "/v1/models/half/versions/\u0661")

@@ -1,0 +1,395 @@
+"""One rule of the lease at a time."""
+
+import pytest
+
+from signalbox import messages
+from signalbox.errors import Misconfigured
+from workers import moves
+from workers.lease import FREE, HELD, Claimant, Flock, Lease, Place
+from workers.rules import Rules
+from workers.tickets import DropTicket, Line, OwnTicket, PutTicket
+
+RULES = Rules()
+ME = Claimant("me", "boot-me", "host/boot")
+
+
+def held_by(
+    owner: str, *, host: str = "host/boot", token: int = 0, beats: int = 0
+) -> messages.Lease:
+    return messages.Lease(
+        state=HELD, gpu="g", owner=owner, boot=f"boot-{owner}", host=host, token=token, beats=beats
+    )
+
+
+def free(next_: str = "") -> messages.Lease:
+    return messages.Lease(state=FREE, gpu="g", next=next_, reserved_s=2.0, boot="boot-other")
+
+
+def standby(record: messages.Lease | None = None, revision: int = 0) -> tuple[Lease, Line]:
+    """A lease that has read ``record`` and has no runner yet."""
+    line = Line()
+    lease = Lease("g", ME, RULES, line)
+    lease.on(moves.Tick(), 0.0)
+    lease.on(moves.Observed(record, revision, is_leader=True), 0.0)
+    return lease, line
+
+
+def holder(revision: int = 10) -> tuple[Lease, Line]:
+    """Inside since 0.0, under token ``revision``."""
+    lease, line = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Locked(0), 0.0)
+    lease.on(moves.Written(revision), 0.0)
+    lease.on(moves.Entered(revision), 0.0)
+    assert lease.is_inside
+    return lease, line
+
+
+def kinds(effects: list[moves.Effect]) -> list[type]:
+    return [type(effect) for effect in effects]
+
+
+def write_of(effects: list[moves.Effect]) -> moves.Write:
+    (write,) = [effect for effect in effects if isinstance(effect, moves.Write)]
+    return write
+
+
+def test_free_device_is_taken_as_soon_as_there_is_a_runner() -> None:
+    lease, _ = standby()
+    write = write_of(lease.on(moves.RunnerReady(), 0.0))
+    assert (write.record.state, write.expect, write.ttl_s) == (HELD, 0, RULES.ttl_s)
+
+
+def test_runner_enters_only_when_lease_and_flock_are_there() -> None:
+    lease, _ = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    assert moves.Enter not in kinds(lease.on(moves.Written(4), 0.5))
+    assert lease.on(moves.Locked(0), 0.5) == [moves.Enter(4, 0.0 + RULES.fence_s)]
+
+
+def test_deadline_counts_from_the_send_time_of_the_acknowledged_beat() -> None:
+    lease, _ = holder()
+    assert moves.Write in kinds(lease.on(moves.Tick(), 2.5))
+    assert lease.on(moves.Written(11), 3.4)[0] == moves.Deadline(2.5 + RULES.fence_s)
+
+
+def test_refused_heartbeat_fences_at_once() -> None:
+    lease, _ = holder()
+    lease.on(moves.Tick(), 2.0)
+    assert kinds(lease.on(moves.Refused(), 2.1))[:2] == [moves.Fence, moves.Ended]
+    assert lease.mine is None
+
+
+def test_beat_that_timed_out_and_arrived_is_recognised_as_ours() -> None:
+    lease, _ = holder()
+    lease.on(moves.Tick(), 2.0)
+    lease.on(moves.Failed(is_unsure=True), 3.0)
+    assert moves.Write in kinds(lease.on(moves.Tick(), 3.2))
+    assert moves.ReadLeader in kinds(lease.on(moves.Refused(), 3.21))
+    ours = held_by("me", token=10, beats=1)
+    effects = lease.on(moves.Observed(ours, 11, is_leader=True), 3.3)
+    assert (
+        moves.Deadline(2.0 + RULES.fence_s) in effects
+    )  # of the beat that arrived, not of the last
+    assert write_of(effects).expect == 11
+
+
+def test_beat_that_timed_out_and_lost_is_recognised_as_lost() -> None:
+    lease, _ = holder()
+    lease.on(moves.Tick(), 2.0)
+    lease.on(moves.Failed(is_unsure=True), 3.0)
+    lease.on(moves.Tick(), 3.2)
+    lease.on(moves.Refused(), 3.21)
+    effects = lease.on(moves.Observed(held_by("other"), 12, is_leader=True), 3.3)
+    assert moves.Fence in kinds(effects)
+
+
+def test_lease_seen_in_other_hands_is_lost_before_the_next_beat() -> None:
+    lease, _ = holder()
+    assert moves.Ended("taken") in lease.on(moves.Observed(held_by("other"), 11), 0.5)
+
+
+def test_without_acknowledgements_the_lease_is_given_up_at_the_deadline() -> None:
+    lease, _ = holder()
+    lease.on(moves.Tick(), 2.0)
+    assert moves.AtRisk() in lease.on(moves.Tick(), RULES.fence_s / 2 + 0.1)
+    assert moves.Ended("deadline") in lease.on(moves.Tick(), RULES.fence_s)
+
+
+def test_living_holder_is_left_alone_however_long_the_wait() -> None:
+    lease, _ = standby(held_by("other"), 7)
+    lease.on(moves.RunnerReady(), 0.0)
+    assert lease.flock is Flock.ASKED
+    assert moves.Write not in kinds(lease.on(moves.Tick(), 1000.0))
+
+
+def test_flock_proves_the_holder_dead_and_the_leader_is_asked_first() -> None:
+    lease, _ = standby(held_by("other"), 7)
+    lease.on(moves.RunnerReady(), 0.0)
+    assert kinds(lease.on(moves.Locked(3), 1.0)) == [moves.ReadLeader]
+    write = write_of(lease.on(moves.Observed(held_by("other"), 8, is_leader=True), 1.1))
+    assert write.expect == 8
+
+
+def test_flock_proves_nothing_about_a_holder_that_is_on_its_way_to_it() -> None:
+    lease, _ = standby(held_by("old"), 7)
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Observed(free("new"), 8, is_leader=False), 1.0)
+    lease.on(moves.Observed(held_by("new"), 9, is_leader=False), 1.01)
+    effects = lease.on(moves.Locked(0), 1.02)  # the old holder let go, and we were first
+    assert moves.Write not in kinds(effects)
+    assert moves.Unlock in kinds(effects)
+    lease.on(moves.Unlocked(is_fenced=False), 1.03)
+    lease.on(moves.Tick(), 1.6)
+    lease.on(moves.Locked(0), 1.7)  # it had the time: nobody alive would have left it to us
+    write = write_of(lease.on(moves.Observed(held_by("new"), 9, is_leader=True), 1.71))
+    assert (write.record.owner, write.expect) == ("me", 9)
+
+
+def test_flock_proves_nothing_about_another_host() -> None:
+    lease, _ = standby(held_by("other", host="host/earlier-boot"), 7)
+    lease.on(moves.RunnerReady(), 0.0)
+    effects = lease.on(moves.Locked(3), 1.0)
+    assert kinds(effects) == [moves.Unlock]
+
+
+def test_reservation_of_another_is_waited_out() -> None:
+    lease, _ = standby(free("other"), 7)
+    assert moves.Write not in kinds(lease.on(moves.RunnerReady(), 0.0))
+    assert moves.Write not in kinds(lease.on(moves.Tick(), 1.99))
+    assert write_of(lease.on(moves.Tick(), 2.0)).expect == 7
+
+
+def test_who_is_named_next_takes_it_at_once() -> None:
+    lease, line = standby(free("me"), 7)
+    line.put("other", 1)
+    assert write_of(lease.on(moves.RunnerReady(), 0.0)).expect == 7
+
+
+def test_expired_lease_goes_to_the_line_before_those_without_a_ticket() -> None:
+    lease, line = standby(None, 7)
+    line.put("first", 1)
+    line.put("second", 2)
+    assert moves.Write not in kinds(lease.on(moves.RunnerReady(), 0.0))
+    assert moves.Write not in kinds(lease.on(moves.Tick(), 3.9))
+    assert moves.Write in kinds(lease.on(moves.Tick(), 4.0))
+
+
+def test_lost_race_is_followed_by_a_look_at_the_leader() -> None:
+    lease, _ = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    assert kinds(lease.on(moves.Refused(), 0.1)) == [moves.ReadLeader]
+
+
+def test_own_write_that_arrived_after_its_time_out_is_taken_up() -> None:
+    lease, _ = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Failed(is_unsure=True), 1.0)
+    lease.on(moves.Tick(), 1.2)
+    write = write_of(lease.on(moves.Observed(held_by("me"), 9, is_leader=True), 1.3))
+    assert write.expect == 9
+
+
+def test_record_is_read_again_though_no_event_comes() -> None:
+    lease, _ = standby(held_by("other"), 7)
+    lease.on(moves.RunnerReady(), 0.0)
+    assert lease.wake_at <= RULES.recheck_s
+    assert moves.ReadLeader in kinds(lease.on(moves.Tick(), RULES.recheck_s))
+
+
+def test_token_goes_on_from_what_the_host_remembers_when_the_stream_was_lost() -> None:
+    lease, _ = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Written(2), 0.0)
+    effects = lease.on(moves.Locked(500), 0.1)
+    assert moves.Enter not in kinds(effects)
+    assert write_of(effects).record.token == 501
+    assert moves.Enter(501, 0.1 + RULES.fence_s) in lease.on(moves.Written(3), 0.2)
+
+
+def test_device_whose_flock_never_comes_is_quarantined() -> None:
+    lease, _ = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Written(2), 0.0)
+    now, written = 0.0, messages.Lease(state=HELD, gpu="g")
+    while written.state == HELD:
+        now = lease.wake_at
+        effects = lease.on(moves.Tick(), now)
+        while writes := [effect for effect in effects if isinstance(effect, moves.Write)]:
+            written = writes[0].record
+            effects = lease.on(moves.Written(int(now * 10)), now)
+    assert now == RULES.lock_wait_s
+    assert lease.mine is None
+    lease.on(moves.Unlocked(), now)
+    assert moves.Write not in kinds(lease.on(moves.Tick(), now + RULES.quarantine_s - 1))
+    assert moves.Write in kinds(lease.on(moves.Tick(), now + RULES.quarantine_s))
+
+
+def test_release_names_the_first_ticket_and_leaves_after_it_is_stored() -> None:
+    lease, line = holder()
+    line.put("second", 9)
+    line.put("first", 8)
+    write = write_of(lease.on(moves.ReleaseAsked(), 1.0))
+    assert (write.record.state, write.record.next, write.ttl_s) == (FREE, "first", None)
+    assert lease.place is Place.IN
+    assert kinds(lease.on(moves.Written(11), 1.1))[:2] == [moves.Leave, moves.Ended]
+
+
+def test_device_is_left_even_if_nats_cannot_be_told() -> None:
+    lease, _ = holder()
+    lease.on(moves.ReleaseAsked(), 1.0)
+    assert moves.Leave in kinds(lease.on(moves.Failed(is_unsure=False), 1.1))
+    assert moves.Write in kinds(lease.on(moves.Tick(), 1.4))
+
+
+def test_holder_keeps_the_lease_while_nobody_waits() -> None:
+    lease, _ = holder()
+    for second in range(2, 100, 2):
+        assert moves.AskYield() not in lease.on(moves.Tick(), float(second))
+        lease.on(moves.Written(10 + second), float(second))
+
+
+def test_idle_holder_yields_to_a_waiter() -> None:
+    lease, line = holder()
+    line.put("other", 3)
+    assert moves.AskYield() not in lease.on(moves.Tick(), RULES.idle_s / 2)
+    assert moves.AskYield() in lease.on(moves.Tick(), RULES.idle_s)
+
+
+def test_nobody_is_asked_to_yield_before_the_runner_is_inside() -> None:
+    lease, line = standby()
+    line.put("other", 3)
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Tick(), 2.0)
+    lease.on(moves.Locked(0), 2.0)
+    lease.on(moves.Written(4), 2.0)
+    assert moves.AskYield() not in lease.on(moves.Tick(), 2.0 + RULES.idle_s)
+    assert moves.AskYield() in lease.on(moves.Entered(4), 2.3)
+
+
+def test_busy_holder_yields_at_the_end_of_its_quantum() -> None:
+    lease, line = holder()
+    lease.on(moves.Wish(is_idle=False), 0.0)
+    line.put("other", 3)
+    revision = 10
+    asked_at = 0.0
+    for tenth in range(400):
+        now = tenth / 10
+        effects = lease.on(moves.Tick(), now)
+        if moves.AskYield() in effects:
+            asked_at = now
+            break
+        if moves.Write in kinds(effects):
+            revision += 1
+            lease.on(moves.Written(revision), now)
+    assert asked_at == RULES.quantum_s
+
+
+def test_operator_gets_the_lease_moved_though_nobody_waits() -> None:
+    lease, _ = holder()
+    assert moves.AskYield() in lease.on(moves.YieldAsked(), 1.0)
+    lease.on(moves.ReleaseAsked(), 1.0)
+    lease.on(moves.Written(11), 1.0)
+    assert moves.Write not in kinds(lease.on(moves.Unlocked(), 1.1))  # stands back for another
+    assert moves.Write in kinds(lease.on(moves.Tick(), 3.5))
+
+
+def test_draining_worker_does_not_take_the_lease() -> None:
+    lease, _ = standby()
+    lease.on(moves.Wish(is_allowed=False), 0.0)
+    assert moves.Write not in kinds(lease.on(moves.RunnerReady(), 0.0))
+
+
+def test_crashed_runner_is_let_in_again_under_the_same_token() -> None:
+    lease, _ = holder()
+    lease.on(moves.RunnerDied(), 1.0)
+    assert lease.token == 10
+    assert moves.Enter(10, RULES.fence_s) in lease.on(moves.RunnerReady(), 1.5)
+
+
+def test_end_of_the_guard_ends_the_hold() -> None:
+    lease, _ = holder()
+    assert moves.Ended("guard_gone") in lease.on(moves.GuardGone(), 1.0)
+
+
+def test_ticket_is_wanted_only_while_another_holds() -> None:
+    lease, _ = standby(held_by("other"), 7)
+    lease.on(moves.Wish(is_wanted=True), 0.0)
+    assert lease.needs_ticket is False  # there is no runner that could use the turn
+    lease.on(moves.RunnerReady(), 0.0)
+    with_holder = lease.needs_ticket
+    lease.on(moves.Observed(None, 8), 0.0)
+    assert (with_holder, lease.needs_ticket) == (True, False)
+
+
+def test_line_orders_by_number_and_not_by_arrival() -> None:
+    line = Line()
+    line.put("late", 9)
+    line.put("early", 4)
+    assert line.head(but="") == "early"
+    assert line.head(but="early") == "late"
+    assert (line.ahead("late"), line.ahead("early"), line.ahead("stranger")) == (1, 0, 2)
+    line.put("early", 4)
+    line.drop("early")
+    assert line.head(but="late") == ""
+
+
+def test_waiter_whose_end_nobody_heard_of_is_forgotten() -> None:
+    line = Line()
+    line.put("ghost", 3, at=0.0)
+    line.put("alive", 4, at=0.0)
+    line.put("alive", 4, at=30.0)
+    line.forget(before=10.0)
+    assert line.head(but="") == "alive"
+    assert line.others("alive") == 0
+
+
+def test_ticket_keeps_its_number_over_renewals_and_is_given_up() -> None:
+    ticket = OwnTicket("g", "me", "boot", ttl_s=20, epoch=0.0)
+    assert ticket.due(0.0) is None
+    ticket.want(is_wanted=True, now=1.0)
+    first = ticket.due(1.0)
+    assert isinstance(first, PutTicket)
+    assert (first.expect, first.ttl_s) == (0, 20)
+    assert ticket.due(1.0) is None  # in flight
+    ticket.written(5, 1.0)
+    assert ticket.number == 5
+    renewal = ticket.due(1.0 + 20 / 3)
+    assert isinstance(renewal, PutTicket)
+    assert (renewal.expect, renewal.ticket.number) == (5, 5)
+    ticket.written(8, 8.0)
+    ticket.want(is_wanted=False, now=9.0)
+    assert ticket.due(9.0) == DropTicket(8)
+    ticket.written(9, 9.0)
+    assert ticket.number == 0
+    assert ticket.due(9.0) is None
+
+
+def test_expired_ticket_goes_to_the_end_of_the_line() -> None:
+    ticket = OwnTicket("g", "me", "boot", ttl_s=20, epoch=0.0)
+    ticket.want(is_wanted=True, now=0.0)
+    ticket.due(0.0)
+    ticket.written(5, 0.0)
+    ticket.due(30.0)
+    ticket.refused(17, 30.0)
+    again = ticket.due(30.0)
+    assert isinstance(again, PutTicket)
+    assert (again.expect, again.ticket.number) == (17, 0)
+
+
+def test_default_rules_fit_together() -> None:
+    Rules().check()
+
+
+@pytest.mark.parametrize(
+    ("rules", "broken"),
+    [
+        (Rules(fence_s=10.0), "failover_s"),
+        (Rules(ttl_s=19), "<= ttl_s"),
+        (Rules(ack_wait_s=20.0), "ack_wait_s > ttl_s"),
+        (Rules(heartbeat_s=4.0), "4 * heartbeat_s"),
+    ],
+)
+def test_rules_that_do_not_fit_are_refused_by_name(rules: Rules, broken: str) -> None:
+    with pytest.raises(Misconfigured, match=broken.replace("*", r"\*")):
+        rules.check()

@@ -1,0 +1,139 @@
+"""Which operations of a SavedModel may serve, on graphs written here byte by byte."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from signalbox.errors import InvalidRequest
+from workers import savedmodel
+from workers.operations import judge
+from workers.savedmodel import FILE
+
+
+def field(number: int, value: bytes | str) -> bytes:
+    """A length-delimited field."""
+    data = value.encode() if isinstance(value, str) else value
+    size, out = len(data), bytearray()
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *out, size]) + data
+
+
+def attribute(name: str, value: bytes) -> bytes:
+    return field(5, field(1, name) + field(2, value))
+
+
+def calls(function: str) -> bytes:
+    return attribute("f", field(10, field(1, function)))
+
+
+def node(name: str, op: str, *inputs: str, attributes: bytes = b"") -> bytes:
+    given = b"".join(field(3, each) for each in inputs)
+    return field(1, name) + field(2, op) + given + attributes
+
+
+def model(
+    nodes: Sequence[bytes],
+    functions: Mapping[str, Sequence[bytes]] | None = None,
+    output: str = "y:0",
+) -> bytes:
+    """A saved_model.pb with one signature whose output is ``output``."""
+    library = b"".join(
+        field(1, field(1, field(1, name)) + b"".join(field(3, body) for body in bodies))
+        for name, bodies in (functions or {}).items()
+    )
+    graph = b"".join(field(1, each) for each in nodes) + field(2, library)
+    signature = field(2, field(1, "y") + field(2, field(1, output)))
+    meta = field(1, field(4, "serve")) + field(2, graph)
+    meta += field(5, field(1, "serving_default") + field(2, signature))
+    return field(2, meta)
+
+
+def verdict(tmp_path: Path, data: bytes) -> tuple[set[str], tuple[str, ...]]:
+    (tmp_path / FILE).write_bytes(data)
+    found = judge(savedmodel.read(tmp_path)[1])
+    return set(found.forbidden), found.unknown
+
+
+def test_a_plain_model_passes(tmp_path: Path) -> None:
+    data = model([node("x", "Placeholder"), node("y", "Mul", "x", "x")])
+    assert verdict(tmp_path, data) == (set(), ())
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "ReadFile", "WriteFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc",
+        "LoadLibrary", "TFRecordDatasetV2", "TextLineReaderV2", "FixedLengthRecordDataset",
+        "CSVDatasetV2", "SqlDataset", "ExperimentalSqlDataset", "SnapshotDatasetV2", "SaveDatasetV2",
+        "WholeFileReaderV2", "RpcCall", "RemoteCall", "CollectiveReduceV2", "DataServiceDatasetV4",
+        "RegisterDatasetV2", "_Send", "_HostRecv", "DebugIdentityV2", "CreateSummaryFileWriter",
+        "WriteSummary", "DatasetFromGraph", "FileSystemSetConfiguration", "ExperimentalLMDBDataset",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_files_networks_and_foreign_code_are_forbidden_also_where_no_signature_leads(
+    tmp_path: Path, op: str, is_hidden: bool
+) -> None:
+    inside = {"f": [node("evil", op)]}
+    data = (
+        model([node("y", "Const")], inside)
+        if is_hidden
+        else model([node("y", "Identity", "evil"), node("evil", op)])
+    )
+    forbidden, unknown = verdict(tmp_path, data)
+    assert (forbidden, unknown) == ({op}, ())
+
+
+@pytest.mark.parametrize("op", ["SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename"])
+@pytest.mark.parametrize("path", ["aside", "direct", "control", "function", "nested", "branch"])
+def test_storing_is_forbidden_only_where_a_signature_leads(
+    tmp_path: Path, op: str, path: str
+) -> None:
+    evil = node("evil", op)
+    several = attribute("branches", field(1, field(9, field(1, "f"))))
+    graphs: dict[str, tuple[list[bytes], dict[str, list[bytes]]]] = {
+        "aside": ([node("y", "Const"), evil], {"saver": [evil]}),
+        "direct": ([node("y", "Identity", "evil:0"), evil], {}),
+        "control": ([node("y", "Identity", "^evil"), evil], {}),
+        "function": ([node("y", "PartitionedCall", attributes=calls("f"))], {"f": [evil]}),
+        "nested": (
+            [node("y", "PartitionedCall", attributes=calls("g"))],
+            {"g": [node("a", "f")], "f": [evil]},
+        ),
+        "branch": ([node("y", "Case", attributes=several)], {"f": [evil]}),
+    }
+    nodes, functions = graphs[path]
+    assert verdict(tmp_path, model(nodes, functions)) == (set() if path == "aside" else {op}, ())
+
+
+def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_path: Path) -> None:
+    data = model(
+        [node("y", "MyFastOp", "x"), node("x", "Placeholder")],
+        {"mine": [node("a", "mine2")], "mine2": []},
+    )
+    assert verdict(tmp_path, data) == (set(), ("MyFastOp",))
+
+
+@pytest.mark.parametrize(("stream", "is_bad"), [("stderr", False), ("file:///tmp/x", True)])
+def test_printing_is_fine_and_printing_to_a_file_is_not(
+    tmp_path: Path, stream: str, is_bad: bool
+) -> None:
+    printing = node("p", "PrintV2", attributes=attribute("output_stream", field(2, stream)))
+    data = model([node("y", "Const", "^p"), printing])
+    assert verdict(tmp_path, data)[0] == ({"PrintV2 to a file"} if is_bad else set())
+
+
+def test_a_ring_of_functions_is_walked_once(tmp_path: Path) -> None:
+    ring = {f"f{n}": [node("a", f"f{(n + 1) % 50}"), node("b", "Const")] for n in range(50)}
+    data = model([node("y", "f0", "y")], ring)
+    assert verdict(tmp_path, data) == (set(), ())
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_damaged_graph_is_refused_in_our_words(tmp_path: Path, cut: int) -> None:
+    data = model([node("x", "Placeholder"), node("y", "Mul", "x", "x")])
+    with pytest.raises(InvalidRequest):
+        verdict(tmp_path, data[:-cut])

@@ -1,0 +1,202 @@
+"""The supervisor's side of a runner that says what no runner of ours would say, and its printing."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from signalbox.errors import ModelError, ResultTooLarge, RunnerCrashed, SignalboxError, TooLarge
+from workers import frames
+from workers.output import BURST_BYTES, LINES, Output
+from workers.runnerlink import RunnerLink, RunReport
+
+LIMIT = 1 << 16
+
+
+class Peer:
+    """A runner that says what a test wants, and its link."""
+
+    def __init__(self) -> None:
+        self.killed = asyncio.Event()
+        self.link = RunnerLink(self._kill, frame_limit_bytes=LIMIT)
+        self.theirs: socket.socket
+
+    async def start(self) -> None:
+        ours, self.theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.theirs.setblocking(False)
+        await self.link.attach(ours, 1)
+        self.link.admit(7)
+
+    def _kill(self) -> None:
+        self.killed.set()
+        self.theirs.close()
+        self.link.detach()  # the guard would report the death
+
+    async def say(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.theirs, data)
+
+    def run(self) -> asyncio.Task[RunReport]:
+        return asyncio.create_task(self.link.run("m", 1, "s", [b"x"]))
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    peer = Peer()
+    await peer.start()
+    yield peer
+    peer.theirs.close()
+    peer.link.detach()
+
+
+async def test_a_process_known_to_be_dead_is_not_attached_and_not_waited_for() -> None:
+    """A supervisor that was stopped for a while hears of birth and death in one breath."""
+    link = RunnerLink(lambda: None, frame_limit_bytes=LIMIT)
+    link.detach(77)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        await link.attach(ours, 77)
+        await asyncio.wait_for(link.died.wait(), 5)
+        assert link.pid == 0
+
+
+async def test_a_process_counts_as_useful_from_its_first_answer_on(peer: Peer) -> None:
+    assert not peer.link.is_useful
+    run = peer.run()
+    await asyncio.get_running_loop().sock_recv(peer.theirs, LIMIT)
+    await peer.say(frames.pack(frames.Failed(1, "model_error", "no")))
+    with pytest.raises(SignalboxError):
+        await run
+    assert peer.link.is_useful
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "little") + body
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        framed(b"\xc1"),
+        framed(b""),
+        framed(msgspec.msgpack.encode(["Nothing", 1])),
+        framed(msgspec.msgpack.encode(["Ran", "one", 0.1, [], {}])),
+        (LIMIT + 1).to_bytes(4, "little"),
+        b"\xff\xff\xff\xff",
+        frames.pack(frames.Ran(99, 0.1, [b""], {})),
+        frames.pack(frames.Failed(0, "x", "y")),
+        frames.pack(frames.Ran(1, 0.1, [], {})),
+        frames.pack(frames.Ran(1, 0.1, [b"", b""], {})),
+        frames.pack(frames.Loaded(1, 1, 0.1, 0, {})),
+        frames.pack(frames.Unloaded(1)),
+    ],
+)
+async def test_nonsense_is_a_crash_and_ends_the_process(peer: Peer, said: bytes) -> None:
+    running = peer.run()
+    await asyncio.sleep(0)
+    await peer.say(said)
+    with pytest.raises(RunnerCrashed):
+        await running
+    assert peer.killed.is_set()
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_no_nonsense(peer: Peer) -> None:
+    first = peer.run()
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = peer.run()
+    await asyncio.sleep(0)
+    ran = [frames.pack(frames.Ran(number, 0.1, [b"r"], {})) for number in (1, 2)]
+    await peer.say(b"".join(ran))
+    report = await second
+    assert report.frames == [b"r"]
+    assert not peer.killed.is_set()
+
+
+async def test_a_flood_is_the_fault_of_the_run_it_worked_on(peer: Peer) -> None:
+    working, waiting = peer.run(), peer.run()
+    await asyncio.sleep(0)
+    peer.link.flooded()
+    with pytest.raises(ResultTooLarge):
+        await working
+    with pytest.raises(RunnerCrashed):
+        await waiting
+    assert peer.killed.is_set()
+
+
+async def test_inputs_beyond_the_limit_are_refused_before_they_are_sent(peer: Peer) -> None:
+    with pytest.raises(TooLarge):
+        await peer.link.run("m", 1, "s", [bytes(LIMIT)])
+    assert not peer.killed.is_set()
+
+
+async def test_a_runners_words_are_cut_before_they_reach_a_caller(peer: Peer) -> None:
+    running = peer.run()
+    await asyncio.sleep(0)
+    await peer.say(frames.pack(frames.Failed(1, "no_such_code", "x" * (LIMIT - 100))))
+    with pytest.raises(ModelError) as raised:
+        await running
+    assert isinstance(raised.value, SignalboxError)
+    assert len(raised.value.public_message) == 2000
+
+
+# -- printing ---------------------------------------------------------------------------------------
+
+
+class Printer:
+    """A pipe, a clock that stands still, and whether a flood was called."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.floods = 0
+        self.flooded = asyncio.Event()
+        self.output = Output(self._on_flood, lambda: self.now_s)
+
+    def _on_flood(self) -> None:
+        self.floods += 1
+        self.flooded.set()
+
+    async def write(self, data: bytes) -> None:
+        """Whatever the pipe takes at once; it is read meanwhile."""
+        await asyncio.to_thread(self._write_all, data)
+
+    def _write_all(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.output.fd, data) :]
+
+
+@pytest.fixture
+async def printer() -> AsyncIterator[Printer]:
+    printer = Printer()
+    yield printer
+    printer.output.given()
+    printer.output.close()
+
+
+async def test_the_last_lines_are_kept_and_told_once(printer: Printer) -> None:
+    await printer.write(b"".join(b"line %d\n" % n for n in range(50)) + b"no end")
+    lines = printer.output.last_words()
+    assert lines[-2:] == ["line 49", "no end"]
+    assert len(lines) == LINES
+    assert printer.output.last_words() == []
+
+
+async def test_a_flood_is_reported_once_for_each_runner(printer: Printer) -> None:
+    await printer.write(b"x" * (BURST_BYTES + 1))
+    async with asyncio.timeout(30):
+        await printer.flooded.wait()
+    await printer.write(b"x" * BURST_BYTES)
+    assert printer.floods == 1
+    assert max(map(len, printer.output.last_words())) <= 500
+
+
+async def test_what_fits_over_time_is_no_flood(printer: Printer) -> None:
+    for _ in range(40):
+        await printer.write(b"x" * (BURST_BYTES // 20))
+        printer.now_s += 1.0
+    assert printer.floods == 0

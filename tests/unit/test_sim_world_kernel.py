@@ -1,0 +1,135 @@
+"""The simulated kernel keeps the promises of the real one that tests/integration/test_lease_guard.py measures."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.sim.guarding import SimGuardLink
+from tests.sim.kernel import End, Machine, Process
+from tests.sim.loop import Clock, SimLoop, running
+from tests.sim.runner import Device, SimRunner
+from workers.guardlink import Word
+
+LOCK = "/locks/gpu.lock"
+
+
+class Ear:
+    """A supervisor that has a guard, and hears it."""
+
+    def __init__(self, machine: Machine, device: Device, name: str) -> None:
+        self.process = Process(machine, name, None)
+        self.words: asyncio.Queue[Word] = asyncio.Queue()
+        self.runner: Process | None = None
+
+        def start_runner(guard: Process, data: End, words: End) -> Process:
+            self.runner = Process(machine, f"runner of {name}", guard)
+            SimRunner(self.runner, data, words, device, name, 0.2)
+            return self.runner
+
+        self.link = SimGuardLink(
+            self.process, Path(LOCK), is_runner_kept=True, on_word=self.words.put_nowait,
+            start_runner=start_runner,
+        )  # fmt: skip
+
+    async def hear(self, verb: str) -> Word:
+        while (word := await self.words.get()).verb != verb:
+            pass
+        return word
+
+    async def inside(self, token: int, seconds: float) -> None:
+        await self.hear("guard")
+        self.link.spawn()
+        await self.hear("spawned")
+        self.link.lock()
+        await self.hear("locked")
+        machine = self.process.machine
+        self.link.enter(token, int((machine.clock.boottime(machine.loop.now) + seconds) * 1e9))
+        await self.hear("entered")
+
+
+Story = Callable[[SimLoop, Machine, Device], Coroutine[Any, Any, None]]
+
+
+def play(story: Story) -> Device:
+    device = Device("none")
+    for seed in range(20):
+        device = Device(f"gpu {seed}")
+        with running(seed) as loop:
+            machine = Machine(loop, "host", str(seed), Clock(rate=1.0 + seed / 2000))
+            loop.run_until_complete(asyncio.wait_for(story(loop, machine, device), 600))
+    return device
+
+
+async def started(loop: SimLoop, ear: Ear, seconds: float = 10.0) -> None:
+    await loop.spawn(ear.process.program, ear.inside(1, seconds))
+
+
+def test_end_of_the_supervisor_is_the_end_of_guard_and_runner_and_frees_the_flock() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        first, second = Ear(machine, device, "a"), Ear(machine, device, "b")
+        await started(loop, first)
+        at = loop.now
+        first.process.kill()
+        await loop.spawn(second.process.program, second.inside(2, 10.0))
+        assert loop.now - at < 1.0
+        assert device.stays[0].left is not None
+        assert first.runner is not None
+        assert not first.runner.is_alive
+
+    assert play(story).overlaps == []
+
+
+def test_runner_of_a_frozen_supervisor_is_dead_soon_after_its_deadline() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        ear = Ear(machine, device, "a")
+        await started(loop, ear)
+        ear.process.stop()
+        at = loop.now
+        await asyncio.sleep(30)
+        left = device.stays[0].left
+        assert left is not None
+        assert 9.5 < left - at < 10.5
+
+    play(story)
+
+
+def test_frozen_guard_keeps_the_flock_and_a_killed_one_takes_the_runner_along() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        first, second = Ear(machine, device, "a"), Ear(machine, device, "b")
+        await started(loop, first)
+        guard = machine.processes[first.link.pid]
+        guard.stop()
+        waiting = loop.spawn(second.process.program, second.inside(2, 10.0))
+        await asyncio.sleep(100)
+        assert not waiting.done()
+        guard.kill()
+        await waiting
+
+    assert play(story).overlaps == []
+
+
+def test_runner_in_the_d_state_keeps_the_flock_until_it_is_gone() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        first, second = Ear(machine, device, "a"), Ear(machine, device, "b")
+        await started(loop, first)
+        assert first.runner is not None
+        first.runner.is_stuck = True
+        first.process.kill()
+        waiting = loop.spawn(second.process.program, second.inside(2, 10.0))
+        await asyncio.sleep(100)
+        assert not waiting.done()
+        first.runner.is_stuck = False
+        await waiting
+
+    assert play(story).overlaps == []
+
+
+def test_overlap_is_noticed_where_the_lock_file_was_replaced_under_a_holder() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        await started(loop, Ear(machine, device, "a"), 100.0)
+        machine.unlink(LOCK)
+        second = Ear(machine, device, "b")
+        await loop.spawn(second.process.program, second.inside(2, 10.0))
+
+    assert len(play(story).overlaps) == 1

@@ -1,0 +1,100 @@
+"""The virtual-time loop itself."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.sim.loop import EPOCH, Clock, Program, Stuck, running
+
+
+def test_a_day_passes_in_no_time_and_clocks_agree_with_it() -> None:
+    with running(1) as loop:
+
+        async def sleep() -> tuple[float, float]:
+            await asyncio.sleep(86_400)
+            return loop.now, time.time()
+
+        assert loop.run_until_complete(sleep()) == (86_400, EPOCH + 86_400)
+
+
+def test_clocks_of_a_program_drift_and_step_and_its_timers_follow_them() -> None:
+    with running(1) as loop:
+        fast = Program("fast", Clock(rate=1.01, wall=3600.0))
+
+        async def sleep() -> tuple[float, float]:
+            before = time.clock_gettime(time.CLOCK_BOOTTIME)
+            await asyncio.sleep(101)
+            return time.clock_gettime(time.CLOCK_BOOTTIME) - before, time.time()
+
+        counted, utc = loop.run_until_complete(loop.spawn(fast, sleep()))
+        assert counted == pytest.approx(101)
+        assert loop.now == pytest.approx(100)
+        assert utc == pytest.approx(EPOCH + 101 + 3600)
+
+
+def test_sleeping_machine_counts_boottime_only() -> None:
+    with running(1) as loop:
+        laptop = Program("laptop", Clock())
+
+        async def sleep() -> float:
+            await asyncio.sleep(10)
+            return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+        loop.call_at(5.0, lambda: setattr(laptop.clock, "slept", 60.0))
+        assert loop.run_until_complete(loop.spawn(laptop, sleep())) == pytest.approx(60)
+        assert loop.now == pytest.approx(70)
+
+
+def test_frozen_program_goes_on_when_it_thaws_and_a_killed_one_never() -> None:
+    with running(1) as loop:
+        heard: list[tuple[str, float]] = []
+
+        async def tick(name: str) -> None:
+            for _ in range(3):
+                await asyncio.sleep(1)
+                heard.append((name, loop.now))
+
+        frozen, killed = Program("frozen", Clock()), Program("killed", Clock())
+        loop.spawn(frozen, tick("frozen"))
+        loop.spawn(killed, tick("killed"))
+        loop.call_at(1.5, loop.freeze, frozen)
+        loop.call_at(9.5, loop.thaw, frozen)
+        loop.call_at(1.5, loop.kill, killed)
+        loop.run_until_complete(asyncio.sleep(20))
+        mine = [at for name, at in heard if name == "frozen"]
+        assert mine == pytest.approx([1.0, 9.5, 10.5])
+        assert len(heard) == 4
+
+
+def test_equal_seeds_interleave_equally_and_others_do_not() -> None:
+    def order(seed: int) -> list[str]:
+        heard: list[str] = []
+        with running(seed) as loop:
+
+            async def step(name: str) -> None:
+                for _ in range(10):
+                    heard.append(name)
+                    await asyncio.sleep(0)
+
+            for name in "abc":
+                loop.spawn(Program(name, Clock()), step(name))
+            loop.run_until_complete(asyncio.sleep(1))
+        return heard
+
+    assert order(7) == order(7)
+    assert len({tuple(order(seed)) for seed in range(20)}) > 10
+
+
+def test_who_waits_for_nothing_is_found_out() -> None:
+    with running(1) as loop, pytest.raises(Stuck, match="Nobody"):
+        loop.run_until_complete(loop.create_future())
+
+
+def test_who_never_waits_is_found_out() -> None:
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110  what is tested is a loop that spins
+            await asyncio.sleep(0)
+
+    with running(1) as loop, pytest.raises(Stuck, match="stands still"):
+        loop.run_until_complete(spin())

@@ -1,0 +1,51 @@
+"""Pages that point somewhere point at something."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+PAGES: Final = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    targets = [t for t in LINK.findall(page.read_text()) if "://" not in t]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert not {page for page in pages if f"({page})" not in text}
+
+
+def test_every_lint_exception_has_its_reason_on_the_same_line() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    ruff = tomllib.loads(text)["tool"]["ruff"]["lint"]
+    rules = [*ruff["ignore"], *(r for found in ruff["per-file-ignores"].values() for r in found)]
+    bare = [
+        rule
+        for rule in rules
+        if not any(re.search(rf'"{rule}".*#\s*\S', line) for line in text.splitlines())
+    ]
+    assert not bare
+
+
+def test_the_ci_runs_the_readmes_test_command() -> None:
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert re.search(r"^make test\b", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_locked_dependencies_name_no_host_and_have_hashes() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        text = lock.read_text()
+        assert "://" not in text
+        pins = re.findall(r"^[\w.-]+==\S+ \\$", text, re.MULTILINE)
+        assert pins
+        assert len(re.findall(r"^\S", text, re.MULTILINE)) == len(pins)

@@ -1,0 +1,140 @@
+from dataclasses import dataclass, field
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signalbox.messages import Batching, Job
+from signalbox.names import PRIORITIES, Priority
+from workers.batches import Line
+
+ids = count()
+
+
+@dataclass
+class Held:
+    job: Job
+    arrived_s: float = 0.0
+    is_alone: bool = False
+    order: int = field(default_factory=lambda: next(ids))
+
+
+def job(
+    *, priority: Priority = "mid", key: str = "k", rows: int = 1, version: int = 1, size: int = 10
+) -> Job:
+    return Job(
+        id=f"job-{next(ids)}", model="m", version=version, signature="s", priority=priority,
+        key_id="k", batch_key=key, rows=rows, created_at=0.0, deadline_at=1.0, size_bytes=size,
+    )  # fmt: skip
+
+
+def line(
+    *held: Held, max_size: int = 4, max_delay_ms: float = 0.0, max_bytes: int = 10_000
+) -> Line[Held]:
+    made: Line[Held] = Line(
+        Batching(max_size=max_size, max_delay_ms=max_delay_ms), max_bytes=max_bytes
+    )
+    for each in held:
+        made.add(each)
+    return made
+
+
+def test_compatible_jobs_leave_together_in_order_of_arrival() -> None:
+    held = [Held(job()) for _ in range(3)]
+    assert line(*held).take(0.0) == held
+
+
+def test_a_batch_holds_at_most_max_size_rows() -> None:
+    held = [Held(job(rows=2)) for _ in range(3)]
+    made = line(*held, max_size=4)
+    assert made.take(0.0) == held[:2]
+    assert made.take(0.0) == held[2:]
+    assert len(made) == 0
+
+
+def test_a_small_job_does_not_slip_past_a_large_one_that_no_longer_fits() -> None:
+    held = [Held(job(rows=3)), Held(job(rows=3)), Held(job(rows=1))]
+    made = line(*held, max_size=4)
+    assert made.take(0.0) == held[:1]
+    assert made.take(0.0) == held[1:]
+
+
+def test_a_job_larger_than_a_batch_leaves_alone() -> None:
+    held = [Held(job(rows=9)), Held(job())]
+    made = line(*held, max_size=4)
+    assert made.take(0.0) == held[:1]
+
+
+def test_more_important_jobs_leave_first_and_take_compatible_others_along() -> None:
+    low, high = Held(job(priority="lo")), Held(job(priority="hi"))
+    assert line(low, high).take(0.0) == [high, low]
+
+
+def test_other_versions_and_keys_wait_for_their_own_batch_and_keep_their_place() -> None:
+    first, other, second = Held(job()), Held(job(version=2)), Held(job())
+    made = line(first, other, second)
+    assert made.take(0.0) == [first, second]
+    assert made.take(0.0) == [other]
+
+
+def test_a_job_without_batch_key_or_with_a_strike_runs_alone_and_at_once() -> None:
+    single, struck, plain = Held(job(key="")), Held(job(), is_alone=True), Held(job())
+    made = line(single, struck, plain, max_delay_ms=50.0)
+    assert made.take(0.0) == [single]
+    assert made.take(0.0) == [struck]
+    assert made.take(0.0) == []
+
+
+def test_a_batch_waits_for_company_until_the_delay_of_its_first_job_has_passed() -> None:
+    held = [Held(job(), arrived_s=10.0), Held(job(), arrived_s=10.04)]
+    made = line(*held, max_delay_ms=50.0)
+    assert made.take(10.04) == []
+    assert abs((made.due_s(10.04) or 0.0) - 0.01) < 1e-9
+    assert made.take(10.06) == held
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    held = [Held(job()) for _ in range(4)]
+    assert line(*held, max_delay_ms=50.0).take(0.0) == held
+
+
+def test_a_batch_is_bounded_in_bytes() -> None:
+    held = [Held(job(size=600)) for _ in range(3)]
+    assert line(*held, max_bytes=1_000).take(0.0) == held[:1]
+
+
+def test_a_removed_job_leaves_no_trace() -> None:
+    held = [Held(job()), Held(job())]
+    made = line(*held, max_size=2, max_delay_ms=50.0)
+    assert made.remove(held[0].job.id) is held[0]
+    assert made.remove(held[0].job.id) is None
+    assert made.take(0.0) == []
+    assert made.clear() == held[1:]
+    assert made.due_s(0.0) is None
+
+
+jobs = st.builds(
+    job, priority=st.sampled_from(PRIORITIES), key=st.sampled_from(["", "a", "b"]),
+    rows=st.integers(1, 5), version=st.integers(1, 2),
+)  # fmt: skip
+
+
+@given(st.lists(jobs, max_size=30), st.integers(1, 8))
+def test_every_job_leaves_exactly_once_and_never_in_bad_company(
+    given_jobs: list[Job], size: int
+) -> None:
+    made = line(*(Held(each) for each in given_jobs), max_size=size)
+    left: list[Held] = []
+    while batch := made.take(0.0):
+        assert len({(h.job.version, h.job.batch_key) for h in batch}) == 1
+        assert sum(h.job.rows for h in batch) <= size or len(batch) == 1
+        left += batch
+    assert sorted(h.job.id for h in left) == sorted(each.id for each in given_jobs)
+    for priority in PRIORITIES:
+        for key in ("a", "b"):
+            same = [
+                h.order
+                for h in left
+                if h.job.priority == priority and h.job.batch_key == key and h.job.version == 1
+            ]
+            assert same == sorted(same)

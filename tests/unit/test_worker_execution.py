@@ -1,0 +1,202 @@
+"""Who is blamed when a runner dies, and how often it has to: a scripted runner, everything else real."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from signalbox.errors import (
+    ModelError,
+    NotServing,
+    OutOfMemory,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
+from signalbox.messages import Job, Limits, Model
+from workers.execution import Execution, Flight
+from workers.hand import Held
+from workers.runnerlink import RunReport
+from workers.tally import Tally
+
+KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
+
+
+class Runner:
+    """Dies of a killer, refuses what it refuses, and holds at most ``fits`` jobs in memory."""
+
+    def __init__(self, fits: int = 1000) -> None:
+        self.fits = fits
+        self.restarts = 0
+        self.runs: list[int] = []
+        self.entered = asyncio.Event()
+        self.entered.set()
+        self.token = 1
+        self.gate: asyncio.Event | None = None
+        self.both_run = asyncio.Event()
+
+    async def run(
+        self, _model: str, _version: int, _signature: str, frames: Sequence[bytes],
+        _outputs: tuple[str, ...], **_more: Any,
+    ) -> RunReport:  # fmt: skip
+        self.runs.append(len(frames))
+        if len(self.runs) == 2:
+            self.both_run.set()
+        if self.gate is not None:
+            await self.gate.wait()
+            raise RunnerCrashed
+        if KILLER in frames:
+            raise RunnerCrashed
+        if len(frames) > self.fits:
+            raise OutOfMemory
+        refused: dict[int, SignalboxError] = {
+            i: ModelError() for i, frame in enumerate(frames) if frame == REFUSED
+        }
+        if len(refused) == len(frames):
+            raise ModelError
+        return RunReport(frames=list(frames), seconds=0.0, errors=refused)
+
+    async def restart(self) -> None:
+        self.restarts += 1
+
+    def kill(self) -> None:
+        assert self.gate is not None
+        self.gate.set()
+
+
+class Memory:
+    """A version is there, or loading it takes the runner down."""
+
+    def __init__(self, *, is_deadly: bool = False) -> None:
+        self.is_deadly = is_deadly
+
+    def is_ready(self, _key: object) -> bool:
+        return not self.is_deadly
+
+    async def pin(self, _key: object) -> None:
+        if self.is_deadly:
+            raise RunnerCrashed
+
+    def unpin(self, _key: object) -> None:
+        """Nothing to count."""
+
+    def forget(self) -> None:
+        """Nothing to forget."""
+
+
+class Fleet:
+    """One model; nothing in quarantine."""
+
+    class quarantine:  # noqa: N801  as the real one is reached
+        """Nothing concerns anybody."""
+
+        @staticmethod
+        def concerns(_model: str) -> bool:
+            return False
+
+    def find(self, name: str) -> Model:
+        return Model(name=name, limits=Limits())
+
+
+class Message:
+    """What of a delivery a run needs."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def held(data: bytes) -> Held:
+    job = Job(
+        id="j", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=9e9
+    )
+    return Held(cast("Any", Message(data)), job, now_s=0.0)
+
+
+def execution(runner: Runner, memory: Memory | None = None) -> Execution:
+    nothing: Any = None
+    return Execution(
+        bus=nothing, runner=cast("Any", runner), residency=cast("Any", memory or Memory()),
+        commits=nothing, fleet=cast("Any", Fleet()), tally=Tally(), settle=nothing, forsake=nothing,
+        give_back=nothing, free=lambda: None,
+    )  # fmt: skip
+
+
+async def outcomes(made: Execution, flight: Flight) -> list[object]:
+    """``bytes`` for a result, else the kind of error."""
+    found = await made._outcomes(flight)
+    made.end(flight)
+    return [FINE if isinstance(each, bytes) else type(each) for each in found]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([FINE, FINE, FINE, REFUSED, KILLER]), min_size=1, max_size=16),
+    st.integers(1, 16),
+)
+def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(
+    inputs: list[bytes], fits: int
+) -> None:
+    async def run() -> tuple[list[object], Runner, list[Held]]:
+        runner = Runner(fits)
+        made = execution(runner)
+        jobs = [held(data) for data in inputs]
+        return await outcomes(made, made.begin(jobs)), runner, jobs
+
+    found, runner, jobs = asyncio.run(run())
+    fates: dict[bytes, object] = {FINE: FINE, REFUSED: ModelError, KILLER: RunnerCrashed}
+    assert found == [fates[data] for data in inputs]
+    killers = inputs.count(KILLER)
+    assert killers <= runner.restarts <= 2 * killers
+    if killers and len(inputs) <= 2:
+        assert runner.restarts == killers + (len(inputs) > 1)
+    assert len(runner.runs) <= 4 * len(inputs)
+    if not killers:
+        assert not any(job.is_alone for job in jobs)
+
+
+async def test_memory_used_up_is_found_once_and_not_by_every_part() -> None:
+    runner = Runner(fits=4)
+    made = execution(runner)
+    found = await outcomes(made, made.begin([held(FINE) for _ in range(32)]))
+    assert set(found) == {FINE}
+    assert [size for size in runner.runs if size > 4] == [32, 16, 8]
+
+
+async def test_a_version_that_dies_loading_is_not_its_jobs_fault() -> None:
+    runner = Runner()
+    made = execution(runner, Memory(is_deadly=True))
+    found = await outcomes(made, made.begin([held(FINE) for _ in range(8)]))
+    assert found == [NotServing] * 8
+    assert runner.restarts == 1
+
+
+async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:
+    runner = Runner()
+    runner.gate = asyncio.Event()
+    made = execution(runner)
+    first, second = made.begin([held(FINE), held(FINE)]), made.begin([held(FINE)])
+    running = [asyncio.create_task(outcomes(made, flight)) for flight in (first, second)]
+    await runner.both_run.wait()
+    unused: Any = None
+    await made.cancel(second.jobs[0], unused, 0, grace_s=0.0)
+    runner.gate = None
+    assert await running[0] == [FINE, FINE]
+    assert await running[1] == [Unavailable], "it is not run again, and ends cancelled"
+    assert runner.restarts == 1
+    assert not any(job.is_alone for job in first.jobs)
+
+
+async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unblamed() -> None:
+    runner = Runner()
+    made = execution(runner)
+    first, second = made.begin([held(KILLER)]), made.begin([held(FINE), held(FINE)])
+    runner.gate = asyncio.Event()
+    running = [asyncio.create_task(outcomes(made, flight)) for flight in (first, second)]
+    await runner.both_run.wait()
+    runner.gate.set()
+    runner.gate = None
+    assert await asyncio.gather(*running) == [[RunnerCrashed], [FINE, FINE]]
+    assert runner.restarts == 1
+    assert not any(job.is_alone for job in second.jobs)

@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signalbox.errors import OutOfMemory
+from workers.shelf import Shelf
+
+
+def shelf(**sizes: int) -> Shelf:
+    made = Shelf(100)
+    for name, size in sizes.items():
+        made.reserve((name, 1), size)
+        made.settle((name, 1), size)
+    return made
+
+
+def test_what_fits_evicts_nothing() -> None:
+    assert shelf(a=40).evictions(60) == []
+
+
+def test_the_least_recently_used_leaves_first_and_only_as_much_as_needed() -> None:
+    made = shelf(a=40, b=30, c=30)
+    made.pin(("a", 1))
+    made.unpin(("a", 1))
+    assert made.evictions(20) == [("b", 1)]
+    assert made.evictions(50) == [("b", 1), ("c", 1)]
+
+
+def test_what_is_in_use_or_loading_stays() -> None:
+    made = shelf(a=40)
+    made.pin(("a", 1))
+    made.reserve(("b", 1), 50)
+    with pytest.raises(OutOfMemory, match="memory budget"):
+        made.evictions(20)
+
+
+def test_a_loading_version_is_not_ready_and_a_settled_one_is() -> None:
+    made = Shelf(100)
+    made.reserve(("a", 1), 10)
+    assert ("a", 1) not in made
+    made.settle(("a", 1), 12)
+    assert ("a", 1) in made
+    assert made.used_bytes == 12
+
+
+def test_a_failed_load_takes_no_room_and_tells_why() -> None:
+    made = Shelf(100)
+    made.reserve(("a", 1), 90)
+    made.fail(("a", 1), "no such file")
+    assert ("a", 1) not in made
+    assert made.failure(("a", 1)) == "no such file"
+    assert made.evictions(100) == []
+    assert [r.state for r in made.residencies()] == ["failed"]
+
+
+def test_unpinning_after_the_runner_is_gone_is_harmless() -> None:
+    made = shelf(a=40)
+    made.pin(("a", 1))
+    made.clear()
+    made.unpin(("a", 1))
+    assert made.residencies() == ()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 60)), max_size=30))
+def test_the_budget_is_never_passed(loads: list[tuple[str, int]]) -> None:
+    made = Shelf(100)
+    for name, size in loads:
+        if (name, 1) in made:
+            continue
+        for key in made.evictions(size):
+            made.drop(key)
+        made.reserve((name, 1), size)
+        made.settle((name, 1), size)
+        assert made.used_bytes <= 100
+
+
+def test_what_is_placed_elsewhere_leaves_first_and_is_told_as_spare() -> None:
+    made = shelf(a=40, b=40)
+    made.pin(("a", 1))
+    made.unpin(("a", 1))  # the most recently used, and yet it goes
+    assert made.evictions(40, is_spare=lambda key: key[0] == "a") == [("a", 1)]
+    told = made.residencies(is_spare=lambda key: key[0] == "a", max_rows=lambda _: 8)
+    assert [(r.model, r.state, r.max_rows) for r in told] == [("a", "spare", 8), ("b", "ready", 8)]

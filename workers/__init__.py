@@ -1,0 +1,1 @@
+"""The program on a GPU host: supervisor, guard, runner, batching, placement, model cache."""

@@ -1,0 +1,66 @@
+"""How many rows of a model version the device's memory takes in one run. Pure: no clock, no I/O.
+
+A run that used the memory up halves the ceiling; what failed is run again in halves at once. The ceiling
+grows back by a quarter after enough full runs, and each time that fails it must prove itself twice as long.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+PATIENCE: Final = 64
+"""Full runs in a row before the ceiling is tried a little higher."""
+LONGEST_PATIENCE: Final = 8192
+
+Key = tuple[str, int]
+"""Model name and version."""
+
+
+@dataclass(slots=True)
+class Ceiling:
+    """rows: most that may run together. failed_at: fewest that did not fit. full: full runs since the last change."""
+
+    rows: int
+    failed_at: int
+    patience: int = PATIENCE
+    full: int = 0
+
+
+class Ceilings:
+    """The ceilings of one device, by model version. A version without one has never used the memory up."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Ceiling] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def rows(self, key: Key) -> int:
+        """Most rows one run may have; 0 = no ceiling is known."""
+        known = self._known.get(key)
+        return known.rows if known is not None else 0
+
+    def failed(self, key: Key, rows: int) -> None:
+        """A run of so many rows used the memory up. One row alone is no matter of batching."""
+        if rows < 2:
+            return
+        known = self._known.get(key)
+        if known is None:
+            self._known[key] = Ceiling(rows // 2, rows)
+            return
+        known.patience = min(known.patience * 2, LONGEST_PATIENCE)
+        known.rows = min(known.rows, rows // 2)
+        known.failed_at = min(known.failed_at, rows)
+        known.full = 0
+
+    def fitted(self, key: Key, rows: int) -> None:
+        """A run of so many rows went well."""
+        known = self._known.get(key)
+        if known is None or rows < known.rows:
+            return
+        known.full += 1
+        if known.full < known.patience:
+            return
+        known.full = 0
+        known.rows += max(1, known.rows // 4)
+        if known.rows >= 2 * known.failed_at:  # far beyond what once did not fit
+            del self._known[key]

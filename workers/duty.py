@@ -1,0 +1,74 @@
+"""A duty that one worker does for all: whose it is, decided by compare-and-set on one key with a TTL.
+
+Nothing here excludes anybody from anything: two workers may believe for a moment that the duty is theirs.
+What is done under it must be safe done twice (every write of the reconciler is a compare-and-set).
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from signalbox import names
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError, StaleRevision
+from signalbox.events import is_removal
+from signalbox.messages import Duty, decode, encode
+from signalbox.names import Bucket
+
+
+class Tenure:
+    """One worker's claim to one duty. ttl_s: it is free so long after its last word. clock: UTC seconds."""
+
+    def __init__(
+        self, bus: Bus, name: str, *, worker: str, boot: str, ttl_s: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._bus = bus
+        self._key = names.key(Bucket.DUTIES, name)
+        self._worker = worker
+        self._boot = boot
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._revision = 0
+
+    async def take(self) -> Duty | None:
+        """The duty as it was left, if it is ours now; None where another has it. One read, one write.
+
+        Raises :class:`Unavailable`, :class:`Ambiguous`: then it is not ours this time.
+        """
+        found = await self._bus.leader_get(Bucket.DUTIES.stream, self._key)
+        revision = found.seq if found is not None else 0
+        duty = Duty(owner="", boot="")
+        if found is not None and not is_removal(found.headers):
+            try:
+                duty = decode(Duty, found.data)
+            except msgspec.MsgspecError:  # a newer program's: its TTL will free it
+                return None
+        is_ours = (duty.owner, duty.boot) == (self._worker, self._boot)
+        if duty.owner and not is_ours:
+            return None
+        if not is_ours:
+            duty = replace(duty, owner=self._worker, boot=self._boot, since=self._clock())
+        return duty if await self._write(duty, revision) else None
+
+    async def note(self, duty: Duty) -> bool:
+        """Keep the duty and what is to be remembered with it; False where it is another's by now."""
+        return await self._write(duty, self._revision)
+
+    async def give_up(self, duty: Duty) -> None:
+        """Free at once, with what is remembered, for whoever comes next. Best effort."""
+        try:
+            await self._write(replace(duty, owner="", boot=""), self._revision)
+        except SignalboxError:
+            return  # its TTL ends it
+
+    async def _write(self, duty: Duty, expect: int) -> bool:
+        try:
+            self._revision = await self._bus.write(
+                self._key, encode(duty), expect=expect, ttl_s=self._ttl_s
+            )
+        except StaleRevision:
+            return False
+        return True

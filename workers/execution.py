@@ -1,0 +1,453 @@
+"""Running batches: model ready, claim, run, commit, tell, acknowledge.
+
+The claim is written while the batch runs and the commit waits for it: the claim arbitrates the
+record, the lease the device, so a lost claim only wastes a run. A batch that fails as a whole is
+run again in parts, so that one bad input costs its neighbours nothing but time: in halves where it
+used the memory up, each job alone where it took the runner down (a restart is dearer than a run). One
+input that the model refuses is found by halves in the runner itself. Only a job that ran alone is
+judged (:mod:`workers.retries`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from signalbox.bus import Bus
+from signalbox.errors import (
+    Bug,
+    DeadlineExceeded,
+    InputLost,
+    InvalidRequest,
+    LeaseLost,
+    ModelError,
+    NotFound,
+    NotServing,
+    OutOfMemory,
+    Poisoned,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
+from signalbox.messages import ErrorInfo, Limits, Record, State
+from signalbox.payloads import fetch
+from signalbox.writes import Group
+from workers import gauges
+from workers.commits import Change, Commits, Verdict, persist
+from workers.fleet import Fleet
+from workers.hand import Held
+from workers.residency import Residency
+from workers.retries import Fate, judge
+from workers.runnerlink import RunnerLink
+from workers.tally import Tally
+
+QUICK_RUN_S: Final = 0.1
+"""Below this the runner is given a second batch before it has finished the first."""
+MOMENT_S: Final = 0.005
+"""A run below this is over before its claim could be on the disk."""
+MAX_TRIES: Final = 5
+"""Times a batch is run again because its version was not loaded after all, or another one took the runner down."""
+
+Outcome = bytes | SignalboxError
+
+
+class Flight:
+    """One batch on its way. over: set when its run has ended, whatever came of it. part: what runs now."""
+
+    __slots__ = ("has_slot", "jobs", "model", "over", "part", "tries", "version")
+
+    def __init__(self, jobs: list[Held]) -> None:
+        self.jobs = jobs
+        self.model = jobs[0].job.model
+        self.version = jobs[0].job.version
+        self.over = asyncio.Event()
+        self.part: Sequence[Held] = ()
+        self.tries = 0
+        self.has_slot = True
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Model and version."""
+        return (self.model, self.version)
+
+
+class Execution:
+    """Runs the batches of one hold.
+
+    settle: called for each job whose end is durable, forsake for each that another attempt has,
+    give_back for each that shall be tried again after so many seconds. free: a slot became free.
+    """
+
+    def __init__(
+        self, *, bus: Bus, runner: RunnerLink, residency: Residency, commits: Commits, fleet: Fleet,
+        tally: Tally, settle: Callable[[Held], None], forsake: Callable[[Held], None],
+        give_back: Callable[[Held, float], None], free: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._bus = bus
+        self._runner = runner
+        self._residency = residency
+        self._commits = commits
+        self._fleet = fleet
+        self._tally = tally
+        self._settle = settle
+        self._forsake = forsake
+        self._give_back = give_back
+        self._free = free
+        self._flights: list[Flight] = []
+        self._generation = 0
+        self._culprit: tuple[int, Flight | None] | None = None
+        self._one_revival = asyncio.Lock()
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether another batch may be given to the runner now."""
+        if not self._flights:
+            return True
+        if len(self._flights) > 1:
+            return False
+        run_s = self._tally.run_s(self._flights[0].model)
+        return run_s is not None and run_s < QUICK_RUN_S
+
+    def is_running(self, model: str) -> bool:
+        """Whether a batch of the model is with the runner."""
+        return any(flight.model == model for flight in self._flights)
+
+    def begin(self, jobs: list[Held]) -> Flight:
+        """Take a slot for a batch."""
+        flight = Flight(jobs)
+        self._flights.append(flight)
+        return flight
+
+    def end(self, flight: Flight) -> None:
+        """Give the slot back. Idempotent; the batch may still be committing."""
+        if flight.has_slot:
+            flight.has_slot = False
+            self._flights.remove(flight)
+            flight.over.set()
+            self._free()
+
+    async def fly(self, flight: Flight) -> None:
+        """Run a batch to its end: every job of it ended, given back or found to be another's."""
+        await self._expire(flight)
+        if not flight.jobs:
+            return
+        group = Group()
+        claims = asyncio.create_task(self._claim(flight, group), name="claims")
+        try:
+            outcomes = await self._outcomes(flight)
+            self.end(flight)
+            group.withdraw()  # claims the disk has had no time for are written with the end
+            verdicts = await claims
+        finally:
+            if not claims.done():
+                claims.cancel()
+                await asyncio.wait([claims])
+        ours: list[tuple[Held, Outcome]] = []
+        for held, outcome in zip(flight.jobs, outcomes, strict=True):
+            if verdicts[held] in {Verdict.OURS, Verdict.UNWRITTEN}:
+                ours.append((held, outcome))
+            else:
+                self._leave(held, verdicts[held])
+        await self._conclude(ours, batch=len(flight.jobs))
+
+    async def _claim(self, flight: Flight, group: Group) -> dict[Held, Verdict]:
+        """Claim while the batch runs; if it is over in a moment, leave the claim to the end's write."""
+        jobs = flight.jobs
+        run_s = self._tally.run_s(flight.model)
+        if run_s is not None and run_s < MOMENT_S:
+            try:
+                async with asyncio.timeout(2 * MOMENT_S):
+                    await flight.over.wait()
+            except TimeoutError:
+                return await self._commits.claim(jobs, group)
+            return self._commits.claim_with_the_end(jobs)
+        return await self._commits.claim(jobs, group)
+
+    async def cancel(self, held: Held, record: Record, revision: int, *, grace_s: float) -> None:
+        """Stop a job in hand whose record asks for it: let its run end, or end the runner.
+
+        The revision is adopted: the job's end is written from it, so its owner's wish is never overwritten.
+        """
+        held.is_cancelled = True
+        if held.record is not None:  # else the claim is on its way and its commit will find out
+            held.record, held.revision = record, revision
+        flight = next((f for f in self._flights if held in f.jobs), None)
+        if flight is None:
+            return
+        over = asyncio.create_task(flight.over.wait(), name="run over")
+        await asyncio.wait([over], timeout=grace_s)
+        over.cancel()
+        if not flight.over.is_set() and held in flight.part:
+            self._culprit = (self._generation, None)
+            self._runner.kill()
+
+    # ------------------------------------------------------------------------------ running
+
+    async def _expire(self, flight: Flight) -> None:
+        now = time.time()
+        late = [held for held in flight.jobs if held.job.deadline_at < now]
+        if late:
+            flight.jobs = [held for held in flight.jobs if held.job.deadline_at >= now]
+            changes = [self._commits.expiry(held) for held in late]
+            await self._commits.apply(changes)
+            for change in changes:
+                self._leave(change.held, change.verdict)
+
+    async def _outcomes(self, flight: Flight) -> list[Outcome]:
+        """What the model says to each job. Raises :class:`LeaseLost`; other errors are outcomes."""
+        found: dict[Held, Outcome] = {}
+        parts = [flight.jobs]
+        while parts:
+            part = await self._fit_to_run(parts.pop(0), found)
+            if not part:
+                continue
+            if len(part) > 1 and self._is_above_ceiling(flight, part):
+                parts = _halves(part) + parts
+                continue
+            flight.part = part
+            try:
+                parts = await self._attempt(flight, part, found) + parts
+            finally:
+                flight.part = ()
+        return [found[held] for held in flight.jobs]
+
+    def _is_above_ceiling(self, flight: Flight, part: list[Held]) -> bool:
+        """Whether a part formed before the memory was found too small would only find that again."""
+        most = self._tally.ceilings.rows(flight.key)
+        return bool(most) and _rows(part) > most
+
+    async def _fit_to_run(self, jobs: list[Held], found: dict[Held, Outcome]) -> list[Held]:
+        """Those that may run; the others' outcomes are noted: cancelled meanwhile, or in quarantine."""
+        quarantine = self._fleet.quarantine
+        fit: list[Held] = []
+        for held in jobs:
+            if held.is_cancelled:
+                found[held] = Unavailable("Cancelled before it ran.")
+            elif quarantine.concerns(held.job.model) and await quarantine.holds(
+                held.job, held.delivery.data
+            ):
+                found[held] = Poisoned()
+                gauges.QUARANTINED.labels(held.job.model).inc()
+            else:
+                fit.append(held)
+        return fit
+
+    async def _attempt(
+        self, flight: Flight, part: list[Held], found: dict[Held, Outcome]
+    ) -> list[list[Held]]:
+        """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
+        await self._admitted()
+        generation = self._generation
+        try:
+            outcomes = await self._run(flight, part)
+        except LeaseLost:
+            raise
+        except NotFound as error:  # not loaded after all: the next try loads it
+            flight.tries += 1
+            if flight.tries < MAX_TRIES:
+                return [part]
+            found |= dict.fromkeys(part, Bug(str(error)))
+        except (RunnerCrashed, DeadlineExceeded) as error:
+            is_ours = self._is_to_blame(flight, generation, error)
+            await self._revive(generation)
+            return self._after_death(flight, part, error, found, is_ours=is_ours)
+        except OutOfMemory as error:
+            self._tally.ceilings.failed(flight.key, _rows(part))
+            gauges.CEILING.labels(flight.model).set(self._tally.ceilings.rows(flight.key))
+            if len(part) > 1:
+                return _halves(part)
+            found[part[0]] = error
+        except (ModelError, InvalidRequest, InputLost) as error:
+            if len(part) > 1:  # every job, or the runner would have named those it refused
+                return _singles(part)
+            found[part[0]] = error
+        except SignalboxError as error:
+            found |= dict.fromkeys(part, error)
+        else:
+            found |= zip(part, outcomes, strict=True)
+            self._tally.ceilings.fitted(flight.key, _rows(part))
+        return []
+
+    def _is_to_blame(self, flight: Flight, generation: int, error: SignalboxError) -> bool:
+        """Whether this flight took the runner down: not one that was ended for another's sake.
+
+        The runner works in order, so unless somebody is known to have caused it the first flight did.
+        """
+        if self._culprit is None or self._culprit[0] != generation:
+            is_timeout = isinstance(error, DeadlineExceeded)
+            self._culprit = (generation, flight if is_timeout else self._flights[0])
+        return self._culprit[1] is flight
+
+    def _after_death(
+        self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome],
+        *, is_ours: bool,
+    ) -> list[list[Held]]:  # fmt: skip
+        """The runner died under ``part``: a lone culprit is judged, suspects run alone, others as before."""
+        if not is_ours:
+            flight.tries += 1
+            if flight.tries < MAX_TRIES:
+                return [part]
+            found |= dict.fromkeys(part, Unavailable("Others kept taking the runner down."))
+            return []
+        if len(part) == 1:
+            found[part[0]] = error
+            return []
+        for held in part:
+            held.is_alone = True
+        return _singles(part)
+
+    async def _run(self, flight: Flight, jobs: list[Held]) -> list[Outcome]:
+        key = flight.key
+        first = jobs[0].job
+        if not self._residency.is_ready(key):
+            self._mark(jobs, "loading")
+        await self._make_ready(flight)
+        try:
+            frames = [
+                held.delivery.data if held.job.ref is None else await self._fetch(held)
+                for held in jobs
+            ]
+            self._mark(jobs, "started")
+            began_s = time.monotonic()
+            report = await self._runner.run(
+                flight.model, flight.version, first.signature, frames, first.outputs,
+                timeout_s=self._limits(flight.model).timeout_s * max(1, len(self._flights)),
+            )  # fmt: skip
+        except NotFound:
+            self._residency.lost(key)
+            raise
+        finally:
+            self._residency.unpin(key)
+        self._mark(jobs, "computed")
+        seconds = time.monotonic() - began_s
+        gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
+        gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
+        self._tally.ran(
+            flight.model, jobs=len(jobs), seconds=seconds,
+            size_bytes=sum(map(len, frames)),
+        )  # fmt: skip
+        if not report.errors:
+            return list(report.frames)
+        return [report.errors.get(i) or frame for i, frame in enumerate(report.frames)]
+
+    async def _make_ready(self, flight: Flight) -> None:
+        """Load the version if need be. One that takes the runner down is the version's fault, not the jobs'."""
+        generation = self._generation
+        try:
+            await self._residency.pin(flight.key)
+        except RunnerCrashed as error:
+            if not self._is_to_blame(flight, generation, error):
+                raise
+            await self._revive(generation)
+            message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."
+            raise NotServing(message) from error
+
+    async def _fetch(self, held: Held) -> bytes:
+        ref = held.job.ref
+        assert ref is not None, "asked only for jobs with a reference"
+        try:
+            return await persist(lambda: fetch(self._bus, ref))
+        except NotFound as error:
+            raise InputLost from error
+
+    async def _admitted(self) -> None:
+        """Wait for a runner inside the device, where one is being replaced. Raises :class:`LeaseLost`."""
+        if not self._runner.entered.is_set():
+            self._residency.forget()
+            await self._runner.entered.wait()  # bounded by the hold: losing it wakes all who wait
+            if not self._runner.token:
+                raise LeaseLost("The lease was lost while the runner was replaced.")
+
+    async def recover(self) -> None:
+        """The runner died outside a run: wait for the next one. Raises :class:`LeaseLost`."""
+        await self._revive(self._generation)
+
+    async def _revive(self, generation: int) -> None:
+        """A runner again after one has died; for all who lost it to the same death, once."""
+        async with self._one_revival:
+            if generation == self._generation:
+                self._residency.forget()
+                await self._runner.restart()
+                self._generation += 1
+
+    def _limits(self, model: str) -> Limits:
+        found = self._fleet.find(model)
+        return found.limits if found is not None else Limits()
+
+    @staticmethod
+    def _mark(jobs: Sequence[Held], phase: str) -> None:
+        now = time.time()
+        for held in jobs:
+            held.phases.setdefault(phase, held.ms(now))
+
+    # ------------------------------------------------------------------------------ ending
+
+    async def _conclude(self, ended: list[tuple[Held, Outcome]], *, batch: int) -> None:
+        """Write what became of each job, all in one group, then acknowledge or give back."""
+        changes: list[Change] = []
+        delays: dict[Held, float] = {}
+        for held, outcome in ended:
+            if isinstance(outcome, bytes):
+                changes.append(await self._commits.success(held, outcome, batch=batch))
+            else:
+                changes.append(await self._judge(held, outcome, delays))
+        await self._commits.apply(changes)
+        for change in changes:
+            held = change.held
+            if held in delays and change.verdict is Verdict.OURS:
+                self._give_back(held, delays[held])
+            else:
+                self._count(change)
+                self._leave(held, change.verdict)
+
+    async def _judge(self, held: Held, error: SignalboxError, delays: dict[Held, float]) -> Change:
+        """What to write for a job whose run failed; one that goes back is noted in ``delays``."""
+        if held.is_cancelled:
+            return self._commits.cancellation(held)
+        crashes = held.record.crashes if held.record is not None else 0
+        limit = self._limits(held.job.model).max_delivery
+        verdict = judge(error, crashes=crashes, max_delivery=limit)
+        if verdict.is_strike:
+            gauges.STRIKES.labels(held.job.model, error.code).inc()
+        if verdict.fate is Fate.RETRY:
+            delays[held] = verdict.delay_s
+            gauges.RETRIED.labels(held.job.model, error.code).inc()
+            return self._commits.requeue(held, error, is_crash=verdict.is_strike)
+        if verdict.is_dead_letter:
+            await self._commits.bury(held)
+        if verdict.is_poison:
+            await self._fleet.quarantine.add(held.job, held.delivery.data, error)
+            error = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
+        return self._commits.failure(held, ErrorInfo(code=error.code, message=error.public_message))
+
+    def _leave(self, held: Held, verdict: Verdict | None) -> None:
+        """An end is durable: acknowledge. Another attempt has it: let go, its holder acknowledges."""
+        if verdict is Verdict.LOST:
+            gauges.SUPERSEDED.labels(held.job.model).inc()
+            self._forsake(held)
+        else:
+            self._settle(held)
+
+    def _count(self, change: Change) -> None:
+        record = change.record
+        if change.verdict is not Verdict.OURS or record is None:
+            return
+        if record.state is State.SUCCEEDED:
+            self._tally.done += 1
+        elif record.state is State.FAILED:
+            self._tally.failed += 1
+        if record.state.is_terminal:
+            gauges.ENDED.labels(record.model, record.state.value).inc()
+
+
+def _rows(part: Sequence[Held]) -> int:
+    return sum(held.job.rows for held in part)
+
+
+def _singles(part: list[Held]) -> list[list[Held]]:
+    return [[held] for held in part]
+
+
+def _halves(part: list[Held]) -> list[list[Held]]:
+    middle = len(part) // 2
+    return [part[:middle], part[middle:]]

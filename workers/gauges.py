@@ -1,0 +1,95 @@
+"""What a worker counts for Prometheus. Served on ``SIGNALBOX_METRICS_PORT``."""
+
+from typing import Final
+
+from signalbox import metrics
+
+ENDED: Final = metrics.counter(
+    "worker_jobs_ended", "Jobs this worker ended, by how.", "model", "state"
+)
+RETRIED: Final = metrics.counter(
+    "worker_jobs_retried", "Jobs put back to the queue.", "model", "code"
+)
+SUPERSEDED: Final = metrics.counter(
+    "worker_stale_attempts", "Writes of attempts that another had overtaken; refused.", "model"
+)
+REDELIVERED: Final = metrics.counter(
+    "worker_redelivered", "Deliveries that were not the first.", "model"
+)
+RESCUED: Final = metrics.counter(
+    "worker_rescued", "Jobs of a dead holder or a lost connection given back to the queue.", "model"
+)
+BATCH_JOBS: Final = metrics.histogram(
+    "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
+)
+RUN_SECONDS: Final = metrics.histogram("worker_run_seconds", "One run of a batch.", "model")
+HOLDS: Final = metrics.counter(
+    "worker_holds", "Times this worker got its GPU, and how it lost it.", "end"
+)
+IN_HAND: Final = metrics.gauge("worker_jobs_in_hand", "Jobs delivered and not yet acknowledged.")
+STRIKES: Final = metrics.counter(
+    "worker_strikes", "Runs alone that took the runner down or over the time.", "model", "code"
+)
+QUARANTINED: Final = metrics.counter(
+    "worker_quarantined", "Jobs refused because their input is in quarantine.", "model"
+)
+CEILING: Final = metrics.gauge(
+    "worker_batch_ceiling_rows", "Most rows the memory takes in one run; 0 = never found.", "model"
+)
+COMMITS: Final = metrics.counter(
+    "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
+)
+VANISHED: Final = metrics.counter(
+    "worker_vanished", "Attempts found to have ended without a word.", "model"
+)
+CANCEL_SECONDS: Final = metrics.histogram(
+    "worker_cancel_seconds", "From hearing of a wish to cancel to the job's durable end."
+)
+NEWER: Final = metrics.counter(
+    "worker_newer_versions",
+    "Jobs and records left alone because a newer program wrote them.",
+    "model",
+)
+RECONCILED: Final = metrics.counter(
+    "reconciler_turns", "Turns of this worker's reconciler: done, not ours, failed.", "result"
+)
+RECONCILER_OPEN: Final = metrics.gauge(
+    "reconciler_open", "Records older than a minute and not terminal, as the reconciler knows them."
+)
+RECONCILER_ENDED: Final = metrics.counter(
+    "reconciler_ended", "Jobs the reconciler ended because nobody else did.", "model", "state"
+)
+REQUEUED: Final = metrics.counter(
+    "reconciler_requeued",
+    "Jobs queued again because the queue had lost them; alert above 0.",
+    "model",
+)
+RECONCILER_LOST: Final = metrics.counter(
+    "reconciler_lost", "Jobs failed because the queue had lost them with their input.", "model"
+)
+RUNNER_REFUSED: Final = metrics.counter(
+    "worker_runner_refused",
+    "Runners ended for what they said: frame, answer (malformed), output (a flood).",
+    "reason",
+)
+UNENDED: Final = metrics.counter(
+    "ack_without_terminal", "Acknowledgements held back because no end was known; must stay 0."
+)
+SKIPPED: Final = metrics.counter(
+    "worker_redelivery_skipped_terminal",
+    "Deliveries of jobs that had ended: not run again.",
+    "model",
+)
+LEASE_SLACK: Final = metrics.gauge(
+    "lease_slack_seconds", "Until the guard would end the runner; 0 without a lease. Alert below 4."
+)
+LEASE_TOKEN: Final = metrics.gauge("lease_token", "Fencing token held, 0 = none; only rises.")
+GPU_WAIT_FREE: Final = metrics.histogram(
+    "gpu_wait_free_seconds", "Until a GPU that was taken over showed nobody on it, or was given up."
+)
+GPU_QUARANTINE: Final = metrics.counter(
+    "gpu_quarantine", "GPUs left alone because of silent, gone, fault, memory or process.", "reason"
+)
+OUT_OF_MEMORY: Final = metrics.counter(
+    "gpu_out_of_memory", "Runs and loads that the device's memory did not suffice for.", "phase"
+)

@@ -1,0 +1,84 @@
+"""``python -m workers.inspect PATH``: what a SavedModel directory holds, as JSON on stdout.
+
+Meant to be run as a process that is thrown away: a model is somebody else's file. Nothing of it is
+executed, the process is confined as a runner is, and reading stops at limits on memory and time.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from signalbox.errors import InvalidRequest, SignalboxError
+from signalbox.messages import Signature
+from workers import savedmodel
+from workers.confinement import Sandbox
+from workers.sandbox import confine
+
+_MEMORY_BYTES: Final = 8 << 30
+_CPU_S: Final = 120
+_WALL_S: Final = 180.0
+
+
+async def inspect(path: str) -> dict[str, Signature]:
+    """Signatures of the SavedModel directory ``path``, read in a process of its own.
+
+    Raises :class:`InvalidRequest` with the reason when it is none or reading it takes too long.
+    """
+    return (await inspection(path)).signatures
+
+
+async def inspection(path: str) -> savedmodel.Inspection:
+    """Signatures, ops, digest and size, as :func:`inspect`."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "workers.inspect", path, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=_environment(),
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_WALL_S):
+            out, err = await process.communicate()
+    except TimeoutError as error:
+        raise InvalidRequest("The SavedModel took too long to read.", path=path) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        reason = err.decode(errors="replace").strip().splitlines() or ["The reader crashed."]
+        raise InvalidRequest(reason[-1], path=path)
+    return msgspec.json.decode(out, type=savedmodel.Inspection)
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).parent.parent)
+    return {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": root, "PYTHONIOENCODING": "utf-8"}
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.inspect",
+        description="Print signatures, kinds of operations, size and digest of a SavedModel directory as JSON.",
+    )
+    parser.add_argument("path", type=Path, help="directory that holds saved_model.pb")
+    path: Path = parser.parse_args().path
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    try:
+        path = path.resolve()
+        confine(Sandbox(model_folders=(str(path),)), "cpu")
+        found = savedmodel.inspect(path)
+    except (SignalboxError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

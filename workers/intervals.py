@@ -1,0 +1,152 @@
+"""The interval log: who was inside a device and when, so that a test can prove that nobody overlapped.
+
+Every runner appends JSON lines to one O_APPEND file (``SIGNALBOX_WORKER_INTERVAL_LOG``); times are
+CLOCK_BOOTTIME seconds, which all processes of a machine share:
+
+* ``in`` and ``out``: a stay begins and ends (a killed runner leaves no ``out``);
+* ``use``: the device was used from ``t_in`` to ``t_out`` (a load or a run);
+* ``overlap``: on entering, the second flock was taken by somebody else who was alive.
+
+The second flock is independent of the one that guards hold: it is the witness, not the lock. It names its holder,
+for the kernel lets go of a dying process's descriptions one after another: where guard and runner are killed at
+once, the lock can be free a moment before the dead runner's witness is, and a process that is exiting uses nothing.
+"""
+
+import fcntl
+import itertools
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_PID_BYTES: Final = 12
+_PF_EXITING: Final = 0x4
+_DYING_S: Final = 5.0
+"""A process that takes longer to die than this is taken for one that lives."""
+_LOOK_S: Final = 0.005
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of the log."""
+
+    kind: str
+    gpu: str
+    pid: int
+    token: int
+    t_in: float
+    t_out: float = 0.0
+
+
+def now() -> float:
+    """CLOCK_BOOTTIME in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Intervals:
+    """The log of one runner on one device. Without a path it does nothing."""
+
+    def __init__(self, path: str, gpu: str) -> None:
+        self._gpu, self._token, self._t_in = gpu, 0, 0.0
+        self._log = self._witness = -1
+        if path:
+            flags = os.O_CREAT | os.O_CLOEXEC
+            self._log = os.open(path, flags | os.O_WRONLY | os.O_APPEND, 0o644)
+            self._witness = os.open(f"{path}.{gpu}.inside", flags | os.O_RDWR, 0o644)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is written."""
+        return self._log >= 0
+
+    def enter(self, token: int) -> None:
+        """The stay under ``token`` begins."""
+        self._token, self._t_in = token, now()
+        if self.is_on:
+            if not self._take_witness():
+                self._append("overlap", self._t_in)
+            self._append("in", self._t_in)
+
+    def _take_witness(self) -> bool:
+        """False where somebody who is alive has it."""
+        while True:
+            try:
+                fcntl.flock(self._witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = os.pread(self._witness, _PID_BYTES, 0).strip()
+                if now() > self._t_in + _DYING_S or not text.isdigit() or not _is_dying(int(text)):
+                    return False
+                time.sleep(_LOOK_S)
+            else:
+                os.pwrite(self._witness, b"%-*d" % (_PID_BYTES, os.getpid()), 0)
+                return True
+
+    def leave(self) -> None:
+        """The stay ends."""
+        if self.is_on:
+            self._append("out", self._t_in, now())
+            fcntl.flock(self._witness, fcntl.LOCK_UN)
+
+    def use(self, t_in: float) -> None:
+        """The device was used from ``t_in`` until now."""
+        if self.is_on:
+            self._append("use", t_in, now())
+
+    def _append(self, kind: str, t_in: float, t_out: float = 0.0) -> None:
+        line = Line(
+            kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out
+        )
+        os.write(self._log, msgspec.json.encode(line) + b"\n")  # one write: lines never mix
+
+
+def _is_dying(pid: int) -> bool:
+    """Whether a process is gone or will never run its own code again (proc_pid_stat(5), ``flags``)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+    return fields[0] in {b"Z", b"X"} or bool(int(fields[6]) & _PF_EXITING)
+
+
+def read(path: Path) -> list[Line]:
+    """All lines, in the order they were written."""
+    decode = msgspec.json.Decoder(Line).decode
+    return [decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def violations(lines: list[Line]) -> list[str]:
+    """What must never be: uses that overlap, a witness that was taken, a token that fell; in words.
+
+    A stay without its end (a killed runner) counts until its last use.
+    """
+    found = [
+        f"{x.pid} entered {x.gpu} while another was inside" for x in lines if x.kind == "overlap"
+    ]
+    by_gpu: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        by_gpu[line.gpu].append(line)
+    for gpu, log in by_gpu.items():
+        uses = sorted((x for x in log if x.kind == "use"), key=lambda x: x.t_in)
+        for before, after in itertools.pairwise(uses):
+            if after.t_in < before.t_out and after.pid != before.pid:
+                found.append(f"{before.pid} and {after.pid} used {gpu} at once at {after.t_in}")
+        stays = sorted((x for x in log if x.kind == "in"), key=lambda x: x.t_in)
+        for before, after in itertools.pairwise(stays):
+            if after.token < before.token or (
+                after.token == before.token and _is_new(before, after)
+            ):
+                found.append(f"token of {gpu} went from {before.token} to {after.token}")
+        ends = {(x.pid, x.t_in): x.t_out for x in log if x.kind == "out"}
+        for before, after in itertools.pairwise(stays):
+            if after.t_in < ends.get((before.pid, before.t_in), 0.0):
+                found.append(f"{after.pid} entered {gpu} before {before.pid} had left")
+    return found
+
+
+def _is_new(before: Line, after: Line) -> bool:
+    """Whether two stays under one token are more than one runner crashing and being replaced."""
+    return before.pid == after.pid

@@ -1,0 +1,85 @@
+"""``python -m workers``: one worker process. Reads settings, connects, serves until SIGTERM."""
+
+import argparse
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+import uvloop
+
+from signalbox import log, metrics
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.looplag import LoopWatch
+from signalbox.settings import describe, load
+from workers import devices
+from workers.identity import WorkerIdentity
+from workers.sandbox import probe
+from workers.settings import PREFIX, WorkerSettings
+from workers.supervisor import Supervisor
+
+_HELP = """\
+One worker: holds one GPU (or a virtual cpu:N) in turn with others and runs queued jobs on it.
+It is set up by environment variables, see docs/settings.md; the usual ones:
+
+  SIGNALBOX_NATS_URL        nats://host:port
+  SIGNALBOX_WORKER_DEVICE   cpu:0, gpu:0 or an NVIDIA UUID
+  SIGNALBOX_WORKER_ID       a name of its own where several workers share a host and a device
+
+SIGTERM drains it: running jobs end, waiting ones go back to the queue, the GPU is released.
+"""
+
+
+def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> int:
+    """Run the program; returns its exit status: 0 after a drain, 2 for wrong settings, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workers", description=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument(
+        "--check-config",
+        action="store_true",
+        help="print the settings, secrets hidden, and what of the sandbox is in force, and end",
+    )
+    options = parser.parse_args(argv)
+    try:
+        settings = load(WorkerSettings, PREFIX, env)
+        settings.lane().check()
+        confinement = probe(settings.confinement(), settings.device_kind)
+    except SignalboxError as error:
+        sys.stderr.write(f"{error.public_message}\n")
+        return 2
+    if options.check_config:
+        sys.stdout.write(f"{describe(settings)}\n\n{confinement}\n")
+        return 0
+    log.configure(settings.log_level, program="worker")
+    log.info("worker.sandbox", mode=confinement.mode, active=confinement.active,
+             missing=confinement.missing)  # fmt: skip
+    try:
+        uvloop.run(_serve(settings))
+    except SignalboxError as error:
+        log.error("worker.refused", why=error.public_message, code=error.code)
+        return 1
+    return 0
+
+
+async def _serve(settings: WorkerSettings) -> None:
+    watch = LoopWatch().start()
+    identity = WorkerIdentity.of_this_process(settings.worker_id, settings.lock_folder)
+    device = await devices.find(settings.device, settings.lock_folder)
+    bus = await Bus.connect(settings, role="worker", name=identity.id)
+    try:
+        supervisor = Supervisor(bus, settings, identity, device)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
+        metrics.serve(settings.metrics_port, host=settings.metrics_host)
+        gc.collect()
+        gc.freeze()  # what lives for ever is not looked at again by every collection
+        await supervisor.run()
+    finally:
+        await bus.close()
+        watch.stop()

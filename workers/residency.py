@@ -1,0 +1,175 @@
+"""Model versions in the runner's memory: loaded on demand or ahead of it, under the lease only.
+
+Loads go one at a time; callers that need the same version wait for the same load. What does not
+fit makes others leave: first what is placed elsewhere by now, then the least recently used. A version
+that is asked for ahead is loaded and warmed up before anything it replaces is unloaded, so a switch
+costs no request its answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from signalbox import log
+from signalbox.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError
+from signalbox.messages import Model, Version
+from workers.runnerlink import RunnerLink
+from workers.shelf import Key, Shelf
+
+MIN_SIZE_BYTES: Final = 1024 * 1024
+"""Assumed for a version whose size the catalog does not know."""
+
+
+def find_version(model: Model | None, version: int) -> Version | None:
+    """The catalog's entry of one version, if it may serve."""
+    if model is None:
+        return None
+    return next((v for v in model.versions if v.version == version), None)
+
+
+def preferred(model: Model) -> list[int]:
+    """Versions worth loading before somebody asks: the default one, labelled ones, then the rest."""
+    order = [model.default_version, *sorted(set(model.labels.values()), reverse=True)]
+    order += sorted((v.version for v in model.versions), reverse=True)
+    served = {v.version for v in model.versions}
+    return [v for v in dict.fromkeys(order) if v is not None and v in served]
+
+
+class Residency:
+    """What the runner of one hold has in memory. Dies with the hold."""
+
+    def __init__(
+        self, runner: RunnerLink, shelf: Shelf, find: Callable[[str], Model | None],
+        on_change: Callable[[], None], *, is_spare: Callable[[Key], bool] = lambda _: False,
+    ) -> None:  # fmt: skip
+        self._runner = runner
+        self._shelf = shelf
+        self._find = find
+        self._on_change = on_change
+        self._is_spare = is_spare
+        self._one_load = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self.loads = 0
+        shelf.clear()
+        for (model, version), report in runner.loaded.items():  # kept across a hand-over
+            shelf.reserve((model, version), report.size_bytes)
+            shelf.settle((model, version), report.size_bytes)
+
+    def is_ready(self, key: Key) -> bool:
+        """A run needs no load."""
+        return key in self._shelf
+
+    async def pin(self, key: Key) -> bool:
+        """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
+
+        Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
+        :class:`OutOfMemory` when it does not fit, :class:`RunnerCrashed`, :class:`LeaseLost`.
+        """
+        has_loaded = False
+        while key not in self._shelf:
+            async with self._one_load:
+                if key not in self._shelf:
+                    await self._load(key)
+                    has_loaded = True
+        self._shelf.pin(key)
+        return has_loaded
+
+    def unpin(self, key: Key) -> None:
+        """A run has ended."""
+        self._shelf.unpin(key)
+        self._freed.set()
+
+    def lost(self, key: Key) -> None:
+        """The runner does not have it after all."""
+        self._shelf.drop(key)
+        self._on_change()
+
+    def forget(self) -> None:
+        """The runner has died and everything in it."""
+        self._shelf.clear()
+        self._freed.set()
+        self._on_change()
+
+    async def keep_warm(self, wanted: Iterable[Key]) -> None:
+        """Load what is wanted, in order, as far as it fits without pushing out what is wanted more.
+
+        Unloads versions that the catalog no longer has. Failures are logged and stay visible.
+        """
+        for key in wanted:
+            if key in self._shelf or self._shelf.failure(key):
+                continue
+            async with self._one_load:
+                if key in self._shelf or not self._fits_freely(key):
+                    continue
+                try:
+                    await self._load(key)
+                except NotServing as error:
+                    log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+        await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        for key in self._shelf.idle():
+            if find_version(self._find(key[0]), key[1]) is None:
+                await self._unload(key)
+
+    def _fits_freely(self, key: Key) -> bool:
+        version = find_version(self._find(key[0]), key[1])
+        size = max(MIN_SIZE_BYTES, version.size_bytes) if version else 0
+        spare = sum(self._shelf.size_bytes(k) for k in self._shelf.idle() if self._is_spare(k))
+        return size <= self._shelf.budget_bytes - self._shelf.used_bytes + spare
+
+    async def _load(self, key: Key) -> None:
+        name, number = key
+        version = find_version(self._find(name), number)
+        if version is None:
+            raise NotServing(f"Version {number} of model {name} is no longer served.")
+        size = max(MIN_SIZE_BYTES, version.size_bytes)
+        await self._make_room(size)
+        self._shelf.reserve(key, size)
+        self._on_change()
+        try:
+            report = await self._runner.load(
+                name, number, version.path, warm=True, digest=version.digest
+            )
+        except RunnerCrashed:
+            self._shelf.fail(key, "The runner died while loading it.")
+            raise
+        except SignalboxError as error:
+            self._shelf.fail(key, error.public_message)
+            if isinstance(error, LeaseLost):
+                raise
+            raise NotServing(
+                f"Version {number} of model {name} cannot be loaded: {error.public_message}"
+            ) from error
+        except asyncio.CancelledError:
+            self._shelf.drop(key)
+            raise
+        finally:
+            self._on_change()
+        self._shelf.settle(key, report.size_bytes or size)
+        self.loads += 1
+        log.info("model.loaded", model=name, version=number, size_bytes=report.size_bytes,
+                 seconds=round(report.seconds, 3))  # fmt: skip
+        self._on_change()
+
+    async def _make_room(self, size: int) -> None:
+        while (leaving := self._leaving(size)) is None:
+            self._freed.clear()
+            await self._freed.wait()  # bounded: every pin is a run with a time limit
+        for key in leaving:
+            await self._unload(key)
+
+    def _leaving(self, size: int) -> list[Key] | None:
+        """What to unload for ``size`` bytes; None if that is in use and may come free."""
+        try:
+            return self._shelf.evictions(size, is_spare=self._is_spare)
+        except OutOfMemory:
+            if self._shelf.is_pinned:
+                return None
+            raise
+
+    async def _unload(self, key: Key) -> None:
+        self._shelf.drop(key)
+        await self._runner.unload(*key)
+        log.info("model.unloaded", model=key[0], version=key[1])
+        self._on_change()

@@ -1,0 +1,53 @@
+"""How many jobs to ask for. Pure: counts in, numbers out.
+
+Each model has three consumers. A credit is a job this worker has asked for and not yet got, so what
+is in hand never exceeds waiting + credits. More important priorities ask as if the others did not
+exist; less important ones only for the room the waiting jobs leave. Asking ahead hides the queue's
+latency for quick models; for slow ones it would only keep jobs from a free worker.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from signalbox.names import PRIORITIES, Priority
+
+QUICK_RUN_S: Final = 0.1
+"""A run below this is quick: two batches are kept ready so that the device never waits."""
+SLOW_RUN_S: Final = 0.5
+"""A run above this is slow: nothing is taken in hand while one is running."""
+
+
+def depth(
+    max_size: int, run_s: float | None, *, is_running: bool, mean_bytes: float, room_bytes: int
+) -> int:
+    """Jobs that should wait in hand beside those that run.
+
+    max_size: rows of a full batch. run_s: mean seconds of a run, None before the first.
+    mean_bytes: mean size of a job's inputs; what waits shall not pass ``room_bytes``.
+    """
+    if run_s is not None and run_s > SLOW_RUN_S:
+        wanted = 0 if is_running else max_size
+    elif run_s is not None and run_s < QUICK_RUN_S:
+        wanted = 2 * max_size
+    else:
+        wanted = max_size
+    if mean_bytes > 0:
+        wanted = min(wanted, max(1, int(room_bytes / mean_bytes)))
+    return wanted
+
+
+def asks(
+    wanted: int, waiting: Mapping[Priority, int], outstanding: Mapping[Priority, int]
+) -> dict[Priority, int]:
+    """New credits to ask for, per priority.
+
+    Small top-ups wait until a quarter of the depth is free, so that one request brings many jobs.
+    """
+    result: dict[Priority, int] = {}
+    before = 0
+    for priority in PRIORITIES:
+        before += waiting[priority]
+        missing = wanted - before - outstanding[priority]
+        if missing > 0 and (missing * 4 >= wanted or outstanding[priority] == 0):
+            result[priority] = missing
+    return result

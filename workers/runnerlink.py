@@ -1,0 +1,357 @@
+"""The supervisor's side of the runner's socket: load, run, and know at once when the runner dies."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from signalbox import errors
+from signalbox.errors import (
+    Bug,
+    DeadlineExceeded,
+    LeaseLost,
+    ResultTooLarge,
+    RunnerCrashed,
+    SignalboxError,
+    TooLarge,
+)
+from signalbox.messages import Signature
+from workers import frames, gauges
+from workers.confinement import Confinement
+
+_MESSAGE_CHARACTERS: Final = 2000
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_BY_CODE: Final = {
+    kind.code: kind
+    for kind in (
+        errors.InvalidInput, errors.InvalidRequest, errors.NotFound, errors.ModelError,
+        errors.OutOfMemory, errors.RunnerCrashed, errors.LeaseLost, errors.Bug,
+        errors.ResultTooLarge,
+    )
+}  # fmt: skip
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a load cost. size_bytes: memory it takes. warmed: warm-up requests that were run."""
+
+    size_bytes: int
+    seconds: float
+    signatures: dict[str, Signature]
+    warmed: int = 0
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of one run, in the order of the jobs.
+
+    frames: one tensors frame a job, to be committed as it is; empty where ``errors`` has its index.
+    errors: jobs the model refused while others of the same batch succeeded (they ran one by one).
+    """
+
+    frames: list[bytes]
+    seconds: float
+    errors: dict[int, SignalboxError] = {}
+
+
+class RunnerLink:
+    """One runner as the supervisor sees it; the same object serves every process that takes its place.
+
+    All methods but :meth:`restart` and :meth:`kill` raise :class:`LeaseLost` while the runner is not
+    let into the device, and :class:`RunnerCrashed` when the process dies under them.
+    """
+
+    def __init__(self, kill: Callable[[], None], *, frame_limit_bytes: int) -> None:
+        """``kill`` ends the present process at once (the guard does it); the lane starts the next."""
+        self.pid = 0
+        self._dead_pid = 0
+        self.token = 0
+        self.sandbox = Confinement()
+        self.is_useful = False
+        """Whether the present process, or the last one, has answered anything."""
+        self.died = asyncio.Event()
+        self.died.set()
+        self.entered = asyncio.Event()
+        self.ready = asyncio.Event()
+        self._kill = kill
+        self._limit = frame_limit_bytes
+        self._wire: _Wire | None = None
+        self._loaded: dict[tuple[str, int], LoadReport] = {}
+        self._last_id = 0
+
+    @property
+    def loaded(self) -> Mapping[tuple[str, int], LoadReport]:
+        """(model, version) in the memory of the present process; empty after a crash or a hand-over
+        that ended it. The only truth about residency: read it after every :meth:`Lane.held`."""
+        return self._loaded
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory of the process, 0 where there is none."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * _PAGE_BYTES
+
+    async def load(
+        self, model: str, version: int, path: str, warm: bool = True, *, digest: str = "",
+        timeout_s: float = 300.0,
+    ) -> LoadReport:  # fmt: skip
+        """Load the SavedModel directory ``path`` as (model, version); loading again is free.
+
+        digest: of its files when they were registered; the runner refuses others. Empty = any.
+        Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`.
+        """
+        if (known := self._loaded.get((model, version))) is not None:
+            return known
+        answer = await self._ask(
+            lambda id_: frames.Load(id_, model, version, path, warm, digest), timeout_s, "load"
+        )
+        if not isinstance(answer, frames.Loaded) or answer.size_bytes < 0:
+            raise self._nonsense(answer)
+        report = LoadReport(
+            size_bytes=answer.size_bytes, seconds=answer.seconds, warmed=answer.warmed,
+            signatures=answer.signatures,
+        )  # fmt: skip
+        self._loaded[model, version] = report
+        return report
+
+    async def unload(self, model: str, version: int, *, timeout_s: float = 30.0) -> None:
+        """Drop (model, version); idempotent. On a GPU the memory returns to TensorFlow, not to others."""
+        if self._loaded.pop((model, version), None) is not None:
+            await self._ask(lambda id_: frames.Unload(id_, model, version), timeout_s, "unload")
+
+    async def run(
+        self, model: str, version: int, signature: str, inputs: Sequence[bytes],
+        outputs: tuple[str, ...] = (), *, timeout_s: float = 60.0,
+    ) -> RunReport:  # fmt: skip
+        """Run ``signature`` once on all jobs: their inputs are joined along dimension 0, rows split back.
+
+        inputs: one tensors frame a job, as it was received. More than one run may be asked for before
+        the first is answered; they are executed in order. Raises :class:`ModelError` when the model
+        fails for every job, :class:`InvalidInput`, :class:`NotFound` (not loaded),
+        :class:`OutOfMemory`, :class:`RunnerCrashed`, :class:`ResultTooLarge`, and :class:`DeadlineExceeded` after
+        ``timeout_s`` (then the process is killed, since nothing else stops a kernel).
+        """
+        token = self.token
+        jobs = list(inputs)
+        answer = await self._ask(
+            lambda id_: frames.Run(id_, token, model, version, signature, jobs, outputs),
+            timeout_s, "run",
+        )  # fmt: skip
+        is_fitting = isinstance(answer, frames.Ran) and len(answer.frames) == len(jobs)
+        if not isinstance(answer, frames.Ran) or not is_fitting:
+            raise self._nonsense(answer)
+        return RunReport(
+            frames=answer.frames,
+            seconds=answer.seconds,
+            errors={index: _error(*facts) for index, facts in answer.errors.items()},
+        )
+
+    def flooded(self) -> None:
+        """The process prints without end: end it. Whom it worked for is told so, the others that it died."""
+        gauges.RUNNER_REFUSED.labels("output").inc()
+        if self._wire is not None:
+            self._wire.fail(ResultTooLarge("The model printed more than is taken from it."))
+        self._kill()
+
+    def kill(self) -> None:
+        """End the process now; runs in flight raise :class:`RunnerCrashed`. The lane starts another."""
+        self._kill()
+
+    async def restart(self) -> None:
+        """Kill the process if it lives and wait until the next one is inside the device, empty.
+
+        Bounded by the lane: if the lease is lost meanwhile this raises :class:`LeaseLost`.
+        """
+        if not self.died.is_set():
+            self._kill()
+            await self.died.wait()
+        if not self.token:
+            raise LeaseLost("The runner is outside the device.")
+        await self.entered.wait()
+        if not self.token:
+            raise LeaseLost("The lease was lost while the runner restarted.")
+
+    # -- used by the lane ---------------------------------------------------------------------------
+
+    async def attach(self, sock: socket.socket, pid: int) -> None:
+        """A new process serves this link from now on, unless it is known to have died already.
+
+        A supervisor that was stopped for a while hears of birth and death in one breath.
+        """
+        if pid == self._dead_pid:
+            sock.close()
+            return
+        self.pid = pid
+        self.is_useful = False
+        self._loaded.clear()
+        self.died.clear()
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_connection(
+            lambda: _Wire(self._limit, self._on_ready, self._kill), sock=sock
+        )
+        if pid == self._dead_pid:
+            wire.fail()
+        else:
+            self._wire = wire
+
+    def detach(self, pid: int = 0) -> None:
+        """The process is dead. pid: of the one that died, where it is known."""
+        self._dead_pid = pid
+        wire, self._wire = self._wire, None
+        self.pid = 0
+        self._loaded.clear()
+        self.entered.clear()
+        self.ready.clear()
+        self.died.set()
+        if wire is not None:
+            wire.fail()
+
+    async def until_ready(self) -> None:
+        """Wait until the process has imported TensorFlow, or died."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.ready, self.died)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def admit(self, token: int) -> None:
+        """The guard let the process in under ``token``."""
+        self.token = token
+        self.entered.set()
+
+    def expel(self) -> None:
+        """The process is outside the device, or dead, and the lease is gone: who waits is told."""
+        self.token = 0
+        self.entered.set()  # wakes restart(), which then sees that there is no token
+        self.entered.clear()
+
+    def _on_ready(self, ready: frames.Ready) -> None:
+        self.sandbox = ready.sandbox
+        self.ready.set()
+
+    async def _ask(
+        self, make: Callable[[int], frames.Request], timeout_s: float, phase: str
+    ) -> frames.Answer:
+        wire = self._wire
+        if wire is None:
+            raise RunnerCrashed("The runner is not running.")
+        if not self.entered.is_set():
+            raise LeaseLost("The runner is outside the device.")
+        self._last_id += 1
+        id_ = self._last_id
+        data = frames.pack(make(id_))
+        if len(data) > self._limit:
+            raise TooLarge(f"The inputs take {len(data)} bytes; {self._limit} are taken.")
+        waiting = wire.send(id_, data)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await waiting
+        except ResultTooLarge:
+            await self.died.wait()  # it was ended for that: nobody may be given to it any more
+            raise
+        except TimeoutError as error:
+            self._kill()
+            msg = f"The model did not finish within {timeout_s:g} s."
+            raise DeadlineExceeded(msg) from error
+        finally:
+            wire.forget(id_)
+        self.is_useful = True
+        if isinstance(answer, frames.Failed):
+            if answer.code == errors.OutOfMemory.code:
+                gauges.OUT_OF_MEMORY.labels(phase).inc()
+            raise _error(answer.code, answer.message)
+        return answer
+
+    def _nonsense(self, answer: frames.Answer) -> RunnerCrashed:
+        """An answer that is none: such a runner is as good as crashed, and is not asked again."""
+        gauges.RUNNER_REFUSED.labels("answer").inc()
+        self._kill()
+        return RunnerCrashed(
+            f"The runner answered with a {type(answer).__name__} that does not fit."
+        )
+
+
+class _Wire(asyncio.Protocol):
+    """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
+
+    on_nonsense: called when the process says what no runner of ours would say.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        on_ready: Callable[[frames.Ready], None],
+        on_nonsense: Callable[[], None],
+    ) -> None:
+        self._splitter = frames.Splitter(limit)
+        self._on_ready, self._on_nonsense = on_ready, on_nonsense
+        self._highest = 0
+        self._waiting: dict[int, asyncio.Future[frames.Answer]] = {}
+        self._transport: asyncio.Transport | None = None
+        self.is_broken = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio's, so asking would find none.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_broken:
+            return
+        try:
+            answers = [frames.answer(body) for body in self._splitter.feed(data)]
+        except (msgspec.MsgspecError, Bug):
+            self._refuse()  # a runner that talks nonsense is as good as crashed
+            return
+        for answer in answers:
+            if isinstance(answer, frames.Ready):
+                self._on_ready(answer)
+            elif (future := self._waiting.get(answer.id)) is not None:
+                if not future.done():
+                    future.set_result(answer)
+            elif not 0 < answer.id <= self._highest:
+                self._refuse()  # to a question nobody asked
+                return
+
+    def _refuse(self) -> None:
+        gauges.RUNNER_REFUSED.labels("frame").inc()
+        self.fail()
+        self._on_nonsense()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fail()
+
+    def send(self, id_: int, data: bytes) -> asyncio.Future[frames.Answer]:
+        """Send a request; the future gets its answer."""
+        future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
+        if self.is_broken or self._transport is None:
+            future.set_exception(RunnerCrashed())
+        else:
+            self._waiting[id_] = future
+            self._highest = id_
+            self._transport.write(data)
+        return future
+
+    def forget(self, id_: int) -> None:
+        """Nobody waits for this answer any more."""
+        self._waiting.pop(id_, None)
+
+    def fail(self, first: SignalboxError | None = None) -> None:
+        """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
+        self.is_broken = True
+        for future in self._waiting.values():  # in the order they asked, and are answered
+            if not future.done():
+                future.set_exception(first or RunnerCrashed())
+                first = None
+        self._waiting.clear()
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _error(code: str, message: str) -> SignalboxError:
+    return _BY_CODE.get(code, errors.ModelError)(message[:_MESSAGE_CHARACTERS])

@@ -1,0 +1,205 @@
+"""Settings of a worker: ``SIGNALBOX_WORKER_<FIELD>`` and the shared ``SIGNALBOX_<FIELD>``."""
+
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, cast, get_args
+
+from msgspec import Meta
+
+from signalbox.errors import Misconfigured
+from signalbox.settings import Wire
+from workers.confinement import Mode, Sandbox
+from workers.lane import LaneSettings
+
+PREFIX: Final = "SIGNALBOX_WORKER_"
+_DEVICE: Final = re.compile(r"(cpu:\d+|gpu:\d+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+)\Z")
+_WORKER_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+_NEED: Final = "a positive number of seconds"
+
+
+class WorkerSettings(Wire, frozen=True, kw_only=True):
+    """What one worker process needs to know. One process serves one device."""
+
+    id: Annotated[
+        str,
+        Meta(description="Name of this worker, unique in the fleet; empty = host name and device."),
+    ] = ""
+    device: Annotated[
+        str,
+        Meta(
+            description="Device to serve: `cpu:0` (virtual, shared by all workers of a host), `gpu:0`"
+            " or an NVIDIA UUID."
+        ),
+    ] = "cpu:0"
+    models: Annotated[
+        tuple[str, ...], Meta(description="Serve only these models; empty = all placed here.")
+    ] = ()
+    memory_budget_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Memory for models; 0 = four fifths of the device, 4 GiB on a virtual one.",
+        ),
+    ] = 0
+    lock_dir: Annotated[
+        str,
+        Meta(
+            description="Directory of the kernel locks: local, and the same for every worker of this"
+            " host; empty = `signalbox-locks` in the directory for temporary files."
+        ),
+    ] = ""
+    is_warm: Annotated[
+        bool, Meta(description="Load placed models before the first job asks for them.")
+    ] = True
+    in_hand_bytes: Annotated[
+        int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")
+    ] = 67_108_864
+    patience_s: Annotated[
+        float, Meta(gt=0, description="A job must wait so long before a standby takes a ticket.")
+    ] = 0.5
+    recheck_s: Annotated[
+        float, Meta(gt=0, description="Period of the slow look at queues and lease, as a backstop.")
+    ] = 5.0
+    presence_s: Annotated[float, Meta(gt=0, description="Period of the presence heartbeat.")] = 2.0
+    presence_ttl_s: Annotated[
+        int, Meta(ge=1, description="Presence without a heartbeat for so long is gone.")
+    ] = 8
+    ack_wait_s: Annotated[
+        float,
+        Meta(gt=0, description="The queue gives a job to another worker after so long a silence."),
+    ] = 30.0
+    in_progress_s: Annotated[
+        float, Meta(gt=0, description="Period of telling the queue that a job is being worked on.")
+    ] = 10.0
+    drain_s: Annotated[
+        float, Meta(gt=0, description="Longest wait for running jobs after SIGTERM.")
+    ] = 25.0
+    cancel_grace_s: Annotated[
+        float,
+        Meta(
+            gt=0, description="A cancelled job's run may go on so long before the runner is ended."
+        ),
+    ] = 2.0
+    heartbeat_s: Annotated[float, Meta(gt=0, description="Period of the lease heartbeat.")] = 2.0
+    fence_s: Annotated[
+        float,
+        Meta(gt=0, description="The runner is killed so long after the last confirmed heartbeat."),
+    ] = 12.0
+    kill_s: Annotated[float, Meta(gt=0, description="Time a kill may take.")] = 3.0
+    margin_s: Annotated[
+        float, Meta(ge=0, description="Reserve for clock rate and scheduling in the lease's sums.")
+    ] = 5.0
+    lease_ttl_s: Annotated[
+        int, Meta(ge=1, description="A lease without a heartbeat for so long is free.")
+    ] = 20
+    quantum_s: Annotated[
+        float, Meta(gt=0, description="A holder yields to a waiter after so long.")
+    ] = 30.0
+    idle_s: Annotated[
+        float, Meta(gt=0, description="An idle holder yields to a waiter after so long.")
+    ] = 0.2
+    reserved_s: Annotated[
+        float, Meta(gt=0, description="A released GPU is kept so long for the one it was named to.")
+    ] = 2.0
+    failover_s: Annotated[
+        float, Meta(ge=0, description="Longest NATS leader election that must not cost a lease.")
+    ] = 9.0
+    intra_threads: Annotated[
+        int, Meta(ge=0, description="TensorFlow threads within an operation; 0 = its own choice.")
+    ] = 1
+    inter_threads: Annotated[
+        int, Meta(ge=0, description="TensorFlow threads across operations; 0 = its own choice.")
+    ] = 1
+    interval_log: Annotated[
+        str,
+        Meta(description="File the runners append their times inside the device to; empty = none."),
+    ] = ""
+
+    sandbox: Annotated[
+        str,
+        Meta(
+            description="Confinement of the process that runs models: `auto` uses what the kernel has,"
+            " `strict` refuses to start without all of it, `off`. See docs/sandbox.md."
+        ),
+    ] = "auto"
+    gpu_idle_bytes: Annotated[
+        int,
+        Meta(ge=0, description="Memory the GPU shows as used with nobody on it, in bytes."),
+    ] = 0
+    runner_user: Annotated[
+        str,
+        Meta(
+            description="User that runs models, where the worker is root; empty = the worker's own user."
+        ),
+    ] = ""
+    model_folders: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Models are read below these folders and nothing else is; empty = a model may"
+            " read whatever its user may. They must exist when the worker starts."
+        ),
+    ] = ()
+
+    @property
+    def worker_id(self) -> str:
+        """The name of this worker."""
+        return self.id or f"{socket.gethostname().split('.')[0]}-{self.device.replace(':', '')}"
+
+    @property
+    def lock_folder(self) -> Path:
+        """Where the kernel locks are."""
+        return Path(self.lock_dir or Path(tempfile.gettempdir()) / "signalbox-locks")
+
+    def problems(self) -> Iterator[str]:
+        """Rules between the fields; the lease's own sums are checked by the lane."""
+        yield from super().problems()
+        if not _DEVICE.match(self.device):
+            yield f"{PREFIX}DEVICE={self.device} is neither cpu:N, gpu:N nor an NVIDIA UUID"
+        if self.id and not _WORKER_ID.match(self.id):
+            yield f"{PREFIX}ID may hold up to 64 letters, digits and _.:- only"
+        if self.ack_wait_s <= self.lease_ttl_s:
+            yield (
+                f"{PREFIX}ACK_WAIT_S must exceed {PREFIX}LEASE_TTL_S: a lost lease has to be noticed"
+                " before its jobs are given to another"
+            )
+        if self.in_progress_s * 2 >= self.ack_wait_s:
+            yield f"{PREFIX}IN_PROGRESS_S must be below half of {PREFIX}ACK_WAIT_S"
+        if self.presence_s * 3 > self.presence_ttl_s:
+            yield f"{PREFIX}PRESENCE_S must fit three times into {PREFIX}PRESENCE_TTL_S"
+        if self.sandbox not in get_args(Mode):
+            yield f"{PREFIX}SANDBOX={self.sandbox} is none of {', '.join(get_args(Mode))}"
+        for folder in self.model_folders:
+            if not Path(folder).is_absolute():
+                yield f"{PREFIX}MODEL_FOLDERS: {folder} is not an absolute path"
+
+    @property
+    def device_kind(self) -> str:
+        """``cpu`` or ``nvidia``."""
+        return "cpu" if self.device.startswith("cpu:") else "nvidia"
+
+    def confinement(self) -> Sandbox:
+        """What the runner is confined to."""
+        return Sandbox(
+            mode=cast("Mode", self.sandbox), user=self.runner_user, model_folders=self.model_folders
+        )
+
+    def lane(self) -> LaneSettings:
+        """The lease's part. Raises :class:`Misconfigured` naming the sums that do not fit."""
+        if (
+            not os.access(self.lock_folder.parent, os.W_OK | os.X_OK)
+            and not self.lock_folder.exists()
+        ):
+            raise Misconfigured(f"{PREFIX}LOCK_DIR: {self.lock_folder} cannot be made.")
+        return LaneSettings(
+            lock_dir=self.lock_folder, heartbeat_s=self.heartbeat_s, fence_s=self.fence_s,
+            kill_s=self.kill_s, margin_s=self.margin_s, failover_s=self.failover_s,
+            ttl_s=self.lease_ttl_s, ack_wait_s=self.ack_wait_s, reserved_s=self.reserved_s,
+            quantum_s=self.quantum_s, idle_s=self.idle_s, recheck_s=self.recheck_s,
+            intra_threads=self.intra_threads, inter_threads=self.inter_threads,
+            interval_log=self.interval_log, sandbox=self.confinement(),
+            gpu_idle_bytes=self.gpu_idle_bytes,
+        )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Which model versions fit on the device. Pure bookkeeping of bytes: no runner, no clock.
+
+The shelf has a budget. What is pinned (a run uses it, or it is being loaded) stays; of the rest the
+least recently used leaves first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from signalbox.errors import OutOfMemory
+from signalbox.messages import Residency
+
+Key = tuple[str, int]
+"""Model name and version."""
+
+
+@dataclass(slots=True)
+class Place:
+    """One version on the shelf. pins: users that need it to stay. used: rises with every use."""
+
+    size_bytes: int
+    state: str = "loading"
+    error: str = ""
+    pins: int = 0
+    used: int = 0
+
+
+class Shelf:
+    """The places of one device, at most ``budget_bytes`` together."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self._places: dict[Key, Place] = {}
+        self._clock = 0
+
+    def __contains__(self, key: Key) -> bool:
+        place = self._places.get(key)
+        return place is not None and place.state == "ready"
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of everything that is loaded or being loaded."""
+        return sum(place.size_bytes for place in self._places.values())
+
+    def evictions(
+        self, size_bytes: int, *, is_spare: Callable[[Key], bool] = lambda _: False
+    ) -> list[Key]:
+        """What must leave before ``size_bytes`` more fit: what is spare first, then the least recently used.
+
+        Raises :class:`OutOfMemory` where it does not fit even then: the rest is pinned or the
+        budget is too small.
+        """
+        free = self.budget_bytes - self.used_bytes
+        leaving: list[Key] = []
+        idle = sorted(
+            (key for key, place in self._places.items() if not place.pins),
+            key=lambda key: (not is_spare(key), self._places[key].used),
+        )
+        for key in idle:
+            if free >= size_bytes:
+                break
+            free += self._places[key].size_bytes
+            leaving.append(key)
+        if free < size_bytes:
+            raise OutOfMemory(
+                f"The model needs {size_bytes} bytes; {max(0, free)} of {self.budget_bytes} can be"
+                " made free. Raise the worker's memory budget or place fewer models on it.",
+                needed=size_bytes, budget=self.budget_bytes,
+            )  # fmt: skip
+        return leaving
+
+    def reserve(self, key: Key, size_bytes: int) -> None:
+        """A load begins; its place is pinned until :meth:`settle` or :meth:`fail`."""
+        self._clock += 1
+        self._places[key] = Place(size_bytes, pins=1, used=self._clock)
+
+    def settle(self, key: Key, size_bytes: int) -> None:
+        """The load has ended well and takes ``size_bytes`` as measured."""
+        place = self._places[key]
+        place.size_bytes, place.state = size_bytes, "ready"
+        place.pins -= 1
+
+    def fail(self, key: Key, error: str) -> None:
+        """The load has failed; the reason is kept until the next try, the bytes are free."""
+        self._clock += 1
+        self._places[key] = Place(0, state="failed", error=error, used=self._clock)
+
+    def drop(self, key: Key) -> None:
+        """It is no longer there."""
+        self._places.pop(key, None)
+
+    def clear(self) -> None:
+        """The runner is gone and all with it."""
+        self._places.clear()
+
+    def pin(self, key: Key) -> None:
+        """A run begins on a ready version. It is now the most recently used."""
+        self._clock += 1
+        place = self._places[key]
+        place.pins += 1
+        place.used = self._clock
+
+    def unpin(self, key: Key) -> None:
+        """A run has ended. Harmless after :meth:`clear`."""
+        place = self._places.get(key)
+        if place is not None and place.pins:
+            place.pins -= 1
+
+    @property
+    def is_pinned(self) -> bool:
+        """Something is in use, so room may come."""
+        return any(place.pins for place in self._places.values())
+
+    def idle(self) -> list[Key]:
+        """Versions that are ready and not in use."""
+        return [k for k, place in self._places.items() if place.state == "ready" and not place.pins]
+
+    def failure(self, key: Key) -> str:
+        """Why the last load failed, empty if it did not."""
+        place = self._places.get(key)
+        return place.error if place is not None else ""
+
+    def size_bytes(self, key: Key) -> int:
+        """Bytes a version takes here, 0 where it is not."""
+        place = self._places.get(key)
+        return place.size_bytes if place is not None else 0
+
+    def residencies(
+        self, *, is_spare: Callable[[Key], bool] = lambda _: False,
+        max_rows: Callable[[Key], int] = lambda _: 0,
+    ) -> tuple[Residency, ...]:  # fmt: skip
+        """What the presence document tells, in order of name and version."""
+        return tuple(
+            Residency(
+                model=key[0], version=key[1], size_bytes=place.size_bytes, error=place.error,
+                state="spare" if place.state == "ready" and is_spare(key) else place.state,
+                max_rows=max_rows(key),
+            )
+            for key, place in sorted(self._places.items())
+        )  # fmt: skip

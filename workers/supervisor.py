@@ -1,0 +1,210 @@
+"""The supervisor: stands in line for its GPU, serves while it holds it, steps aside when it must.
+
+It never imports TensorFlow or numpy: frames go to the runner and come back as bytes.
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import signalbox
+from signalbox import log, topology
+from signalbox.bus import Bus
+from signalbox.messages import Device, Worker
+from signalbox.records import Records
+from workers import gauges
+from workers.demand import Demand
+from workers.fleet import Fleet
+from workers.guardlink import GuardLink, StartGuard
+from workers.identity import WorkerIdentity
+from workers.lane import Hold, Lane
+from workers.presence import Presence
+from workers.reconcile import Reconciler
+from workers.session import Session
+from workers.settings import WorkerSettings
+from workers.shelf import Shelf
+from workers.tally import Tally
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_STUMBLE_S: Final = 1.0
+"""Pause after an error nobody foresaw, so that it cannot spin."""
+_VIRTUAL_BUDGET_BYTES: Final = 4 * 1024**3
+
+
+class Supervisor:
+    """One worker process on one device. start_guard: makes the process that guards its runner."""
+
+    def __init__(
+        self, bus: Bus, settings: WorkerSettings, identity: WorkerIdentity, device: Device, *,
+        start_guard: StartGuard = GuardLink,
+    ) -> None:  # fmt: skip
+        self._bus = bus
+        self._settings = settings
+        self._identity = identity
+        self._device = device
+        self._started_at = time.time()
+        self._tally = Tally()
+        self._shelf = Shelf(settings.memory_budget_bytes or _budget(device))
+        self._records = Records(bus)
+        self._session: Session | None = None
+        self._stop = asyncio.Event()
+        self._halt = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._is_ready = False
+        self._fleet = Fleet(
+            bus, worker=identity.id, device=device.id, allowed=settings.models,
+            describe=self._describe, on_change=self._fleet_changed,
+        )  # fmt: skip
+        self._presence = Presence(
+            bus, identity.id, self._describe, period_s=settings.presence_s,
+            ttl_s=settings.presence_ttl_s,
+        )  # fmt: skip
+        self._lane = Lane(bus, device, identity, settings.lane(), start_guard=start_guard)
+
+        self._reconciler = Reconciler(
+            bus, self._records, workers=self._fleet.present, models=self._fleet.models.items,
+            worker=identity.id, boot=identity.boot,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Drain and end: stop pulling, finish or hand back, release."""
+        log.info("worker.draining", worker=self._identity.id)
+        self._stop.set()
+        self._halt.set()
+        self._resumed.set()
+        self._presence.changed()
+
+    async def run(self) -> None:
+        """Serve until :meth:`stop`. Raises :class:`Misconfigured` when the topology does not fit."""
+        await topology.require(self._bus)
+        await self._fleet.start()
+        await self._presence.write()
+        background = [
+            asyncio.create_task(self._presence.keep(), name="presence"),
+            asyncio.create_task(self._reconciler.keep(), name="reconciler"),
+        ]
+        try:
+            self._lane.on_ready = self._runner_ready
+            await self._lane.start()
+            while not self._stop.is_set():
+                await self._turn()
+        finally:
+            await self._lane.close()
+            for task in background:
+                task.cancel()
+            await asyncio.wait(background)
+            await self._reconciler.close()
+            await self._presence.end()
+            await self._fleet.close()
+        log.info("worker.ended", worker=self._identity.id, done=self._tally.done)
+
+    def _runner_ready(self) -> None:
+        """A runner has imported TensorFlow; ready is who could serve without that wait."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._presence.changed()
+            log.info("worker.ready", worker=self._identity.id, device=self._device.id)
+
+    # ------------------------------------------------------------------------------ turns
+
+    async def _turn(self) -> None:
+        """Get the GPU, serve, give it up. Whatever goes wrong costs this turn only."""
+        try:
+            if self._fleet.is_drain_asked:
+                await self._rest()
+                return
+            self._halt.clear()
+            self._lane.allow(True)
+            hold = await self._hold()
+            if hold is not None:
+                await self._serve(hold)
+        except Exception:  # noqa: BLE001  the edge of the program's main loop
+            log.exception("worker.stumbled")
+            await asyncio.sleep(_STUMBLE_S)
+
+    async def _rest(self) -> None:
+        """Drained by an operator: keep presence, hold nothing, until told otherwise."""
+        self._lane.allow(False)
+        self._presence.changed()
+        log.info("worker.drained", worker=self._identity.id)
+        self._resumed.clear()
+        if self._fleet.is_drain_asked and not self._stop.is_set():
+            await self._resumed.wait()
+
+    async def _hold(self) -> Hold | None:
+        """The GPU, or None if this worker must stop first."""
+        demand = Demand(
+            self._bus, self._fleet.mine, self._lane.want,
+            patience_s=self._settings.patience_s, recheck_s=self._settings.recheck_s,
+        )  # fmt: skip
+        watching = asyncio.create_task(demand.watch(), name="demand")
+        holding = asyncio.create_task(self._lane.held(), name="hold")
+        halting = asyncio.create_task(self._halt.wait(), name="halt")
+        try:
+            await asyncio.wait([holding, halting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (watching, halting, holding):
+                task.cancel()
+            await asyncio.wait([watching, halting, holding])
+        return holding.result() if not holding.cancelled() else None
+
+    async def _serve(self, hold: Hold) -> None:
+        self._session = Session(
+            bus=self._bus, records=self._records, lane=self._lane, hold=hold, fleet=self._fleet,
+            shelf=self._shelf, tally=self._tally, settings=self._settings, worker=self._identity.id,
+            on_change=self._presence.changed,
+        )  # fmt: skip
+        self._presence.changed()
+        gauges.LEASE_TOKEN.set(hold.token)
+        log.info("session.began", token=hold.token, gpu=hold.gpu)
+        try:
+            await self._session.serve(self._halt)
+        finally:
+            self._session = None
+            gauges.LEASE_TOKEN.set(0)
+            gauges.HOLDS.labels("lost" if hold.lost.is_set() else "given up").inc()
+            self._presence.changed()
+            log.info("session.ended", token=hold.token, is_lost=hold.lost.is_set())
+            if not hold.lost.is_set():
+                await hold.release()
+
+    # ------------------------------------------------------------------------------ telling
+
+    def _fleet_changed(self) -> None:
+        if self._fleet.is_drain_asked:
+            self._halt.set()
+        else:
+            self._resumed.set()
+        if self._session is not None:
+            self._session.catalog_changed()
+        self._presence.changed()
+
+    def _describe(self) -> Worker:
+        is_draining = self._stop.is_set() or self._fleet.is_drain_asked
+        session = self._session
+        return Worker(
+            id=self._identity.id, boot=self._identity.boot, host=self._identity.host,
+            pid=self._identity.pid,
+            state="draining" if is_draining else "ready" if self._is_ready else "starting",
+            device=self._device, started_at=self._started_at, beat_at=time.time(),
+            token=self._lane.token, waiting_since=self._lane.waiting_since,
+            models=self._shelf.residencies(
+                is_spare=lambda key: not self._fleet.lives_here(key[0]),
+                max_rows=self._tally.ceilings.rows,
+            ),
+            serves=self._settings.models,
+            running=session.hand.ids() if session is not None else (),
+            rates=self._tally.rates(), done=self._tally.done, failed=self._tally.failed,
+            rss_bytes=_rss_bytes(), is_drain_asked=self._fleet.is_drain_asked,
+            software=signalbox.__version__, sandbox=self._lane.runner.sandbox.active,
+        )  # fmt: skip
+
+
+def _budget(device: Device) -> int:
+    return device.memory_bytes * 4 // 5 if device.memory_bytes else _VIRTUAL_BUDGET_BYTES
+
+
+def _rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES

@@ -1,0 +1,129 @@
+"""Removes acknowledged jobs from ``JOBS``, many with one disk sync.
+
+A work-queue stream removes each message as it is acknowledged and syncs each removal, which cost more
+syncs than the three writes a job needs. ``JOBS`` keeps what is acknowledged; now and then this asks each
+queue how far everything is acknowledged and purges up to there. See ADR 0083.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from signalbox import log, names
+from signalbox.bus import Bus
+from signalbox.errors import NotFound, SignalboxError
+from signalbox.messages import Job
+from signalbox.names import Priority, Stream
+
+PERIOD_S: Final = 1.0
+"""From the first acknowledgement to the sweep that removes it and all others until then."""
+LONGEST_PERIOD_S: Final = 30.0
+"""The same where an old job, still in hand, keeps the younger ones from being swept."""
+KEPT: Final = 50_000
+"""Acknowledged jobs that may lie behind such an old one; beyond that they are removed one by one."""
+
+GONE: Final = frozenset({10043, 10057})
+"""The server's codes for deleting what is not there: within the stream, and before its first message."""
+
+Queue = tuple[str, Priority]
+
+
+async def purge_acknowledged(bus: Bus, model: str, priority: Priority) -> int:
+    """Remove everything up to where all is acknowledged; returns that sequence. Idempotent.
+
+    Raises :class:`NotFound` where the model's queues are gone.
+    """
+    info = await bus.consumer_info(names.consumer(model, priority))
+    floor = info.ack_floor_stream_seq
+    if floor:
+        await bus.request_json(
+            f"$JS.API.STREAM.PURGE.{Stream.JOBS}",
+            {"filter": names.jobs_of(model, priority), "seq": floor + 1},
+        )
+    return floor
+
+
+async def remove(bus: Bus, seq: int) -> None:
+    """Remove one message of ``JOBS`` whose job has ended. Idempotent: one that is gone is gone."""
+    try:
+        await bus.request_json(
+            f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True}
+        )
+    except SignalboxError as error:
+        if error.facts.get("err_code") not in GONE:
+            raise
+
+
+class Sweep:
+    """The sweeper of one worker. Nothing runs while nothing has been acknowledged."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._acknowledged: dict[Queue, deque[int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._period_s = PERIOD_S
+        self._is_closing = False
+
+    def note(self, job: Job, seq: int) -> None:
+        """The delivery with sequence ``seq`` has been acknowledged."""
+        queue = (job.model, job.priority)
+        noted = self._acknowledged.get(queue)
+        if noted is None:
+            noted = self._acknowledged[queue] = deque()
+        noted.append(seq)
+        self._arm()
+
+    async def close(self, within_s: float) -> None:
+        """Sweep what is left. What cannot be swept in time is left to the next worker that sweeps."""
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            async with asyncio.timeout(within_s):
+                if self._task is not None:
+                    await self._task
+                await self._sweep()
+        except TimeoutError:
+            log.warning("sweep.unfinished", jobs=sum(map(len, self._acknowledged.values())))
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._sweep_and_rearm(), name="sweep")
+
+    async def _sweep_and_rearm(self) -> None:
+        try:
+            is_done = await self._sweep()
+        except Exception:  # noqa: BLE001  the edge of a task: what is left is swept the next time
+            log.exception("sweep.stumbled")
+            is_done = False
+        self._period_s = PERIOD_S if is_done else min(self._period_s * 2, LONGEST_PERIOD_S)
+        self._timer = None
+        if not is_done:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is None and not self._is_closing:
+            self._timer = self._loop.call_later(self._period_s, self._start)
+
+    async def _sweep(self) -> bool:
+        """Whether nothing acknowledged is left in the stream, as far as this worker knows."""
+        for queue in list(self._acknowledged):
+            try:
+                await self._sweep_queue(queue)
+            except NotFound:
+                del self._acknowledged[queue]  # the model is gone, and its queues with it
+            except SignalboxError as error:
+                log.warning("sweep.failed", model=queue[0], why=str(error))
+        return not self._acknowledged
+
+    async def _sweep_queue(self, queue: Queue) -> None:
+        floor = await purge_acknowledged(self._bus, *queue)
+        noted = self._acknowledged[queue] = deque(
+            seq for seq in self._acknowledged[queue] if seq > floor
+        )
+        while len(noted) > KEPT:
+            await remove(self._bus, noted[0])
+            noted.popleft()
+        if not noted:
+            del self._acknowledged[queue]

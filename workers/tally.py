@@ -1,0 +1,43 @@
+"""What a worker has measured of its models: run times, rates, sizes, counts. No I/O, no clock."""
+
+from typing import Final
+
+from workers.ceilings import Ceilings
+
+SHARE: Final = 0.2
+"""Weight of the newest measurement in a moving average."""
+
+
+class Tally:
+    """Moving averages per model, counts since the process started, and the ceilings of its device."""
+
+    def __init__(self) -> None:
+        self.ceilings = Ceilings()
+        self.done = 0
+        self.failed = 0
+        self._run_s: dict[str, float] = {}
+        self._rate: dict[str, float] = {}
+        self._bytes: dict[str, float] = {}
+
+    def ran(self, model: str, *, jobs: int, seconds: float, size_bytes: int) -> None:
+        """A batch of ``jobs`` jobs took ``seconds`` and had ``size_bytes`` of inputs together."""
+        self._average(self._run_s, model, seconds)
+        self._average(self._rate, model, jobs / max(seconds, 1e-6))
+        self._average(self._bytes, model, size_bytes / max(jobs, 1))
+
+    def run_s(self, model: str) -> float | None:
+        """Mean seconds of a run, None before the first."""
+        return self._run_s.get(model)
+
+    def mean_bytes(self, model: str) -> float:
+        """Mean input bytes of a job, 0 before the first."""
+        return self._bytes.get(model, 0.0)
+
+    def rates(self) -> dict[str, float]:
+        """Jobs a second this worker manages while it serves a model."""
+        return {model: round(rate, 2) for model, rate in self._rate.items()}
+
+    @staticmethod
+    def _average(table: dict[str, float], model: str, value: float) -> None:
+        before = table.get(model)
+        table[model] = value if before is None else before + SHARE * (value - before)

@@ -1,0 +1,148 @@
+"""The line of waiters for one GPU, and this worker's own place in it. Pure: time is passed in.
+
+A ticket is a KV record with a TTL; its number is the stream sequence of its first write, so numbers
+only grow and nobody hands them out. Source: spec, V2.
+"""
+
+from typing import Final, NamedTuple
+
+from signalbox.messages import Ticket
+
+_RETRY_S: Final = 0.5
+
+
+class Line:
+    """The live tickets of one GPU."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._heard_at: dict[str, float] = {}
+
+    def put(self, worker: str, number: int, at: float = 0.0) -> None:
+        """``worker`` waits with ``number``, we heard ``at``; a renewal keeps its place."""
+        self._numbers[worker] = number
+        self._heard_at[worker] = at
+
+    def forget(self, before: float) -> None:
+        """Drop who was not heard of since ``before``: the event of their end was lost."""
+        for worker in [worker for worker, at in self._heard_at.items() if at < before]:
+            self.drop(worker)
+
+    def drop(self, worker: str) -> None:
+        """``worker`` waits no more."""
+        self._numbers.pop(worker, None)
+        self._heard_at.pop(worker, None)
+
+    def clear(self) -> None:
+        """Forget everybody, before they are read anew."""
+        self._numbers.clear()
+        self._heard_at.clear()
+
+    def head(self, *, but: str) -> str:
+        """The worker whose turn is next, other than ``but``; empty where nobody waits."""
+        return (
+            min((n, w) for w, n in self._numbers.items() if w != but)[1] if self.others(but) else ""
+        )
+
+    def others(self, me: str) -> int:
+        """How many others wait."""
+        return len(self._numbers) - (me in self._numbers)
+
+    def ahead(self, me: str, *, but: str = "") -> int:
+        """How many wait before ``me`` (everybody, if ``me`` has no ticket), leaving out ``but``."""
+        mine = self._numbers.get(me)
+        return sum(
+            1
+            for worker, number in self._numbers.items()
+            if worker not in {me, but} and (mine is None or number < mine)
+        )
+
+
+class PutTicket(NamedTuple):
+    """Write ``ticket`` with a TTL of ``ttl_s``, expecting revision ``expect``."""
+
+    ticket: Ticket
+    expect: int
+    ttl_s: int
+
+
+class DropTicket(NamedTuple):
+    """Delete the ticket, expecting revision ``expect``."""
+
+    expect: int
+
+
+class OwnTicket:
+    """Takes, renews and gives up one ticket. At most one write is in flight.
+
+    ``due`` says what to write now; tell it the outcome by ``written``, ``refused`` or ``failed``.
+    """
+
+    def __init__(self, gpu: str, worker: str, boot: str, *, ttl_s: int, epoch: float) -> None:
+        """``epoch``: unix time minus ``now``, for the record's ``since`` that people read."""
+        self._gpu, self._worker, self._boot = gpu, worker, boot
+        self._ttl_s, self._epoch = ttl_s, epoch
+        self._is_wanted = self._is_there = self._is_busy = self._is_drop = False
+        self._revision = self._number = 0
+        self._since = self._next_at = 0.0
+
+    @property
+    def number(self) -> int:
+        """0 without a ticket."""
+        return self._number
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Unix seconds; ``None`` without a ticket."""
+        return self._since + self._epoch if self._number else None
+
+    def want(self, is_wanted: bool, now: float) -> None:
+        """From now on a ticket is wanted, or not."""
+        if is_wanted != self._is_wanted:
+            self._is_wanted, self._next_at = is_wanted, now
+
+    def due(self, now: float) -> PutTicket | DropTicket | None:
+        """The write to make now, if any."""
+        if self._is_busy or now < self._next_at:
+            return None
+        if self._is_wanted:
+            if not self._number:
+                self._since = now
+            self._is_busy, self._is_drop = True, False
+            ticket = Ticket(
+                gpu=self._gpu, worker=self._worker, boot=self._boot, number=self._number,
+                since=self._since + self._epoch,
+            )  # fmt: skip
+            return PutTicket(ticket, self._revision, self._ttl_s)
+        if self._is_there:
+            self._is_busy = self._is_drop = True
+            return DropTicket(self._revision)
+        return None
+
+    def next_at(self) -> float | None:
+        """When to ask ``due`` again at the latest."""
+        needs = (self._is_wanted or self._is_there) and not self._is_busy
+        return self._next_at if needs else None
+
+    def written(self, sequence: int, now: float) -> None:
+        """The write was stored as ``sequence``."""
+        self._is_busy = False
+        self._revision = sequence
+        if self._is_drop:
+            self._is_there, self._number = False, 0
+        else:
+            self._is_there = True
+            self._number = self._number or sequence
+            self._next_at = now + self._ttl_s / 3 if self._is_wanted else now
+
+    def refused(self, last: int | None, now: float) -> None:
+        """The revision was another: ours expired, an earlier life left one, or a lost write arrived."""
+        self._is_busy = False
+        self._number, self._is_there = 0, False
+        self._revision = last or 0
+        self._next_at = now if last is not None else now + _RETRY_S
+
+    def failed(self, now: float) -> None:
+        """Not stored, or nobody knows: the same write again in a moment settles it."""
+        self._is_busy = False
+        self._next_at = now + _RETRY_S
