@@ -88,13 +88,6 @@ async def ensure_consumers(bus: Bus, model: str) -> None:
         )
 
 
-async def wipe(bus: Bus) -> None:
-    """Delete every declared stream and bucket with all it holds. For tests and `topology apply --from-scratch`."""
-    for declared in reversed(STREAMS):
-        with contextlib.suppress(NotFound):
-            await bus.request_json(f"$JS.API.STREAM.DELETE.{declared['name']}")
-
-
 def refuse_old(bus: Bus) -> None:
     """Raise :class:`Misconfigured` for a server older than :data:`OLDEST`."""
     found = _VERSION.match(bus.server_version)

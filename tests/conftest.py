@@ -13,6 +13,7 @@ from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from tests import streams
 
 T = TypeVar("T")
 
@@ -55,8 +56,7 @@ async def nats(shared_server: NatsServer) -> AsyncIterator[NatsServer]:
     """The shared server with every stream and bucket declared and empty, and no consumer of an earlier test."""
     bus = await Bus.connect(Wire(nats_url=shared_server.url), role="admin", name="fixture")
     try:
-        await topology.wipe(bus)
-        await topology.apply(bus)
+        await streams.make_clean(bus)
         yield shared_server
     finally:
         await bus.close()

@@ -116,7 +116,8 @@ class GuardMachine:
         if self.is_kept and self.runner and self.token and not self.ending:
             self.ending = "left"  # also if it should die on its way out
             self._do("say", "leave")
-            self._set_deadline(now_ns + LEAVE_NS)
+            patience_ns = now_ns + LEAVE_NS
+            self._set_deadline(min(patience_ns, self.deadline_ns or patience_ns))
         else:
             self._give_back("left")
 

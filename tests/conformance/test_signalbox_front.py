@@ -22,6 +22,7 @@ from signalbox.names import PRIORITIES, Bucket, token
 from signalbox.natsserver import NatsServer
 from signalbox.pull import Delivery
 from signalbox.settings import Wire
+from tests import streams
 from tests.conformance import programs
 from tests.conformance.conftest import Front, put_tyk_in_front
 from tests.conformance.programs import FILES, HOST, Program, free_port
@@ -51,8 +52,7 @@ async def publish(bus: Bus, *documents: Any) -> None:
 
 async def prepare(nats: NatsServer) -> None:
     bus = await Bus.connect(Wire(nats_url=nats.url), role="admin", name="conformance")
-    await topology.wipe(bus)
-    await topology.apply(bus)
+    await streams.make_clean(bus)
     await publish(bus, model())
     await bus.close()
 

@@ -55,9 +55,19 @@ def test_token_that_cannot_be_stored_lets_nobody_in() -> None:
     assert machine.token == 0
 
 
+def test_way_out_is_not_longer_than_the_lease() -> None:
+    """A supervisor that was cut off says leave late: what is left of the lease is all the time there is."""
+    machine = inside()
+    assert fed(machine, ("leave",), now_ns=40) == [("say", "leave"), ("arm", 50)]
+    assert fed(machine, ("timer",), now_ns=50) == [("arm", 0), ("kill", 0)]
+    unhurried = inside()
+    fed(unhurried, ("deadline", 5 * LEAVE_NS))
+    assert fed(unhurried, ("leave",), now_ns=7)[-1] == ("arm", 7 + LEAVE_NS)
+
+
 def test_runner_that_dies_on_its_way_out_has_left() -> None:
     machine = inside()
-    assert fed(machine, ("leave",)) == [("say", "leave"), ("arm", LEAVE_NS)]
+    assert fed(machine, ("leave",)) == [("say", "leave"), ("arm", 50)]
     assert fed(machine, ("died", 7, -9)) == [
         ("tell", "died 7 -9"), ("reopen", 0), ("tell", "left"),
     ]  # fmt: skip

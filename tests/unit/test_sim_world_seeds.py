@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SEEDS, FAULTS = 5_000, 100_000
-OPEN = {"4660": "a guard's timer comes 0.33 s late: within F + K, beyond what the oracle allows it"}
+OPEN: dict[str, str] = {}
 """Worlds in which something is seen that is not understood yet, and what. Empty is where it belongs."""
 ROOT = Path(__file__).parents[2]
 
