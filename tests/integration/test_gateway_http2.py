@@ -322,6 +322,20 @@ async def test_a_client_that_breaks_the_protocol_is_told_and_left(
         assert await made.echo(b"others go on") == "others go on"
 
 
+@pytest.mark.parametrize("kind", [HEADERS, DATA])
+async def test_a_request_that_ends_twice_breaks_the_protocol(kind: int, tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.greet()
+        raw.call(1, Object(hook_name="SignalboxPost", request={"url": "/wait"}).SerializeToString())
+        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        again = raw.block() if kind == HEADERS else b"more"
+        raw.send(frame(kind, END_HEADERS | END_STREAM, 1, again))
+        assert await raw.refused() == 1
+        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
+        assert await made.echo(b"others go on") == "others go on"
+
+
 async def test_padding_priorities_unknown_frames_and_odd_cuts_are_understood(
     tmp_path: Path,
 ) -> None:

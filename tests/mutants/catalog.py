@@ -131,4 +131,19 @@ MUTANTS: Final = (
         25, "late PONG ends the reader", "integration",
         _pytest("tests/integration/test_chaos_connection.py"),
     ),
+    Mutant(
+        26, "way out longer than the lease", "unit", _pytest("tests/unit/test_sim_world_guard.py"),
+    ),
+    Mutant(
+        27, "job that kills runners makes every restart wait longer", "unit",
+        _pytest("tests/unit/test_worker_keeper.py"),
+    ),
+    Mutant(
+        28, "runner born and dead in one breath waited for for ever", "unit",
+        _pytest("tests/unit/test_runner_link.py"),
+    ),
+    Mutant(
+        29, "request that ends twice answered twice", "integration",
+        _pytest("tests/integration/test_gateway_http2.py", "ends_twice"),
+    ),
 )  # fmt: skip

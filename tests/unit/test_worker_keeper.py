@@ -1,0 +1,98 @@
+"""How long a lane goes without a runner, on the simulated kernel: what dies before it is any use comes back slower."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from signalbox.errors import RunnerCrashed
+from signalbox.messages import Device
+from tests.sim import runner as simulated
+from tests.sim.guarding import starter
+from tests.sim.kernel import End, Machine, Process
+from tests.sim.loop import Clock, SimLoop, running
+from workers.guardlink import Word
+from workers.keeper import Keeper, Timing
+
+RESTARTS = 8
+FOR_EVER_NS = 10**18
+CRASH = simulated.encode(simulated.Task("deadly", does="crash"))
+
+
+class House:
+    """A keeper whose runners are let into the device. pauses: seconds from each runner's death to the next one."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.pauses: list[float] = []
+        self._died_at = 0.0
+        machine = Machine(loop, "host", "boot", Clock())
+        self.process = Process(machine, "worker", None)
+        self.keeper = Keeper(
+            Device(id="0", kind="gpu", name="0"), Path("/locks/gpu.lock"), [], is_runner_kept=True,
+            timing=Timing(ready_s=10.0, answer_s=5.0, kill_s=5.0),
+            frame_limit_bytes=simulated.FRAME_LIMIT_BYTES, on_word=self._hear,
+            on_ready=lambda: self._order("lock"), on_gone=lambda: None,
+            start_guard=starter(self.process, self._start_runner),
+        )  # fmt: skip
+
+    def _start_runner(self, guard: Process, data: End, words: End) -> Process:
+        process = Process(guard.machine, "runner", guard)
+        simulated.SimRunner(process, data, words, simulated.Device("0"), "boot", 0.1)
+        return process
+
+    def _order(self, verb: str, *numbers: int) -> None:
+        assert self.keeper.order(verb, *numbers)
+
+    def _hear(self, word: Word) -> None:
+        if word.verb == "locked":
+            self._order("enter", 1, FOR_EVER_NS)
+        elif word.verb == "entered":
+            self.keeper.runner.admit(1)
+        elif word.verb == "died":
+            self._died_at = self.loop.now
+        elif word.verb == "spawned" and self._died_at:
+            self.pauses.append(self.loop.now - self._died_at)
+
+    async def crash_by_a_job(self) -> None:
+        runner = self.keeper.runner
+        await runner.entered.wait()
+        await runner.load("m", 1, "/m")
+        with pytest.raises(RunnerCrashed):
+            await runner.run("m", 1, "s", [CRASH])
+        await runner.died.wait()
+
+    async def crash_unasked(self) -> None:
+        runner = self.keeper.runner
+        await runner.ready.wait()
+        runner.kill()
+        await runner.died.wait()
+
+    async def restarts(self, *, is_asked: bool) -> list[float]:
+        keeping = asyncio.create_task(self.keeper.run())
+        for _ in range(RESTARTS):
+            await (self.crash_by_a_job() if is_asked else self.crash_unasked())
+        await self.keeper.runner.ready.wait()
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        return self.pauses
+
+
+def pauses(*, is_asked: bool) -> list[float]:
+    """Between runners that all die, by a job or before they had one."""
+    with running(1) as loop:
+        house = House(loop)
+        story = house.restarts(is_asked=is_asked)
+        return loop.run_until_complete(loop.spawn(house.process.program, story))
+
+
+def test_a_job_that_kills_runners_does_not_make_the_others_wait() -> None:
+    found = pauses(is_asked=True)
+    assert len(found) == RESTARTS
+    assert max(found) < 0.1
+
+
+def test_runners_that_die_before_they_are_any_use_come_back_slower_and_slower() -> None:
+    found = pauses(is_asked=False)
+    assert found == sorted(found)
+    assert found[-1] > 100 * found[0]
