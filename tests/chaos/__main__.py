@@ -32,6 +32,7 @@ def main() -> int:
         seed=seed, minutes=asked.minutes if is_minutes else 0.0, faults=asked.faults,
         jobs=asked.jobs, nodes=asked.nodes, workers=asked.workers, engine=asked.engine,
         at_most=asked.at_most, only=tuple(filter(None, asked.only.split(","))), callers=asked.callers,
+        has_disks=asked.disks,
     )  # fmt: skip
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         outcome = runner.run(storm.run(plan, folder))
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine", choices=("tensorflow", "toy", "mixed"), default="mixed")
     parser.add_argument("--only", default="", help="kinds of fault, with commas")
     parser.add_argument("--callers", type=int, default=20, help="per tenant (%(default)s)")
+    parser.add_argument("--disks", action="store_true", help="whose power is cut, one a node")
     parser.add_argument("--folder", type=Path, help="where the run lives and stays")
     return parser
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from signalbox.errors import SignalboxError
 from signalbox.http1 import Pool, Response
 from tests.chaos.checks import ENDED
-from tests.chaos.history import Entry, Journal
+from tests.chaos.history import Entry, Journal, now
 
 WEIGHTS: Final = {"predict": 53, "submit": 20, "once": 7, "wait": 12, "cancel": 5, "slow": 3}
 """What a caller does next, in per cent."""
@@ -154,6 +154,7 @@ class Load:
         body = {"model": model, "instances": [value]}
         entry = await self._ask(tenant, "cancel", "/v1/jobs", body, expect)
         if entry["status"] == 202:
+            asked = round(now(), 4)
             got = await tenant.call("DELETE", f"/v1/jobs/{entry['job']}")
             # 409 says that it has ended otherwise, and which way is seen when it is read.
             state = (
@@ -162,7 +163,7 @@ class Load:
             await self.ledger.keep(
                 event="cancelled", client=tenant.name, job=entry["job"],
                 status=got.status if got is not None else 0,
-                state=state if state in ENDED else "", expect=expect,
+                state=state if state in ENDED else "", expect=expect, asked=asked,
             )  # fmt: skip
             await self._follow(tenant, entry["job"])
         return int(entry["status"])
@@ -183,6 +184,7 @@ class Load:
         await self.ledger.keep(event="intent", client=tenant.name, op=op, expect=expect, once=once)
         if once:
             headers["Idempotency-Key"] = once
+        asked = round(now(), 4)
         got = await tenant.call("POST", path, body, **headers)
         status = got.status if got is not None else 0
         entry: Entry = {
@@ -191,6 +193,7 @@ class Load:
             "op": op,
             "status": status,
             "expect": expect,
+            "asked": asked,
         }
         if once:
             entry["once"] = once
@@ -215,6 +218,7 @@ class Load:
     async def _follow(self, tenant: Tenant, job: str) -> None:
         """Look until it has ended, or until the load is to end."""
         while job in tenant.open:
+            asked = round(now(), 4)
             got = await tenant.call("GET", f"/v1/jobs/{job}")
             said = _json(got) if got is not None else {}
             if got is not None and said.get("state") in ENDED:
@@ -222,12 +226,12 @@ class Load:
                 y = _y(said["result"]) if said.get("result") else None
                 await self.ledger.keep(
                     event="seen", client=tenant.name, job=job, status=got.status,
-                    state=said["state"], y=y, expect=expect,
+                    state=said["state"], y=y, expect=expect, asked=asked,
                 )  # fmt: skip
                 return
             if got is not None and got.status not in {200, 202, 503}:
                 await self.ledger.keep(
-                    event="answer", client=tenant.name, op="look", status=got.status,
+                    event="answer", client=tenant.name, op="look", status=got.status, about=job,
                     expect=tenant.open[job], text=f"{job}: {got.body[:200].decode(errors='replace')}",
                 )  # fmt: skip
                 if got.status == 404:  # a promise broken; the ledger shows it

@@ -23,6 +23,7 @@ from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from signalbox.up.child import Child, Spec
 from signalbox.up.ground import HOST, DataDir
+from tests.chaos.disk import Disk
 from tests.chaos.history import GUARD, Census, Journal, Recorder, now
 from tests.chaos.network import Namespace, SmallDisk
 from tests.chaos.proxy import CALM, Proxy, Weather
@@ -71,6 +72,7 @@ class Rig(House):
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.disk: SmallDisk | None = None
+        self.disks: list[Disk] = []
         self.recorder: Recorder
         self.tasks: set[asyncio.Task[None]] = set()
         self.broken: list[str] = []
@@ -365,10 +367,14 @@ class Rig(House):
 
 @asynccontextmanager
 async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Rig]:
-    """A rig that is up: NATS, the front and ``workers`` workers on one GPU."""
+    """A rig that is up: NATS, the front and ``workers`` workers on one GPU.
+
+    disk_mb: NATS' disk is so small. has_disks: every node has a disk whose power can be cut.
+    """
     history = folder / "history"
     history.mkdir(parents=True, exist_ok=True)
     is_networked, disk_mb = options.pop("is_networked", False), options.pop("disk_mb", 0)
+    has_disks = options.pop("has_disks", False)
     with DataDir(folder / "data") as data, ExitStack() as spaces:
         made = Rig(data, history, **options)
         try:
@@ -376,6 +382,9 @@ async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Ri
                 made.namespaces["worker-1"] = spaces.enter_context(Namespace(1))
             if disk_mb:
                 made.disk = spaces.enter_context(SmallDisk(data.path / "nats-0", disk_mb))
+            if has_disks:
+                folders = [data.path / f"nats-{n}" for n in range(options.get("nodes", 1))]
+                made.disks = [spaces.enter_context(Disk(folder)) for folder in folders]
             await made.start_nats()
             await made.start_edge()
             await asyncio.gather(*(made.start_worker(number + 1) for number in range(workers)))

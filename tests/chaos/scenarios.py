@@ -1,7 +1,7 @@
 """The figures of issue 4 that a storm does not give: one fault each, again and again, on an otherwise healthy stack.
 
-``python -m tests.chaos takeover|freeze|leader|revoke|disk --rounds N``. Default rules of the lease: what is measured
-here is what is promised. Each ends with the laws of :mod:`tests.chaos.checks` over its history.
+``python -m tests.chaos takeover|freeze|leader|revoke|disk|power|rack|lie --rounds N``. Default rules of the lease:
+what is measured here is what is promised. Each ends with the laws of :mod:`tests.chaos.checks` over its history.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from signalbox.messages import ApiKey, decode
 from signalbox.names import Bucket, key
 from tests import models
 from tests.chaos import checks, faults
+from tests.chaos import power as powers
 from tests.chaos.checks import History, Violation
-from tests.chaos.clients import Load, Tenant
+from tests.chaos.clients import CANARY, Load, Tenant
 from tests.chaos.history import Journal, now, snapshot
 from tests.chaos.proxy import Weather
 from tests.chaos.rig import Rig, rig
@@ -185,6 +186,40 @@ def _refused(load: Load) -> int:
     return sum(n for (_, status), n in load.answers.items() if status == 503)
 
 
+async def power(folder: Path, rounds: int, seed: int) -> History:
+    """The one node's machine loses its power under load: what was promised is there when it is back."""
+    return await _struck_by(powers.power_cut, folder, rounds, seed, nodes=1)
+
+
+async def rack(folder: Path, rounds: int, seed: int) -> History:
+    """Three nodes lose their power at one instant under load."""
+    return await _struck_by(powers.rack_power_cut, folder, rounds, seed, nodes=3)
+
+
+async def lie(folder: Path, rounds: int, seed: int) -> History:
+    """The one node's disk acknowledges syncs and loses them at a power cut."""
+    return await _struck_by(powers.lying_disk, folder, rounds, seed, nodes=1)
+
+
+async def _struck_by(
+    strike: faults.Strike, folder: Path, rounds: int, seed: int, *, nodes: int
+) -> History:
+    rng = random.Random(seed)
+    async with rig(folder, workers=2, nodes=nodes, engine="toy", has_disks=True) as made:
+        load, ledger = await _load(made, seed)
+        load.start()
+        for number in range(rounds):
+            was = len(load.accepted)
+            await made.until(lambda was=was: len(load.accepted) > was + 50, what="accepted jobs")
+            await strike(made, rng)
+            _say(number, rounds)
+        was = len(load.accepted)
+        await made.until(lambda was=was: len(load.accepted) > was + 50, what="accepted jobs")
+        await _finish(made, load, ledger)
+        print(f"{len(load.accepted)} jobs accepted, {load.answers['lost', 404]} not found")
+        return await _history(made)
+
+
 async def _finish(made: Rig, load: Load, ledger: Journal) -> None:
     """No more load; every job that was promised has ended and stands in the final snapshot."""
     await load.end()
@@ -268,7 +303,9 @@ async def _load(made: Rig, seed: int) -> tuple[Load, Journal]:
 
     async def are_served() -> bool:
         for tenant in tenants:
-            got = await tenant.call("POST", "/v1/models/half:predict", {"instances": [1.0]})
+            got = await tenant.call(
+                "POST", "/v1/models/half:predict", {"instances": [float(CANARY)]}
+            )
             if got is None or got.status != 200:
                 return False
         return True
@@ -306,6 +343,9 @@ SCENARIOS: Final[Mapping[str, tuple[Callable[[Path, int, int], Awaitable[History
     "leader": (leader, 30),
     "revoke": (revoke, 500),
     "disk": (disk, 5),
+    "power": (power, 30),
+    "rack": (rack, 30),
+    "lie": (lie, 10),
 }
 """With the rounds that the issue asks for."""
 PROMISED: Final[Mapping[str, tuple[float, float]]] = {

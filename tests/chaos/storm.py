@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from signalbox.errors import SignalboxError
 from signalbox.messages import Limits
 from tests import models
-from tests.chaos import checks, faults
+from tests.chaos import checks, faults, power
 from tests.chaos.checks import History, Violation
 from tests.chaos.clients import CANARY, Load, Tenant
 from tests.chaos.faults import Fault
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     """What to do. A storm lasts until ``minutes`` have passed, or until ``faults`` and ``jobs`` are reached.
 
     at_most: minutes after which it ends whatever was reached, 0 = never. only: kinds of fault, empty = all.
-    callers: per tenant.
+    callers: per tenant. has_disks: every node has a disk whose power is cut too.
     """
 
     seed: int
@@ -43,6 +43,7 @@ class Plan(NamedTuple):
     only: tuple[str, ...] = ()
     engine: str = "tensorflow"
     callers: int = 12
+    has_disks: bool = False
 
 
 class Outcome(NamedTuple):
@@ -61,7 +62,8 @@ class Outcome(NamedTuple):
 async def run(plan: Plan, folder: Path) -> Outcome:
     """One storm in ``folder``, which afterwards holds its history and every log."""
     began = time.monotonic()
-    known = faults.catalogue(nodes=plan.nodes)
+    powers = power.catalogue(nodes=plan.nodes, has_disks=plan.has_disks)
+    known = [*faults.catalogue(nodes=plan.nodes), *powers]
     left_out = {fault.kind: fault.why_not for fault in known if fault.why_not}
     usable = [
         fault for fault in known if (fault.kind in plan.only if plan.only else not fault.why_not)
@@ -72,6 +74,7 @@ async def run(plan: Plan, folder: Path) -> Outcome:
     async with rig(
         folder, workers=plan.workers, nodes=plan.nodes, engine=plan.engine, settings=settings,
         is_networked=any(fault.kind == "packets lost" for fault in usable),
+        has_disks=any(fault in powers for fault in usable),
     ) as made:  # fmt: skip
         load, ledger = await _load(made, plan, secrets)
         load.start()
