@@ -3,36 +3,18 @@
 import asyncio
 import collections
 import random
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 
 from signalbox import job as life
 from signalbox import tensors
 from signalbox.errors import StaleRevision
 from signalbox.messages import Job, State, decode
 from signalbox.names import Header, Stream, job_anywhere
-from signalbox.natsserver import NatsServer
 from signalbox.records import Records
-from tests.gatewayrig import Key, Reply, Rig, key, model, rig
+from tests.gatewayrig import Key, Reply, Rig
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 RACES = 520
 AT_ONCE = 40
-
-
-@pytest.fixture
-async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig(nats.url, tmp_path, request_timeout_s=20.0) as made:
-        yield made
-
-
-@pytest.fixture
-async def mine(front: Rig) -> Key:
-    made = key()
-    await front.publish(model(), made)
-    return made
 
 
 class Runner:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,6 @@ from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, rig
 PREDICT = "/v1/models/half:predict"
 JOB = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 ROWS = {"instances": [1.0, 2.0, 5.0]}
-
-
-@pytest.fixture
-async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig(nats.url, tmp_path, request_timeout_s=20.0) as made:
-        yield made
-
-
-@pytest.fixture
-async def mine(front: Rig) -> Key:
-    made = key()
-    await front.publish(model(), made)
-    return made
 
 
 async def send(

@@ -4,49 +4,34 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from gateway_plugin.jobs import Jobs
 from signalbox import job as life
-from signalbox import names, topology
+from signalbox import names
 from signalbox.bus import Bus
 from signalbox.errors import Conflict
 from signalbox.messages import Batching, Limits, Record, State, Worker, header
 from signalbox.names import Bucket, Header, Stream, token
-from signalbox.natsserver import NatsServer
 from signalbox.records import Records
-from signalbox.settings import Wire
 from signalbox.table import Table
-from tests import models
+from tests import models, workerhouse
 from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class House(NamedTuple):
-    """A server, a connection that may do all, a ledger and one worker."""
-
-    bus: Bus
-    ledger: Ledger
-    worker: WorkerProcess
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    folder: Path = tmp_path_factory.mktemp("isolation")
-    async with NatsServer(folder / "nats") as server:
-        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
-        await topology.apply(bus)
-        settings = {"worker_cancel_grace_s": 0.5, "worker_in_progress_s": 1.0}
-        async with WorkerProcess(server.url, folder, "w1", **settings) as worker:
-            await worker.said("lease.acquired")
-            yield House(bus, await Ledger(bus).start(), worker)
-        await bus.close()
+    folder = tmp_path_factory.mktemp("isolation")
+    async with workerhouse.house(
+        folder, worker_cancel_grace_s=0.5, worker_in_progress_s=1.0
+    ) as made:
+        yield made
 
 
 async def running(ledger: Ledger, job_id: str) -> None:

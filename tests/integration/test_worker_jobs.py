@@ -6,45 +6,29 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 
 from signalbox import job as life
-from signalbox import names, payloads, topology
+from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.messages import Batching, Desired, Limits, State, Worker
 from signalbox.names import Bucket, Stream, token
-from signalbox.natsserver import NatsServer
 from signalbox.records import Records
-from signalbox.settings import Wire
 from signalbox.table import Table, put
-from tests import models
-from tests.submit import Ledger, floats, read_floats, register
-from tests.workerprocess import WorkerProcess
+from tests import models, workerhouse
+from tests.submit import floats, read_floats, register
+from tests.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class House(NamedTuple):
-    """A server, a connection that may do all, a ledger and one worker."""
-
-    bus: Bus
-    ledger: Ledger
-    worker: WorkerProcess
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    folder: Path = tmp_path_factory.mktemp("worker")
-    async with NatsServer(folder / "nats") as server:
-        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
-        await topology.apply(bus)
-        async with WorkerProcess(server.url, folder, "w1", worker_cancel_grace_s=0.5) as worker:
-            await worker.said("lease.acquired")
-            yield House(bus, await Ledger(bus).start(), worker)
-        await bus.close()
+    folder = tmp_path_factory.mktemp("worker")
+    async with workerhouse.house(folder, worker_cancel_grace_s=0.5) as made:
+        yield made
 
 
 async def queue_is_empty(bus: Bus, model: str, timeout_s: float = 10.0) -> None:

@@ -2,22 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from signalbox import names, topology
+from signalbox import names
 from signalbox.bus import Bus
 from signalbox.messages import Batching, Model, State, Worker
 from signalbox.names import Bucket, token
-from signalbox.natsserver import NatsServer
 from signalbox.placement import homes_of
-from signalbox.settings import Wire
 from signalbox.table import Table, put
-from tests import models
+from tests import models, workerhouse
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess
 
@@ -70,22 +67,19 @@ class Pair(NamedTuple):
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    folder: Path = tmp_path_factory.mktemp("replicas")
-    async with NatsServer(folder / "nats") as server:
-        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
-        await topology.apply(bus)
+    folder = tmp_path_factory.mktemp("replicas")
+    async with workerhouse.declared(folder) as (url, bus):
         presence = Presence(bus)
         await presence.table.start()
         async with (
-            WorkerProcess(server.url, folder, "w1", worker_device="cpu:0"),
-            WorkerProcess(server.url, folder, "w2", worker_device="cpu:1"),
+            WorkerProcess(url, folder, "w1", worker_device="cpu:0"),
+            WorkerProcess(url, folder, "w2", worker_device="cpu:1"),
         ):
             await presence.until(
                 lambda: {w.id for w in presence.workers if w.token and w.state == "ready"} == BOTH
             )
             yield Pair(bus, await Ledger(bus).start(), presence)
         await presence.table.close()
-        await bus.close()
 
 
 async def register_slow(pair: Pair, name: str, *, replicas: int) -> Model:

@@ -8,25 +8,18 @@ import sys
 import time
 from typing import Final
 
+from tests.sim.cases.playing import in_virtual_time, outcome
 from tests.sim.cases.rigs import ModelRig, RealRig, declared
 from tests.sim.cases.walks import Outcome, walk
-from tests.sim.loop import running
 
 _AT_ONCE: Final = 8
 
 
 def on_the_model(seed: int, steps: int) -> list[Outcome]:
     """The walk in virtual time."""
-
-    async def play() -> list[Outcome]:
-        rig = ModelRig(f"w{seed}", seed=1)
-        try:
-            return await walk(rig, seed, steps)
-        finally:
-            await rig.close()
-
-    with running(1) as loop:
-        return loop.run_until_complete(play())
+    return in_virtual_time(
+        lambda: ModelRig(f"w{seed}", seed=1), lambda rig: walk(rig, seed, steps), seed=1
+    )
 
 
 async def on_a_server(
@@ -38,14 +31,9 @@ async def on_a_server(
 
     async def play(seed: int) -> None:
         async with room:
-            rig = RealRig(f"w{seed}", server)
-            try:
-                async with asyncio.timeout(200):
-                    outcomes[seed] = await walk(rig, seed, steps, walks[seed])
-            except Exception as error:  # noqa: BLE001  reported by the walk's own test
-                outcomes[seed] = error
-            finally:
-                await rig.close()
+            outcomes[seed] = await outcome(
+                RealRig(f"w{seed}", server), lambda rig: walk(rig, seed, steps, walks[seed]), 200
+            )
 
     async with declared() as server, asyncio.TaskGroup() as group:
         for seed in walks:

@@ -51,6 +51,10 @@ class Rig(ABC):
     async def thaw(self) -> None:
         """Let it go on."""
 
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections."""
+
     async def lose_leader(self, stream_name: str) -> None:
         """End the server that leads a stream. Only in a cluster."""
         raise NotImplementedError

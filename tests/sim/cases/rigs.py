@@ -24,12 +24,13 @@ _REQUEST_S: Final = 15.0
 
 
 class ModelRig(Rig):
-    """A case's view of the model."""
+    """A case's view of the model. commit_s, stale_s: see :class:`Server`; above 0 it is one of a cluster."""
 
-    def __init__(self, id_: str, seed: int) -> None:
+    def __init__(self, id_: str, seed: int, *, commit_s: float = 0.0, stale_s: float = 0.0) -> None:
         self.id = id_
         loop = asyncio.get_running_loop()
         self.server = Server(clock=lambda: EPOCH + loop.time(), rng=random.Random(seed))
+        self.server.commit_s, self.server.stale_s = commit_s, stale_s
         self.server.declare()
         self._buses: list[Bus] = []
 
@@ -57,33 +58,39 @@ class ModelRig(Rig):
 
 
 class RealRig(Rig):
-    """A case's view of a nats-server."""
+    """A case's view of a nats-server, or of a cluster of them."""
 
-    def __init__(self, id_: str, server: NatsServer) -> None:
+    def __init__(self, id_: str, *servers: NatsServer) -> None:
         self.id = id_
-        self._server = server
+        self._servers = servers
         self._buses: list[Bus] = []
 
     async def bus(self, **wire: float) -> Bus:
         settings = Wire(
-            nats_url=self._server.url,
+            nats_url=",".join(server.url for server in self._servers),
             connect_timeout_s=60.0,
             **{"request_timeout_s": _REQUEST_S, **wire},  # type: ignore[arg-type]  # all of them floats
         )
         self._buses.append(await Bus.connect(settings, role="admin", name=self.id))
         return self._buses[-1]
 
+    @property
+    def _only(self) -> NatsServer:
+        """The server of a case that has one to itself."""
+        (server,) = self._servers
+        return server
+
     async def kill(self) -> None:
-        await self._server.kill()
+        await self._only.kill()
 
     async def start(self) -> None:
-        await self._server.start()
+        await self._only.start()
 
     async def freeze(self) -> None:
-        os.kill(self._server.pid, signal.SIGSTOP)
+        os.kill(self._only.pid, signal.SIGSTOP)
 
     async def thaw(self) -> None:
-        os.kill(self._server.pid, signal.SIGCONT)
+        os.kill(self._only.pid, signal.SIGCONT)
 
     async def close(self) -> None:
         for bus in self._buses:
