@@ -1,0 +1,41 @@
+"""Which method a call asks for: the one header field that we read, found once where clients repeat themselves."""
+
+from typing import Final
+
+from hpack import Decoder, HPACKError
+
+from gateway_plugin.http2frames import COMPRESSION_ERROR, Broken
+
+MAX_HEADER_BYTES: Final = 65_536
+MAX_CACHED_HEADERS: Final = 256
+_INDEXED: Final = 0x80
+_LONG_INDEX: Final = 0xFF
+
+
+class Paths:
+    """The ``:path`` of each header block of one connection."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(max_header_list_size=MAX_HEADER_BYTES)
+        self._known: dict[bytes, str] = {}
+
+    def of(self, block: bytes) -> str:
+        """The block's path; every block must pass here, in its order. Empty where it has none.
+
+        A block that only refers to what is known leaves the table as it is, and says the same whenever it
+        comes again until another block changes the table.
+        """
+        found = self._known.get(block)
+        if found is not None:
+            return found
+        try:
+            headers = self._decoder.decode(block, raw=True)
+        except HPACKError as error:
+            raise Broken(COMPRESSION_ERROR, str(error)) from error
+        path = next((value for name, value in headers if name == b":path"), b"").decode("latin-1")
+        is_plain = all(_INDEXED < byte < _LONG_INDEX for byte in block)
+        if not is_plain or len(self._known) >= MAX_CACHED_HEADERS:
+            self._known.clear()
+        if is_plain:
+            self._known[block] = path
+        return path
