@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from signalbox import topology
+from signalbox.names import Stream
 from signalbox.natsserver import NatsServer
 from tests.chaos import disk
 from tests.chaos.disk import Disk
-from tests.chaos.faults import Fault, measured, struck
+from tests.chaos.faults import Fault, ask_release, measured, struck
 from tests.chaos.history import now
 from tests.chaos.rig import Rig
 from tests.outagerig import becomes
@@ -84,6 +86,10 @@ async def lying_disk(rig: Rig, rng: random.Random) -> None:
         since = now()
         await _power_back(rig, [0])
         began_at = await rig.last_job()
+        await ask_release(
+            rig, rng
+        )  # so that sequences fall behind a token that a runner was let in with
+        await rig.until(rig.are_inside, what="a runner inside")
         last = await _queued(rig, began_at + FORGOTTEN_JOBS)
         await _cut(rig, [0])
         until = now()
@@ -122,7 +128,17 @@ async def _power_back(rig: Rig, places: Sequence[int]) -> None:
         await asyncio.to_thread(rig.disks[place].put_back)
     await asyncio.gather(*(rig.start_node(rig.nodes[place]) for place in places))
     await rig.nats_serves()
+    await _declare(rig)
     await rig.refresh()
+
+
+async def _declare(rig: Rig) -> None:
+    """What ``signalbox up`` does when it starts. Only ``EVENTS`` may need it, which is lazy about the disk."""
+    faults = await rig.patiently(lambda: topology.check(rig.bus))
+    assert set(faults) <= {f"stream {Stream.EVENTS} does not exist"}, faults
+    if faults:
+        rig.faults.note(event="declared", kind="power back", target="all", what=faults)
+        await rig.patiently(rig.declare)
 
 
 def catalogue(*, nodes: int, has_disks: bool) -> Sequence[Fault]:

@@ -105,11 +105,13 @@ class Rig(House):
             nats_password=users["admin"], request_timeout_s=5.0, ping_interval_s=1.0,
         )  # fmt: skip
         self._bus = await Bus.connect(self._wire, role="admin", name="chaos")
-        await self.patiently(
-            lambda: topology.apply(self.bus, len(self.nodes), storage_bytes=STORAGE_BYTES)
-        )
+        await self.patiently(self.declare)
         self.recorder = await self._exits.enter_async_context(Recorder(self.bus, self.history))
         await self._exits.enter_async_context(self.census)
+
+    async def declare(self) -> None:
+        """Every stream, as ``signalbox up`` does at each start."""
+        await topology.apply(self.bus, len(self.nodes), storage_bytes=STORAGE_BYTES)
 
     async def start(self, spec: Spec) -> Child:
         """A program of the stack, with proxies of its own and, where one was made for it, a network of its own."""
