@@ -31,7 +31,8 @@ class Paths:
         try:
             headers = self._decoder.decode(block, raw=True)
         except HPACKError as error:
-            raise Broken(COMPRESSION_ERROR, str(error)) from error
+            # Not in the decoder's words: some of them hold an address in our memory.
+            raise Broken(COMPRESSION_ERROR, "a header block that cannot be read") from error
         path = next((value for name, value in headers if name == b":path"), b"").decode("latin-1")
         is_plain = all(_INDEXED < byte < _LONG_INDEX for byte in block)
         if not is_plain or len(self._known) >= MAX_CACHED_HEADERS:

@@ -129,6 +129,7 @@ class RawClient:
         _, body = await self.until(GOAWAY)
         while await asyncio.wait_for(self.reader.read(65536), 10):
             pass
+        assert b"0x" not in body, "a reason that tells where something lies in our memory"
         return int(struct.unpack(">II", body[:8])[1])
 
     async def status(self) -> str:
@@ -295,6 +296,7 @@ WRONG: dict[str, tuple[bytes, int]] = {
     "data before headers": (HELLO + frame(DATA, 0, 1, b"x"), 1),
     "an even stream": (HELLO + frame(HEADERS, END_HEADERS, 2, b"\x82"), 1),
     "a broken header block": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\x80"), 9),
+    "a number without end": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\xff" + b"\x83" * 12), 9),
     "an interrupted header block": (
         HELLO + frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)), 1,
     ),
