@@ -11,7 +11,7 @@ from signalbox import table
 from signalbox.messages import Desired, ErrorInfo
 from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, reached, rig
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, reached, rig
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 
@@ -20,13 +20,6 @@ BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
     async with rig(nats.url, tmp_path) as made:
         yield made
-
-
-@pytest.fixture
-async def mine(front: Rig) -> Key:
-    made = key()
-    await front.publish(model(), made)
-    return made
 
 
 async def submit(front: Rig, mine: Key, **fields: object) -> Reply:

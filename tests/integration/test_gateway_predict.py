@@ -21,13 +21,6 @@ async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
         yield made
 
 
-@pytest.fixture
-async def mine(front: Rig) -> Key:
-    made = key()
-    await front.publish(model(), made)
-    return made
-
-
 async def test_a_prediction_waits_for_its_answer_by_default(front: Rig, mine: Key) -> None:
     async with ScriptedWorker(front.bus, "half"):
         got = await front.call(

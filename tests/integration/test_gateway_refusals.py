@@ -25,13 +25,6 @@ async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
         yield made
 
 
-@pytest.fixture
-async def mine(front: Rig) -> Key:
-    made = key()
-    await front.publish(model(), made)
-    return made
-
-
 async def queued(front: Rig) -> int:
     info = await front.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
     return int(info["state"]["messages"])

@@ -2,19 +2,15 @@
 
 import itertools
 import uuid
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from msgspec.structs import replace
 
 from signalbox import keys
 from signalbox.messages import ErrorInfo, Job, Record, State, decode
 from signalbox.names import Header, Stream, job_anywhere
-from signalbox.natsserver import NatsServer
 from signalbox.records import Records
-from tests.gatewayrig import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of, rig
+from tests.gatewayrig import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 STATES = tuple(State)
@@ -43,12 +39,6 @@ class Owned(NamedTuple):
 
     id: str
     state: State
-
-
-@pytest.fixture
-async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig(nats.url, tmp_path, request_timeout_s=20.0) as made:
-        yield made
 
 
 async def put(front: Rig, owner: Key, state: State) -> Owned:
