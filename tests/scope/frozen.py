@@ -7,12 +7,14 @@ that differ only in who is who are one.
 
 import marshal
 import math
+from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import permutations
 from typing import Any, Final
 
 from signalbox import messages
-from tests.scope.nodes import RULES, Node
-from tests.scope.world import World
+from tests.scope.nodes import RULES, Node, Op
+from tests.scope.world import NS, World
 from workers import moves
 from workers.guardmachine import GuardMachine
 from workers.lease import HELD, Flock, Lease, Mine
@@ -20,7 +22,6 @@ from workers.lease import HELD, Flock, Lease, Mine
 PAST: Final = RULES.ttl_s + 1
 """Ticks after which the past is only past: nothing counts longer than a record lives."""
 FUTURE: Final = RULES.ttl_s + 1
-_A_TURN: Final = 3 * RULES.reserved_s
 _A_STAY: Final = max(RULES.quantum_s, RULES.lock_wait_s)
 _LEASE_FIELDS: Final = frozenset({
     "gpu", "me", "rules", "line", "mine", "flock", "place", "wake_at", "_epoch", "_jitter", "_seen",
@@ -36,33 +37,49 @@ _GUARD_FIELDS: Final = {
 }  # fmt: skip
 
 
+assert set(GuardMachine.__slots__) == _GUARD_FIELDS, (
+    "the guard has a field that the key does not know"
+)
+
+
 def digest(world: World) -> bytes:
     """16 bytes; that two different states share them is beyond belief."""
-    return blake2b(marshal.dumps(key(world), 2), digest_size=16).digest()
+    return blake2b(key(world), digest_size=16).digest()
 
 
-def key(world: World) -> tuple[Any, ...]:
-    """Nested tuples of numbers and words."""
-    return _View(world).key()
+def key(world: World) -> bytes:
+    """Nested tuples of numbers and words, as bytes. Workers that look alike are tried in every order."""
+    looks = {name: _looks(node) for name, node in world.nodes.items()}
+    nodes = sorted(world.nodes.values(), key=lambda node: looks[node.name])
+    if len(set(looks.values())) == len(nodes):
+        return marshal.dumps(_View(world, nodes).key(), 2)
+    return min(
+        marshal.dumps(_View(world, order).key(), 2)
+        for order in permutations(nodes)
+        if [looks[node.name] for node in order] == [looks[node.name] for node in nodes]
+    )
 
 
 class _View:
     """One world, with its names and numbers in canonical terms."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, nodes: Sequence[Node]) -> None:
         self.world, self.now = world, world.now
-        self.nodes = sorted(world.nodes.values(), key=_looks)
+        self.nodes = nodes
         self.place = {node.name: place for place, node in enumerate(self.nodes)} | {"": -1}
-        self.life = {node.name: node.life for node in self.nodes}
-        # Only a stream made anew can be behind the tokens, so only there distances matter.
-        self.rank = _ranks(self.numbers(), longest=2 if world.is_wiped else 1)
+        self.boots = {node.lease.me.boot: (place, 0) for place, node in enumerate(self.nodes)}
+        self.boots[""] = (-1, 0)
+        self.turn = (
+            len(self.nodes) - 1
+        ) * RULES.reserved_s  # nobody waits behind more than all others
+        # Only a stream made anew can be behind the tokens; it may be lost at any time, so distances matter.
+        self.rank = _ranks(self.numbers(), longest=2)
         self.tickets = _ranks({0} | {
             number
             for node in self.nodes
             for number in (*node.lease.line._numbers.values(), node.ticket._number)
         } | {number for number, _, _ in world.tickets.values()})  # fmt: skip
-        self.order = sorted(range(len(world.jobs)), key=self.job_looks)
-        self.job_place = {number: place for place, number in enumerate(self.order)} | {-1: -1}
+        self.attempts = [self.attempts_at(number) for number in range(len(world.jobs))]
 
     # -- numbers ---------------------------------------------------------------------------------------
 
@@ -74,7 +91,7 @@ class _View:
         for node in self.nodes:
             found |= _numbers_of(node)
             records += _records_of(node)
-            if node.op is not None and world.is_wiped:
+            if node.op is not None and node.op.fate == "sent":
                 found.add(node.op.write.expect or 0)
         for late in world.late:
             if late.lease is not None:
@@ -86,6 +103,20 @@ class _View:
         made += [late.record for late in world.late] + [job.record for job in world.jobs]
         found |= {one.token for one in made if one is not None}
         return found | {max(one.token, one.last_token) for one in records if one is not None}
+
+    def attempts_at(self, number: int) -> dict[int, int]:
+        """Those at a job that are still known: whether they are the same, and whether one follows another."""
+        world = self.world
+        hands = [node.hand for node in self.nodes if node.hand is not None]
+        records = [hand.record for hand in hands if hand.job == number]
+        records += [hand.made for hand in hands if hand.job == number]
+        records += [late.record for late in world.late if late.job == number]
+        stored = world.jobs[number].record
+        found = {record.attempt for record in records if record is not None}
+        found.add(stored.attempt if stored is not None else 0)
+        before = min(found) - 1
+        ranks = _ranks({one - before for one in found}, longest=2)
+        return {one: ranks[one - before] for one in found}
 
     # -- terms -----------------------------------------------------------------------------------------
 
@@ -102,16 +133,22 @@ class _View:
 
     def due(self, when: float) -> float:
         """A time that only matters while it is to come; between ticks nobody looks."""
-        return min(max(math.ceil(when - self.now), 0), FUTURE) if abs(when) < math.inf else (
-            0 if when < 0 else FUTURE
-        )  # fmt: skip
+        ahead = when - self.now
+        return 0 if ahead <= 0 else FUTURE if ahead >= FUTURE else math.ceil(ahead)
 
     def boot(self, boot: str) -> tuple[int, int]:
-        """Whose, and how many lives ago."""
-        if not boot:
-            return (-1, 0)
-        name, _, life = boot.partition(".")
-        return self.place[name], self.life[name] - int(life)
+        """Whose, and which of its lives: 0 is the present one. Of others it only matters whether they are the same."""
+        found = self.boots.get(boot)
+        if found is None:
+            name = boot.partition(".")[0]
+            found = self.boots[boot] = (self.place[name], len(self.boots))
+        return found
+
+    def used(self) -> tuple[int, int]:
+        """The last stay, while its worker may come again under the same token."""
+        boot, token = self.world.used
+        place, life = self.boot(boot)
+        return (-1, 0) if life else (place, self.rank[token])
 
     def lease_record(self, record: messages.Lease | None) -> Any:
         if record is None:
@@ -124,13 +161,19 @@ class _View:
             min(mine.beats - record.beats, PAST) if mine is not None else 0,
         )  # fmt: skip
 
-    def expected(self, revision: int) -> int:
-        """Of a compare-and-set: whether it would succeed. A revision does not come back, but in a stream made anew."""
-        return (
-            self.rank[revision or 0]
-            if self.world.is_wiped
-            else int(revision == self.world.revision)
-        )
+    def expected(self, revision: int | None) -> int:
+        """Of a compare-and-set that waits for its time: whether it would succeed. A revision does not come back,
+        but in a stream made anew, which such a write does not outlive unless it was made for it."""
+        if revision is None:
+            return -2
+        return self.rank[revision] if self.world.is_wiped else int(revision == self.world.revision)
+
+    def sent(self, op: Op) -> int | None:
+        """What a write under way expects: a new stream may come before it arrives."""
+        if op.fate != "sent":
+            return -1
+        expect: int | None = op.write.expect  # a broken machine may expect nothing
+        return None if expect is None else self.rank[expect]
 
     def event(self, event: moves.Event | None) -> Any:
         match event:
@@ -152,10 +195,10 @@ class _View:
     def key(self) -> tuple[Any, ...]:
         world = self.world
         return (
-            world.faults, self.lease_record(world.record), self.rank[world.revision],
+            self.lease_record(world.record), self.rank[world.revision],
             self.at(world.expires_at) if world.expires_at else 99,
             world.is_overdue, world.is_wiped, self.rank[world.highest],
-            self.boot(world.used[0]), self.rank[world.used[1]],
+            self.used(),
             tuple(sorted((host, self.place.get(name, -2)) for host, name in world.flocks.items())),
             tuple(sorted((host, self.rank[floor]) for host, floor in world.floors.items())),
             tuple(sorted(
@@ -164,7 +207,7 @@ class _View:
             )),
             tuple(sorted(map(tuple, world.old))),
             tuple(sorted(repr(self.late(late)) for late in world.late)),
-            tuple(self.job(number) for number in self.order),
+            tuple(self.job(number) for number in range(len(world.jobs))),
             tuple(self.node(node) for node in self.nodes),
         )  # fmt: skip
 
@@ -176,32 +219,31 @@ class _View:
                 self.lease_record(write.record), write.ttl_s,
             )  # fmt: skip
         behind = self.world.jobs[late.job].revision - late.expect
-        return (self.job_place[late.job], behind, self.job_record(late.record))
-
-    def job_looks(self, number: int) -> tuple[Any, ...]:
-        job = self.world.jobs[number]
-        return (
-            job.is_acked, self.boot(job.owner), job.is_again, job.record is not None,
-            self.job_record(job.record) if job.record is not None else (),
-        )  # fmt: skip
+        return (late.job, behind, self.job_record(late.job, late.record))
 
     def job(self, number: int) -> tuple[Any, ...]:
         job = self.world.jobs[number]
         if job.is_acked:
             return ("acked",)
-        return (self.boot(job.owner), job.is_again, self.job_record(job.record))
+        return (self.owner(job.owner), job.is_again, self.job_record(number, job.record))
 
-    def job_record(self, record: messages.Record | None) -> Any:
+    def owner(self, boot: str) -> int:
+        """To whom a job is delivered; who has died since is nobody's like."""
+        place, life = self.boot(boot)
+        return place if not life else -2
+
+    def job_record(self, number: int, record: messages.Record | None) -> Any:
+        """Its token says whose it is: no two stays share one (S2)."""
         if record is None:
             return None
-        worker = self.place[record.worker]
-        return (record.state.value, record.attempt, worker, self.rank[record.token])
+        return (
+            record.state._value_,
+            self.attempts[number][record.attempt],
+            self.rank[record.token],
+        )
 
     def node(self, node: Node) -> tuple[Any, ...]:
         guard, op, hand = node.guard, node.op, node.hand
-        assert set(GuardMachine.__slots__) == _GUARD_FIELDS, (
-            "the guard has a field that the key does not know"
-        )
         return (
             node.host, node.runner, node.is_user, node.is_stuck, node.is_guard_dead,
             node.is_slow_reader, self.event(node.reading),
@@ -209,15 +251,16 @@ class _View:
             self.at(node.stored_at) if node.is_user or node.lease.mine else 0,
             guard.is_locked, guard.is_waiting, guard.hold_ns, guard.runner, self.rank[guard.token],
             self.rank[guard.floor] if guard.is_locked else -1,
-            self.at(guard.deadline_ns / 1e9) if guard.deadline_ns else 99, guard.ending,
+            self.at(guard.deadline_ns / NS) if guard.deadline_ns else 99, guard.ending,
             None if op is None else (
-                self.lease_record(op.write.record), self.expected(op.write.expect), op.write.ttl_s,
+                self.lease_record(op.write.record), self.sent(op), op.write.ttl_s,
                 self.at(op.at), op.fate, self.event(op.answer),
             ),
             None if hand is None else (
-                self.job_place[hand.job], hand.phase, self.rank[hand.token],
-                self.job_record(hand.record),
-                self.world.jobs[hand.job].revision - hand.revision, self.job_record(hand.made),
+                hand.job, hand.phase, self.rank[hand.token],
+                self.job_record(hand.job, hand.record),
+                self.world.jobs[hand.job].revision - hand.revision,
+                self.job_record(hand.job, hand.made),
             ),
             tuple(map(self.event, node.inbox)), tuple(map(self.event, node.words)),
             self.ticket(node), self.lease(node.lease),
@@ -242,16 +285,16 @@ class _View:
         seen, is_locked = lease._seen, lease.flock is Flock.HELD
         is_other_held = seen is not None and seen.record is not None and seen.record.state == HELD
         return (
-            self.mine(lease.mine), lease.flock.value, lease.place.value, due(lease.wake_at),
+            self.mine(lease.mine), lease.flock._value_, lease.place._value_, due(lease.wake_at),
             None if seen is None else (self.lease_record(seen.record), self.rank[seen.revision]),
-            0 if is_other_held else since(lease._seen_at, _A_TURN),
+            0 if is_other_held else since(lease._seen_at, self.turn),
             lease._verified_at >= lease._locked_at if is_locked else None,
             self.rank[lease._floor] if is_locked else None, self.boot(lease._holder),
             # When the flock proves the holder dead; without it only a holder of this tick matters.
             0 if lease._holder in {"", lease.me.boot}
-            else since(max(lease._locked_at, lease._taken_at + 1), _A_TURN) if is_locked
+            else since(max(lease._locked_at, lease._taken_at + 1), self.turn) if is_locked
             else since(lease._taken_at, 1),
-            lease._op.value if lease._op else "",
+            lease._op._value_ if lease._op else "",
             (at(lease._sent_at), self.lease_record(lease._sent)) if lease._op else None,
             lease._is_reading, lease._is_runner_ready, lease._is_wanted, lease._is_allowed,
             None if lease._idle_since is None else since(lease._idle_since, 1),

@@ -3,7 +3,8 @@
 Nodes are copied before they are changed, so that states share what they have in common.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from signalbox.messages import Record
@@ -79,12 +80,16 @@ class Node:
 
     def copied(self) -> "Node":
         """The same, with machines of its own."""
-        twin = replace(self)
+        twin = Node(*_all_of(self))
         twin.lease = copied_lease(self.lease)
         twin.ticket = OwnTicket.__new__(OwnTicket)
         twin.ticket.__dict__.update(self.ticket.__dict__)
         twin.guard = copied_guard(self.guard)
         return twin
+
+
+_all_of: Final = attrgetter(*(one.name for one in fields(Node)))
+_all_of_guard: Final = attrgetter(*GuardMachine.__slots__)
 
 
 def copied_lease(lease: Lease) -> Lease:
@@ -107,8 +112,8 @@ def copied_lease(lease: Lease) -> Lease:
 def copied_guard(guard: GuardMachine) -> GuardMachine:
     """The same state in another object."""
     twin = type(guard).__new__(type(guard))
-    for name in GuardMachine.__slots__:
-        setattr(twin, name, getattr(guard, name))
+    for name, value in zip(GuardMachine.__slots__, _all_of_guard(guard), strict=True):
+        setattr(twin, name, value)
     return twin
 
 

@@ -6,6 +6,7 @@ A *fault* is used up from the budget. Everything else about order is left open.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any, Final, NamedTuple, cast
 
 from signalbox import job as life
@@ -13,20 +14,23 @@ from signalbox.errors import Conflict, Unavailable
 from signalbox.messages import ErrorInfo, Record
 from signalbox.records import is_same_write
 from tests.scope.nodes import GPU, InHand, Node, born
-from tests.scope.world import JOBS, Late, Old, World
+from tests.scope.world import JOBS, NS, Late, Old, World
 from workers import moves
 from workers.commits import Change, Commits
 from workers.hand import Held
 
 
 class Step(NamedTuple):
-    """of: a worker, or the number of a job, an old runner or a late write."""
+    """of: a worker, or the number of a job, an old runner or a late write. order: in which workers hear of it,
+    where that is not the alphabet's."""
 
     name: str
     of: str | int = ""
+    order: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name.replace('_', ' ')} {self.of}".strip()
+        told = f"{self.name.replace('_', ' ')} {self.of}".strip()
+        return f"{told}, heard in the order {self.order}" if self.order else told
 
 
 # -- prompt ----------------------------------------------------------------------------------------------
@@ -50,11 +54,6 @@ def flock_comes_free_for(world: World, node: Node) -> None:
 def runner_dies(world: World, node: Node) -> None:
     node.runner, node.is_user, node.is_stuck = "none", False, False
     world.feed(node, "died", 1, 0)
-
-
-def runner_leaves(world: World, node: Node) -> None:
-    node.runner, node.is_user = "out", False
-    world.feed(node, "left")
 
 
 def old_runner_dies(world: World, number: int) -> None:
@@ -90,6 +89,12 @@ def job_is_written(world: World, node: Node) -> None:
 def run_ends(world: World, node: Node) -> None:
     assert node.hand is not None
     node.hand = node.hand._replace(phase="commit")
+
+
+def runner_leaves(world: World, node: Node) -> None:
+    """In its own time; its guard's patience bounds it."""
+    node.runner, node.is_user = "out", False
+    world.feed(node, "left")
 
 
 def thaws_and_hears_nats(world: World, node: Node) -> None:
@@ -171,9 +176,11 @@ def stuck_old_runner_dies(world: World, number: int) -> None:
 
 def job_is_redelivered(world: World, number: int) -> None:
     world.set_job(number, world.jobs[number]._replace(owner=""))
-    for node in world.nodes.values():
-        if node.is_held and node.hand is None and not node.is_frozen:
-            world.todo.append((node.name, moves.Tick()))
+    idle = {
+        name for name, node in world.nodes.items()
+        if node.is_held and node.hand is None and not node.is_frozen
+    }  # fmt: skip
+    world.todo += [(name, moves.Tick()) for name in world.in_order(idle)]
 
 
 def ticket_expires(world: World, node: Node) -> None:
@@ -183,16 +190,20 @@ def ticket_expires(world: World, node: Node) -> None:
 def time_passes(world: World, _: str) -> None:
     """One tick: guards' deadlines first, then what timed out, then the supervisors' timers."""
     world.now += 1
-    for name in world.nodes:
+    for name in world.in_order(
+        {name for name, node in world.nodes.items() if is_bounded(world, node)}
+    ):
         node = world.nodes[name]
-        if not node.is_guard_dead and 0 < node.guard.deadline_ns <= world.now * 1_000_000_000:
+        if is_guard_due(world, node):
             world.feed(world.own(name), "timer")
         if node.op is not None and node.op.fate != "sent" and world.now > node.op.at:
             world.own(name).op = None
             world.post(name, moves.Failed(is_unsure=True))
-    for name, node in world.nodes.items():
-        if not (node.is_frozen or node.is_down) and is_due(world, node):
-            world.todo.append((name, moves.Tick()))
+    due = {
+        name for name, node in world.nodes.items()
+        if not (node.is_frozen or node.is_down) and is_due(world, node)
+    }  # fmt: skip
+    world.todo += [(name, moves.Tick()) for name in world.in_order(due)]
 
 
 # -- faults ----------------------------------------------------------------------------------------------
@@ -311,6 +322,18 @@ def queue_loses_patience(world: World, number: int) -> None:
 # -- what they share -------------------------------------------------------------------------------------
 
 
+def is_guard_due(world: World, node: Node) -> bool:
+    """Whether its deadline has passed."""
+    return not node.is_guard_dead and 0 < node.guard.deadline_ns <= world.now * NS
+
+
+def is_bounded(world: World, node: Node) -> bool:
+    """Whether its guard or a write of its supervisor runs out of time in this tick."""
+    return is_guard_due(world, node) or (
+        node.op is not None and node.op.fate != "sent" and world.now > node.op.at
+    )
+
+
 def is_due(world: World, node: Node) -> bool:
     """Whether a timer of a supervisor has run out."""
     ticket_at = node.ticket.next_at()
@@ -328,7 +351,9 @@ def thaw(world: World, node: Node, *mail: tuple[moves.Event, ...]) -> None:
 def leave_old_runner(world: World, node: Node) -> None:
     """Its guard is gone: the kernel kills it, and frees the flock when it is dead."""
     is_holder = world.flocks.get(node.host) == node.name
-    if node.runner == "none":
+    if node.runner == "none" or not (
+        is_holder or node.is_user
+    ):  # nobody waits for that one's death
         if is_holder:
             del world.flocks[node.host]
         return
@@ -434,11 +459,11 @@ PROMPT: Final[dict[Callable[[World, Node], None], OfNode]] = {
     write_fails: lambda _, node: node.op is not None and node.op.fate == "sent" and node.is_cut and is_awake(node),
     flock_comes_free_for: may_flock,
     runner_dies: lambda _, node: node.runner == "dying" and not node.is_stuck,
-    runner_leaves: lambda _, node: node.runner == "leaving",
     job_is_written: is_writing_job,
 }  # fmt: skip
 SLOW: Final[dict[Callable[[World, Node], None], OfNode]] = {
     run_ends: is_running,
+    runner_leaves: lambda _, node: node.runner == "leaving",
     thaws_and_hears_nats: lambda _, node: node.is_frozen,
     thaws_and_hears_its_guard: lambda _, node: node.is_frozen and bool(node.words) and bool(node.inbox),
     thaws_and_its_timer_fires: lambda _, node: node.is_frozen and bool(node.words or node.inbox),
@@ -539,21 +564,51 @@ def is_kept_in_hand(world: World, number: int) -> bool:
     )  # fmt: skip
 
 
+def orders(step: Step, after: World) -> Iterator[Step]:
+    """The same step, heard in each other order of those for whom that makes a difference."""
+    told = "".join(sorted(after.asked))
+    for order in permutations(told):
+        if (turn := "".join(order)) != told:
+            rest = "".join(name for name in after.nodes if name not in turn)
+            yield step._replace(order=turn + rest)
+
+
 def taken(world: World, step: Step) -> World:
     """The state after ``step``. Raises :class:`Violation`."""
     after = world.copied()
+    after.ears = step.order or after.ears
     act = _ACTS[step.name]
-    if step.name in _FAULT_NAMES:
+    if step.name in FAULT_NAMES:
         after.faults += 1
     act(after, after.own(step.of) if isinstance(step.of, str) and step.of else step.of)
     after.run()
     return after
 
 
-_FAULT_NAMES: Final = {act.__name__ for act in FAULTS} | {
-    "old_runner_gets_stuck", "server_clock_leaps_ahead", "server_clock_falls_back", "stream_is_lost",
-    "queue_loses_patience",
+KINDS: Final[dict[str, frozenset[str]]] = {
+    "kill": frozenset({"supervisor_is_killed"}),
+    "guard": frozenset({"guard_is_killed"}),
+    "runner": frozenset({"runner_crashes", "runner_gets_stuck", "old_runner_gets_stuck"}),
+    "freeze": frozenset({"supervisor_is_frozen"}),
+    "cut": frozenset({"connection_is_cut"}),
+    "loss": frozenset({"next_event_is_lost_for", "answer_is_lost", "answer_about_job_is_lost"}),
+    "delay": frozenset({
+        "next_read_is_slow_for", "answer_tarries", "write_is_late", "write_of_job_is_late",
+    }),
+    "clock": frozenset({"server_clock_leaps_ahead", "server_clock_falls_back"}),
+    "stream": frozenset({"stream_is_lost"}),
+    "queue": frozenset({"queue_loses_patience"}),
 }  # fmt: skip
+"""Of faults, for explorations of more of a few kinds than all kinds allow."""
+FAULT_NAMES: Final = frozenset[str]().union(*KINDS.values())
+
+
+def faults_of(kinds: str) -> frozenset[str]:
+    """The faults of some kinds, which commas part."""
+    return frozenset[str]().union(*(KINDS[kind] for kind in kinds.split(",")))
+
+
+assert {act.__name__ for act in FAULTS} < FAULT_NAMES, "a fault is of no kind"
 _ACTS: Final[dict[str, Callable[[World, Any], None]]] = {
     act.__name__: cast("Callable[[World, Any], None]", act)
     for act in (

@@ -7,15 +7,20 @@ at every change.
 """
 
 from collections import deque
+from collections.abc import Container
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from signalbox import messages
 from tests.scope.nodes import RULES, InHand, Machines, Node, Op, born, new_guard
 from workers import moves
+from workers.guardmachine import LEAVE_NS
 from workers.lease import FREE, HELD, Flock
 from workers.tickets import DropTicket
 
-NS: Final = 1_000_000_000
+NS: Final = LEAVE_NS // 2
+"""A tick to the guard. A kept runner's patience is two ticks, as long as a fence: were it one, a leave could never end
+after the lease's deadline, for the timer of that deadline comes first in its tick."""
 JOBS: Final = tuple(
     messages.Job(
         id=f"j{n}", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=1e9
@@ -62,13 +67,14 @@ class Late(NamedTuple):
 class World:
     """One state. flocks: who holds each host's: a node's name, or ``old``. floors: the token in its lock file.
 
-    highest, used: the highest token that any runner was let in under, and the last stay.
+    highest, used: the highest token that any runner was let in under, and the last stay. ears: who hears first
+    in the present step; asked: for whom that made a difference.
     """
 
     __slots__ = (
-        "expires_at", "faults", "flocks", "floors", "fresh", "highest", "is_overdue", "is_wiped", "jobs", "late",
-        "machines", "nodes", "now", "old", "record", "revision", "sequence", "ticket_sequence",
-        "tickets", "todo", "used",
+        "asked", "ears", "expires_at", "faults", "flocks", "floors", "fresh", "highest", "is_overdue",
+        "is_wiped", "jobs", "late", "machines", "nodes", "now", "old", "record", "revision", "sequence",
+        "ticket_sequence", "tickets", "todo", "used",
     )  # fmt: skip
 
     def __init__(self, machines: Machines, workers: int, jobs: int) -> None:
@@ -88,8 +94,8 @@ class World:
         self.old: tuple[Old, ...] = ()
         self.late: tuple[Late, ...] = ()
         self.jobs: tuple[Stored, ...] = (Stored(),) * jobs
-        for number in range(workers):
-            name = "abcde"[number]
+        self.ears, self.asked = "abcde"[:workers], set[str]()
+        for number, name in enumerate(self.ears):
             self.nodes[name] = born(machines, name, 0, machines.hosts[number])
             self.fresh.add(name)
             self.wake(name)
@@ -98,9 +104,10 @@ class World:
     def copied(self) -> "World":
         """The same state in another object; nodes are copied when first touched."""
         twin = World.__new__(World)
-        for name in World.__slots__:
-            setattr(twin, name, getattr(self, name))
+        for name, value in zip(World.__slots__, _all_of(self), strict=True):
+            setattr(twin, name, value)
         twin.nodes, twin.fresh, twin.todo = dict(self.nodes), set(), deque()
+        twin.ears, twin.asked = "".join(self.nodes), set()
         twin.flocks, twin.tickets = dict(self.flocks), dict(self.tickets)
         twin.floors = dict(self.floors)
         return twin
@@ -111,6 +118,20 @@ class World:
             self.nodes[name] = self.nodes[name].copied()
             self.fresh.add(name)
         return self.nodes[name]
+
+    def in_order(self, names: Container[str]) -> list[str]:
+        """Those of ``names`` that are told something at once: in the order of this step."""
+        told = [name for name in self.ears if name in names]
+        if len(told) > 1:
+            self.asked.update(told)
+        return told
+
+    def awake(self) -> list[str]:
+        """Who hears at once of what happens."""
+        return self.in_order({
+            name for name, node in self.nodes.items()
+            if not (node.is_frozen or node.is_cut or node.is_down)
+        })  # fmt: skip
 
     def wake(self, name: str) -> None:
         """A supervisor's first events."""
@@ -162,6 +183,8 @@ class World:
     def settle(self, node: Node) -> None:
         """What :meth:`Lane._settle` does, and what a session does when it sees what has changed."""
         lease = node.lease
+        if lease.mine is None and self.used[0] == lease.me.boot:
+            self.used = ("", 0)  # that stay is over: its token is used up
         is_leaving = lease.mine is None or lease.mine.is_releasing
         if node.is_held and lease.flock is Flock.NONE and is_leaving:
             self.end_hold(node)
@@ -195,18 +218,16 @@ class World:
             number = write.ticket.number or self.ticket_sequence
             node.ticket.written(self.ticket_sequence, self.now)
             self.tickets[node.name] = (number, self.ticket_sequence, write.ticket.boot)
-            for name, other in self.nodes.items():
-                if not (other.is_frozen or other.is_cut or other.is_down):
-                    self.own(name).lease.line.put(node.name, number)
-                    self.todo.append((name, moves.Tick()))
+            for name in self.awake():
+                self.own(name).lease.line.put(node.name, number)
+                self.todo.append((name, moves.Tick()))
 
     def remove_ticket(self, owner: str) -> None:
         """Deleted or expired, and everybody hears of it. Its marker goes soon after."""
         self.tickets.pop(owner, None)
-        for name, other in self.nodes.items():
-            if not (other.is_frozen or other.is_cut or other.is_down):
-                self.own(name).lease.line.drop(owner)
-                self.todo.append((name, moves.Tick()))
+        for name in self.awake():
+            self.own(name).lease.line.drop(owner)
+            self.todo.append((name, moves.Tick()))
 
     def sync_line(self, node: Node) -> None:
         """Read the line anew, as after a reconnect, and renew the own place in it."""
@@ -362,9 +383,11 @@ class World:
             raise Violation(f"{' and '.join(users)} use the device at once")
         for node in self.nodes.values():
             if node.is_user and not node.is_stuck:
-                # The guard is prompt; what takes its time is the end of a process.
-                bound = RULES.fence_s + (0 if node.runner == "in" else RULES.kill_s)
-                if self.now >= node.stored_at + bound + (node.runner != "in"):
+                # The guard is prompt; what takes its time is the end of a process. One that leaves of itself
+                # is killed at the deadline too.
+                is_dying = node.runner == "dying"
+                bound = RULES.fence_s + (RULES.kill_s + 1 if is_dying else 0)
+                if self.now >= node.stored_at + bound:
                     raise Violation(f"{node.name}'s runner has outlived its lease")
 
     # -- NATS: the lease -------------------------------------------------------------------------------
@@ -397,7 +420,8 @@ class World:
         self.sequence += 1
         self.record, self.revision, self.is_overdue = record, self.sequence, False
         self.expires_at = self.now + ttl_s if ttl_s else 0
-        for name in self.nodes:
+        self.awake()
+        for name in self.ears:
             if self.nodes[name].is_deaf:
                 self.own(name).is_deaf = False
             else:
@@ -455,6 +479,9 @@ class World:
             raise Violation(f"token {record.token} writes over token {before.token}")
         self.set_job(number, job._replace(record=record, revision=job.revision + 1))
         return True
+
+
+_all_of: Final = attrgetter(*World.__slots__)
 
 
 def _kept(inbox: tuple[moves.Event, ...], event: moves.Event) -> tuple[moves.Event, ...]:
