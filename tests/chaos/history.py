@@ -192,12 +192,13 @@ def _step(message: Message) -> Entry:
 
 def _lease_facts(gpu: str, lease: messages.Lease, seq: int) -> Entry:
     is_held = lease.state == "HELD"
+    acquired = max(seq, lease.last_token + 1)  # the sequence, unless a disk forgot how far it was
     return {
         "gpu": gpu,
         "state": lease.state,
         "owner": lease.owner,
         "boot": lease.boot,
-        "token": (lease.token or seq) if is_held else lease.last_token,
+        "token": (lease.token or acquired) if is_held else lease.last_token,
         "beats": lease.beats,
         "next": lease.next,
         "pid": lease.pid,
