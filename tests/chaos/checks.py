@@ -1,6 +1,6 @@
 """The laws a history must obey: pure functions over its files, so that any run can be judged again later.
 
-``python -m tests.chaos judge FOLDER`` does. Each law takes a :class:`History` and returns what broke it, in
+``python -m tests.chaos judge --folder FOLDER`` does. Each law takes a :class:`History` and returns what broke it, in
 words. Sources: S1 to S12 and V1 to V3 of docs/guarantees.md.
 """
 
