@@ -54,9 +54,15 @@ class Verdict(Enum):
 
 
 class Change:
-    """One record to write. make: the new record from the present one; body: what it carries."""
+    """One record to write. make: the new record from the present one; body: what it carries.
 
-    __slots__ = ("body", "held", "is_claim", "make", "record", "text", "verdict")
+    before, expect: the record it was made from and its revision. Not those in hand, which move on when the owner's wish
+    or another's end is heard of meanwhile: this record would then be written over one it knows nothing of.
+    """
+
+    __slots__ = (
+        "before", "body", "expect", "held", "is_claim", "make", "record", "text", "verdict",
+    )  # fmt: skip
 
     def __init__(
         self, held: Held, make: Make, body: bytes = b"", *, is_claim: bool = False
@@ -65,6 +71,8 @@ class Change:
         self.make = make
         self.body = body
         self.is_claim = is_claim
+        self.before: Record | None = None
+        self.expect = 0
         self.record: Record | None = None
         self.text = ""
         self.verdict: Verdict | None = None
@@ -75,6 +83,7 @@ class Change:
         An owner's wish to cancel wins over any outcome, also one that was adopted while this was written.
         """
         held = self.held
+        self.before, self.expect = held.record, held.revision
         try:
             before = held.record or life.first_record(held.job, State.QUEUED)
             if held.claim is not None and not self.is_claim:
@@ -231,7 +240,7 @@ class Commits:
             outcomes = await self._writer.write_all([
                 Write(
                     names.state(change.held.job.id), change.body,
-                    {Header.RECORD: change.text}, change.held.revision,
+                    {Header.RECORD: change.text}, change.expect,
                 )
                 for change in left
             ], group)  # fmt: skip
@@ -267,7 +276,6 @@ class Commits:
     async def _resolve(self, change: Change) -> bool:
         """After a lost compare-and-set or answer: read the record and decide. True: write again."""
         held = change.held
-        mine, expected = held.record, held.revision
         try:
             await self.refresh(held)
         except NewerVersion:  # a newer worker has the job: it is not ours to write
@@ -278,20 +286,20 @@ class Commits:
             gauges.COMMITS.labels("ambiguous_resolved").inc()
             self._won(change, held.revision)
             return False
-        if held.revision == expected:
+        if held.revision == change.expect:
             return True  # the answer was lost and so was the write
         if found is not None and found.state.is_terminal:
             gauges.COMMITS.labels("lost_race").inc()
             change.verdict = Verdict.OVER
             return False
-        if self._may_write(change, mine, found):
+        if self._may_write(change, found):
             return True
         gauges.COMMITS.labels("lost_race").inc()
         log.info("commit.superseded", job=held.job.id, worker=self._worker, token=self._token)
         change.verdict = Verdict.LOST
         return False
 
-    def _may_write(self, change: Change, mine: Record | None, found: Record | None) -> bool:
+    def _may_write(self, change: Change, found: Record | None) -> bool:
         """Whether a record that has moved under us is still ours to write."""
         is_claim = change.is_claim or change.held.claim is not None
         if found is None or found.state is State.QUEUED:
@@ -301,6 +309,7 @@ class Commits:
             # have redelivered the job. An older token of this GPU is a holder proven gone.
             return found.gpu == self._gpu and found.token < self._token
         # Only a wish to cancel moves our own record under us.
+        mine = change.before
         return mine is not None and _attempt(mine) == _attempt(found) and found.cancel_requested
 
 

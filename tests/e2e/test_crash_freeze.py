@@ -16,6 +16,7 @@ from signalbox.natsserver import NatsServer
 from signalbox.records import Records
 from signalbox.settings import Wire
 from tests import models
+from tests.processes import is_alive
 from tests.submit import Ledger, floats, read_floats, register
 from tests.workerprocess import WorkerProcess
 from workers import intervals
@@ -32,17 +33,9 @@ async def death_of(pid: int, timeout_s: float) -> float:
     """Seconds until a process that is not our child has ended."""
     began = time.monotonic()
     async with asyncio.timeout(timeout_s):
-        while _is_alive(pid):  # noqa: ASYNC110  a process that is not our child tells nobody
+        while is_alive(pid):  # noqa: ASYNC110  a process that is not our child tells nobody
             await asyncio.sleep(0.02)
     return time.monotonic() - began
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -9,10 +10,11 @@ from msgspec.structs import replace
 from signalbox import job as life
 from signalbox import names
 from signalbox.bus import Bus, Delivery
+from signalbox.errors import Unavailable
 from signalbox.messages import ErrorInfo, Job, State, header
 from signalbox.names import Header, Stream
 from signalbox.records import Records
-from signalbox.writes import Group
+from signalbox.writes import Group, Write
 from tests.submit import Ledger, floats
 from workers.commits import Commits, Verdict
 from workers.hand import Held
@@ -190,6 +192,28 @@ async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(
     found = await records.read(job.id)
     assert found is not None
     assert (found[0].state, found[2]) == (State.CANCELLED, b"")
+
+
+async def test_an_end_heard_of_while_nats_was_away_is_not_written_over(
+    bus: Bus, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by simulated seed 8425: the claim was repeated as it was, from the revision of the end."""
+    mine, other = commits(bus, "w1", 5), commits(bus, "w2", 6)
+    one, two = held(bus, job), held(bus, job)
+    await other.claim([two], Group())
+    await mine.refresh(one)
+    await other.apply([await other.success(two, b"frame", batch=1)])
+    found = await Records(bus).read(job.id)
+    assert found is not None
+
+    async def away(writes: Sequence[Write], _: Group | None) -> list[Unavailable]:
+        monkeypatch.undo()
+        one.record, one.revision = found[:2]
+        return [Unavailable("NATS is away.") for _ in writes]
+
+    monkeypatch.setattr(bus.grouped(Stream.STATE), "write_all", away)
+    assert await mine.claim([one], Group()) == {one: Verdict.OVER}
+    assert await Records(bus).read(job.id) == found
 
 
 async def test_claims_that_wait_for_the_disk_can_be_taken_back(bus: Bus) -> None:

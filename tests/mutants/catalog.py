@@ -146,4 +146,8 @@ MUTANTS: Final = (
         29, "request that ends twice answered twice", "integration",
         _pytest("tests/integration/test_gateway_http2.py", "ends_twice"),
     ),
+    Mutant(
+        30, "record made from one revision written from a later one", "integration",
+        _pytest("tests/integration/test_worker_claims.py"),
+    ),
 )  # fmt: skip

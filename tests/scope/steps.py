@@ -412,7 +412,8 @@ def may_write(hand: InHand, found: Record | None) -> bool:
     held = Held.__new__(Held)
     held.claim = None
     change = Change(held, lambda before: before, is_claim=hand.phase == "claim")
-    return commits._may_write(change, hand.record, found)
+    change.before = hand.record
+    return commits._may_write(change, found)
 
 
 # -- which steps are possible ----------------------------------------------------------------------------
