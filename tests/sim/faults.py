@@ -318,6 +318,7 @@ class Faults:
         def cut() -> None:
             found[1].cut(late_s=late_s)
             found[1].release()
+            self.world.links[found[0].name].release()  # of who was started again meanwhile
 
         return self._for_a_while(cut, found[0].name)
 
