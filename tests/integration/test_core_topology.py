@@ -49,8 +49,10 @@ async def test_a_models_consumers_are_made_once(bus: Bus) -> None:
 async def test_events_keep_every_lease_and_ticket_and_no_job(bus: Bus) -> None:
     """Captured subjects would lose compare-and-set and TTL; sourced ones do not."""
     lease = await bus.write("$KV.leases.gpu", b"{}", expect=0, ttl_s=20)
+    await _sourced(bus, 1)  # on a busy machine it would be overwritten before it is read
     await bus.write("$KV.leases.gpu", b"{}", expect=lease, ttl_s=20)
     ticket = await bus.write("$KV.waiters.gpu.w", b"{}", expect=0, ttl_s=20)
+    await _sourced(bus, 3)
     purge = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
     await bus.grouped(Stream.JOBS).write("jobs.m.hi.1", b"in", expect=0)
     await bus.grouped(Stream.STATE).write("st.1", expect=0)
@@ -105,6 +107,16 @@ async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumer
     assert await topology.check(bus) == []
     names = (await bus.request_json("$JS.API.CONSUMER.NAMES.JOBS"))["consumers"]
     assert sorted(names) == sorted(consumer("m.1", priority) for priority in PRIORITIES)
+
+
+async def _sourced(bus: Bus, count: int) -> None:
+    """Return when ``EVENTS`` holds so many; the server tells nobody."""
+    async with asyncio.timeout(20):
+        while True:
+            info = await bus.request_json("$JS.API.STREAM.INFO.EVENTS")
+            if info["state"]["messages"] >= count:
+                return
+            await asyncio.sleep(0.01)
 
 
 async def _told(bus: Bus, count: int) -> list[Delivery]:

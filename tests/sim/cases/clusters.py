@@ -199,7 +199,7 @@ async def a_record_is_settled_over_an_election(rig: Rig) -> None:
         id=job_id, model="m", version=1, signature="s", key_id="k", state=State.RUNNING, attempt=1,
         worker="w", token=1, created_at=0.0, deadline_at=1.0,
     )  # fmt: skip
-    first = await records.write(record, expect=0)
+    first = await patiently(lambda: records.write(record, expect=0))
     await rig.lose_leader(Stream.STATE)
     records = Records(await rig.bus(request_timeout_s=3.0), patience_s=60)
     done = replace(record, state=State.SUCCEEDED)
