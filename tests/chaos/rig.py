@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -27,6 +26,7 @@ from tests.chaos.disk import Disk
 from tests.chaos.history import GUARD, Census, Journal, Recorder, now
 from tests.chaos.network import Namespace, SmallDisk
 from tests.chaos.proxy import CALM, Proxy, Weather
+from tests.nodes import nodes, started
 from tests.outagerig import House, becomes
 from workers import intervals
 
@@ -87,19 +87,9 @@ class Rig(House):
     async def start_nats(self) -> None:
         """One node, or three that form a cluster; our own connection goes to them directly."""
         users = {str(role): self._password(role).read_text() for role in roles.ROLES}
-        routes = _free_ports(self._node_count) if self._node_count > 1 else []
-        for number in range(self._node_count):
-            cluster = ""
-            if routes:
-                others = ", ".join(f'"nats://{HOST}:{port}"' for port in routes)
-                # Clients must not learn the nodes' own addresses: they would go around their proxies.
-                cluster = (
-                    f"name: chaos, listen: {HOST}:{routes[number]}, no_advertise: true, "
-                    f"routes: [{others}]"
-                )
-            folder = self.data.path / f"nats-{number}"
-            self.nodes.append(NatsServer(folder, users=users, name=f"n{number}", cluster=cluster))
-        await asyncio.gather(*(node.start() for node in self.nodes))
+        folders = [self.data.path / f"nats-{number}" for number in range(self._node_count)]
+        self.nodes += nodes(folders, users=users)
+        await started(self.nodes)
         self._wire = Wire(
             nats_url=",".join(node.url for node in self.nodes), nats_user="admin",
             nats_password=users["admin"], request_timeout_s=5.0, ping_interval_s=1.0,
@@ -413,13 +403,3 @@ def children_of(pid: int, mark: bytes, *, but: bytes = b"\xff") -> list[int]:
             if mark in argv and but not in argv:
                 found.append(int(name))
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind((HOST, 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -165,8 +165,9 @@ async def _clear_up(
     await made.calm()
     while made.tasks:
         await asyncio.wait(made.tasks)
-    await load.end()
     try:
+        async with asyncio.timeout(HEAL_S):
+            await load.end()
         await load.drained(limit_s=HEAL_S)
     except TimeoutError:
         left = [job for tenant in load.tenants for job in tenant.open]

@@ -1,7 +1,6 @@
 """The declared topology on a real cluster of three servers, with a leader killed under it."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,38 +13,15 @@ from signalbox.errors import Unavailable
 from signalbox.names import Stream
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from tests.nodes import nodes, started
 
 T = TypeVar("T")
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @pytest.fixture
 async def three(tmp_path: Path) -> AsyncIterator[list[NatsServer]]:
-    routes = _free_ports(3)
-    servers = [
-        NatsServer(
-            tmp_path / f"n{number}",
-            name=f"n{number}",
-            cluster=(
-                f"name: test, listen: 127.0.0.1:{route}, routes: ["
-                + ", ".join(f'"nats://127.0.0.1:{other}"' for other in routes)
-                + "]"
-            ),
-        )
-        for number, route in enumerate(routes)
-    ]
-    async with asyncio.TaskGroup() as group:
-        for server in servers:
-            group.create_task(server.start())
+    servers = nodes([tmp_path / f"n{number}" for number in range(3)])
+    await started(servers)
     try:
         yield servers
     finally:

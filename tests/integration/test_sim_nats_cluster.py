@@ -1,7 +1,6 @@
 """What only a cluster does, asserted of three real servers and of the model of them."""
 
 import asyncio
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from tests.nodes import nodes, started
 from tests.sim.cases.clusters import CLUSTER_CASES, patiently
 from tests.sim.cases.playing import in_virtual_time, outcome, selected
 from tests.sim.cases.rig import Case
@@ -49,33 +49,13 @@ class RealCluster(RealRig):
                 await server.start()
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @asynccontextmanager
 async def three() -> AsyncIterator[list[NatsServer]]:
     """Three servers with our topology, three replicas each."""
-    routes = _free_ports(3)
-    peers = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)
     with tempfile.TemporaryDirectory(prefix="signalbox-nats-") as folder:
-        servers = [
-            NatsServer(
-                Path(folder) / f"n{number}", name=f"n{number}", start_timeout_s=60.0,
-                cluster=f"name: test, listen: 127.0.0.1:{route}, routes: [{peers}]",
-            )
-            for number, route in enumerate(routes)
-        ]  # fmt: skip
+        servers = nodes([Path(folder) / f"n{number}" for number in range(3)])
         try:
-            async with asyncio.TaskGroup() as group:
-                for server in servers:
-                    group.create_task(server.start())
+            await started(servers)
             wire = Wire(nats_url=servers[0].url, connect_timeout_s=60.0, request_timeout_s=10.0)
             bus = await Bus.connect(wire, role="admin")
             try:

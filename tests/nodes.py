@@ -1,0 +1,49 @@
+"""Several nats-servers that form one cluster on this machine."""
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from signalbox.natsserver import NatsServer
+
+HOST: Final = "127.0.0.1"
+START_S: Final = 60.0
+"""Far above what a node takes: a busy machine is no fault of the server's."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind((HOST, 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def nodes(folders: Sequence[Path], *, users: Mapping[str, str] | None = None) -> list[NatsServer]:
+    """One server a folder, not started; a cluster where there are several.
+
+    Clients do not learn the nodes' addresses from each other: they would go around the proxies that tests put between.
+    """
+    routes = free_ports(len(folders))
+    peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)
+    return [
+        NatsServer(
+            folder, name=f"n{number}", users=users, start_timeout_s=START_S,
+            cluster=(
+                f"name: test, listen: {HOST}:{route}, no_advertise: true, routes: [{peers}]"
+                if len(folders) > 1 else ""
+            ),
+        )
+        for number, (folder, route) in enumerate(zip(folders, routes, strict=True))
+    ]  # fmt: skip
+
+
+async def started(servers: Sequence[NatsServer]) -> Sequence[NatsServer]:
+    """All of them, at once: a node alone waits for the others."""
+    await asyncio.gather(*(server.start() for server in servers))
+    return servers
