@@ -118,10 +118,12 @@ class SimRunner:
         verb, _, number = word.partition(" ")
         if verb == "enter":
             if self.stay is None:
-                machine = self.process.machine
+                machine, guard = self.process.machine, self.process.parent
+                assert guard is not None
                 self.stay = Stay(
-                    self.boot, self.process.pid, int(number), machine.loop.now, machine
-                )
+                    self.boot, self.process.pid, int(number), machine.loop.now, machine,
+                    is_excused=guard.program.is_frozen,  # this runner was stopped before it had heard the word
+                )  # fmt: skip
                 self.device.enter(self.stay)
             self.words.send(f"in {self.stay.token}".encode())
         else:

@@ -77,6 +77,24 @@ class FreezeHeir(FreezeHolder):
     delay_s = 0.0
 
 
+class HearLate(FreezeHolder):
+    """A runner is stopped before it hears that it may enter, and hears it while guard and supervisor are stopped."""
+
+    def on_held(self, boot: str) -> None:
+        if not self.is_done:
+            self.is_done = True
+            victim = next(w for w in self.world.workers if boot.startswith(f"{w.name}."))
+            runner, guard = self._member(victim, "runner"), self._member(victim, "guard")
+            assert victim.process is not None
+            assert runner is not None
+            assert guard is not None
+            runner.stop()
+            for stopped in (victim.process, guard):
+                self.world.later(0.5, stopped.stop)
+                self.world.later(9.0, stopped.resume)
+            self.world.later(8.0, runner.resume)
+
+
 class FreezeSlowHolder(FreezeHolder):
     """Half a second away from NATS."""
 
@@ -144,6 +162,13 @@ def test_waiter_gets_a_device_whose_next_holder_froze_on_its_way_in() -> None:
     outcomes = played(FreezeHeir)
     assert violations(outcomes) == []
     assert all(outcome.inside for outcome in outcomes)
+
+
+def test_runner_may_hear_its_word_late_while_its_guard_is_stopped_and_keeps_the_lock() -> None:
+    """Found by a world (112211), and a mistake of the model: who came while its guard was stopped was not excused."""
+    outcomes = played(HearLate)
+    assert violations(outcomes) == []
+    assert all(len(set(outcome.inside)) == 2 for outcome in outcomes)
 
 
 def test_device_that_cannot_be_looked_at_is_left_to_the_others(
