@@ -221,6 +221,20 @@ class Commits:
         why = ErrorInfo(code=error.code, message=error.public_message)
         return Change(held, lambda before: life.requeued(before, why, is_crash=is_crash))
 
+    async def give_up(self, hand: Iterable[Held]) -> None:
+        """Put back to ``queued``, without a strike, what this hold has claimed and not ended.
+
+        The rest needs no word: its record is another's, or says ``queued`` already.
+        """
+        mine = State.RUNNING, self._worker, self._gpu, self._token
+        why = Unavailable("The worker was stopped before the run had ended.")
+        await self.apply([
+            self.requeue(held, why, is_crash=False)
+            for held in hand
+            if (found := held.record) is not None
+            and (found.state, found.worker, found.gpu, found.token) == mine
+        ])  # fmt: skip
+
     async def bury(self, held: Held) -> None:
         """Keep the job itself as a dead letter. Before its terminal record, so that it is not lost."""
         await persist(

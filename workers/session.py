@@ -166,17 +166,12 @@ class Session:
     async def _cut_short(self) -> None:
         """The bound of a drain has passed: what still runs goes back to the queue, without a strike."""
         await self._end_tasks()
-        why = Unavailable("The worker was stopped before the run had ended.")
-        changes = [
-            self._commits.requeue(held, why, is_crash=False)
-            for held in self.hand
-            if held.record is not None and not self._hold.lost.is_set()
-        ]
-        try:
-            async with asyncio.timeout(self._settings.request_timeout_s):
-                await self._commits.apply(changes)
-        except (TimeoutError, SignalboxError):
-            log.warning("session.not_requeued", jobs=len(changes))  # ack_wait will do it
+        if not self._hold.lost.is_set():
+            try:
+                async with asyncio.timeout(self._settings.request_timeout_s):
+                    await self._commits.give_up(self.hand)
+            except (TimeoutError, SignalboxError):
+                log.warning("session.not_requeued", jobs=len(self.hand))  # ack_wait will do it
         await self._abandon()
 
     async def _tasks_end(self) -> None:

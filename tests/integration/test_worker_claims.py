@@ -95,6 +95,31 @@ async def test_of_two_that_end_without_a_claim_one_wins(bus: Bus, job: Job) -> N
     assert found[2] == b"second"
 
 
+async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone(bus: Bus) -> None:
+    """Found by a world (109530): a job that waited for its next attempt was put back again, under the old one."""
+    ledger = Ledger(bus)
+    running, waiting, others = (held(bus, ledger.job("half", floats(1.0))) for _ in range(3))
+    elsewhere, earlier, mine = (
+        commits(bus, "w2", 9, "CPU-test-1"),
+        commits(bus, "w1", 4),
+        commits(bus, "w1", 5),
+    )
+    await earlier.claim([waiting], Group())
+    await earlier.give_up([waiting])
+    await elsewhere.claim([others], Group())
+    await mine.claim([running], Group())
+    for one in (waiting, others):
+        await mine.refresh(one)
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
+    await mine.give_up([running, waiting, others])
+    found = [await Records(bus).read(one.job.id) for one in (running, waiting, others)]
+    assert [(one[0].state, one[0].token) for one in found if one] == [
+        (State.QUEUED, 5), (State.QUEUED, 4), (State.RUNNING, 9),
+    ]  # fmt: skip
+    after = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
+    assert after["state"]["last_seq"] == info["state"]["last_seq"] + 1
+
+
 async def test_a_late_end_of_an_older_token_is_refused(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
     one, two = held(bus, job), held(bus, job)

@@ -150,4 +150,8 @@ MUTANTS: Final = (
         30, "record made from one revision written from a later one", "integration",
         _pytest("tests/integration/test_worker_claims.py"),
     ),
+    Mutant(
+        31, "jobs that were not claimed put back by a worker that stops", "integration",
+        _pytest("tests/integration/test_worker_claims.py"),
+    ),
 )  # fmt: skip
