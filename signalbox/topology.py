@@ -88,11 +88,15 @@ async def ensure_consumers(bus: Bus, model: str) -> None:
         )
 
 
+def version(bus: Bus) -> tuple[int, int]:
+    """Major and minor of the connected server; zeros where it says none."""
+    found = _VERSION.match(bus.server_version)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
 def refuse_old(bus: Bus) -> None:
     """Raise :class:`Misconfigured` for a server older than :data:`OLDEST`."""
-    found = _VERSION.match(bus.server_version)
-    version = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
-    if version < OLDEST:
+    if version(bus) < OLDEST:
         raise Misconfigured(
             f"NATS server {bus.server_version} is too old: Signalbox needs {OLDEST[0]}.{OLDEST[1]} or newer."
         )

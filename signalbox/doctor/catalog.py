@@ -298,6 +298,12 @@ CATALOG: Final[Mapping[str, Check]] = {
         "One lost disk loses accepted jobs.",
         "Three servers and `signalbox topology apply --replicas 3`, or accept this.",
     ),
+    "nats.lazy_copies": Check(
+        _H,
+        "From 2.15 on copies are not synced with every write: after a power cut of all nodes at once a stream may have "
+        "no leader for good, accepted jobs locked in.",
+        "nats-server 2.14 on every node, or power that does not fail for all at once.",
+    ),
     "nats.other_rights": Check(
         _H,
         "The user may do other things than its role was declared to.",

@@ -20,6 +20,8 @@ from signalbox.roles import OWN_RIGHTS, ROLES, Permissions, permissions
 _TRUE: Final = frozenset({"true", "on", "yes", "1"})
 _SYNC: Final = ("jetstream", "sync_interval")
 _COPIES: Final = 3
+_LAZY_COPIES: Final = (2, 15)
+"""From this version on a stream of several copies is synced when its log is, and not with every write (ADR 0144)."""
 _GREETING_S: Final = 10.0
 
 
@@ -153,17 +155,21 @@ async def _rights(bus: Bus, where: str, role: str) -> list[Finding]:
 
 
 async def _copies(bus: Bus, where: str) -> list[Finding]:
-    single = []
+    single: list[str] = []
+    several: list[str] = []
     for config in STREAMS:
         try:
             info = await bus.request_json(f"$JS.API.STREAM.INFO.{config['name']}")
         except SignalboxError:
             continue
-        if info["config"].get("num_replicas", 1) < _COPIES:
-            single.append(str(config["name"]))
-    return (
-        [Finding("nats.single_copy", where, f"one copy of {', '.join(single)}")] if single else []
-    )
+        copies = info["config"].get("num_replicas", 1)
+        (single if copies < _COPIES else several).append(str(config["name"]))
+    found = []
+    if single:
+        found.append(Finding("nats.single_copy", where, f"one copy of {', '.join(single)}"))
+    if several and topology.version(bus) >= _LAZY_COPIES:
+        found.append(Finding("nats.lazy_copies", where, f"several copies of {', '.join(several)}"))
+    return found
 
 
 def examine_varz(varz: Mapping[str, Any], where: str) -> Iterator[Finding]:
