@@ -213,6 +213,27 @@ class Connection(Client):
             # would raise there and end the reader.
             await asyncio.shield(answered)
 
+    async def _process_connect_init(self) -> None:
+        """nats-py's handshake. That the socket has closed meanwhile is a :class:`RuntimeError` in uvloop's words."""
+        try:
+            await super()._process_connect_init()
+        except RuntimeError as error:
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py would forget it open
+            raise ConnectionError(str(error)) from error
+
+    async def _attempt_reconnect(self) -> None:
+        """nats-py's reconnecting, which an error it does not expect ends without a word, and the client with it."""
+        while True:
+            try:
+                await super()._attempt_reconnect()
+            except Exception as error:  # noqa: BLE001  whatever it is, we are not connected
+                await self._events.error(error)
+                self._status = Client.RECONNECTING
+                await asyncio.sleep(self.options["reconnect_time_wait"])
+            else:
+                return
+
     async def _read_loop(self) -> None:
         """nats-py's reader, whose end is the end of this connection, whatever it ended of."""
         await super()._read_loop()

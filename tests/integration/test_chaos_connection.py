@@ -1,9 +1,12 @@
 """A connection that stops being read is lost and made again, whatever ended its reader. Found by a storm."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import uvloop
 
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
@@ -92,3 +95,48 @@ async def test_pings_that_cannot_be_sent_cost_the_connection_and_not_the_client(
 
     await becomes(is_made_again, limit_s=20)
     await bus.close()
+
+
+@pytest.mark.parametrize("step", ["_connect_command", "_flush_pending"])
+async def test_reconnecting_that_fails_in_its_middle_is_tried_again(
+    bus: Bus, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """uvloop has no :class:`OSError` for a write to a socket that has closed, and nats-py expects nothing else."""
+    whole = getattr(bus.connection, step)
+    failed = asyncio.Event()
+
+    def fail_once(*args: object, **settings: object) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("the handler is closed")
+        return whole(*args, **settings)
+
+    monkeypatch.setattr(bus.connection, step, fail_once)
+    proxy.reset()
+    await failed.wait()
+    await becomes(lambda: answers(bus), limit_s=20)
+    assert proxy.connections == 3
+
+
+def test_resets_in_the_middle_of_reconnecting_are_outlived(tmp_path: Path) -> None:
+    """On uvloop, as the programs run. Before, one of the first ten made the client deaf for ever."""
+
+    async def resets() -> None:
+        chance = random.Random(1)
+        async with NatsServer(tmp_path) as nats, Proxy((nats.host, nats.port)) as proxy:
+            wire = Wire(nats_url=proxy.url, request_timeout_s=0.5, reconnect_wait_s=0.01)
+            bus = await Bus.connect(wire, role="admin")
+            for _ in range(100):
+                before = proxy.connections
+                proxy.reset()
+                async with asyncio.timeout(30):
+                    while proxy.connections == before:  # noqa: ASYNC110  a proxy announces nothing
+                        await asyncio.sleep(0.000_2)
+                await asyncio.sleep(chance.uniform(0, 0.003))
+            async with asyncio.timeout(30):
+                while not bus.is_connected:  # noqa: ASYNC110  nor does a connection
+                    await asyncio.sleep(0.01)
+            await bus.flush()
+            await bus.close()
+
+    uvloop.run(resets())

@@ -154,4 +154,8 @@ MUTANTS: Final = (
         31, "jobs that were not claimed put back by a worker that stops", "integration",
         _pytest("tests/integration/test_worker_claims.py"),
     ),
+    Mutant(
+        32, "reset in the middle of reconnecting ends the client", "integration",
+        _pytest("tests/integration/test_chaos_connection.py", "middle"),
+    ),
 )  # fmt: skip
