@@ -228,6 +228,8 @@ class Connection(Client):
             try:
                 await super()._attempt_reconnect()
             except Exception as error:  # noqa: BLE001  whatever it is, we are not connected
+                if self.is_closed:
+                    return
                 await self._events.error(error)
                 self._status = Client.RECONNECTING
                 await asyncio.sleep(self.options["reconnect_time_wait"])

@@ -43,7 +43,6 @@ def nodes(folders: Sequence[Path], *, users: Mapping[str, str] | None = None) ->
     ]  # fmt: skip
 
 
-async def started(servers: Sequence[NatsServer]) -> Sequence[NatsServer]:
-    """All of them, at once: a node alone waits for the others."""
+async def started(servers: Sequence[NatsServer]) -> None:
+    """Start all of them, at once: a node alone waits for the others."""
     await asyncio.gather(*(server.start() for server in servers))
-    return servers

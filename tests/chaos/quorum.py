@@ -77,7 +77,7 @@ class Cluster:
         puller = await self.bus.pull(str(WORKER["name"]), batch.append, stream=QUEUE)
         while True:
             puller.ask(AT_ONCE - puller.outstanding)
-            await asyncio.sleep(0 if self.is_over else self.rng.uniform(0, LONGEST_RUN_S))
+            await asyncio.sleep(self.rng.uniform(0, LONGEST_RUN_S))
             for delivery in batch:
                 delivery.ack_soon()
                 self.done.add(delivery.seq)
