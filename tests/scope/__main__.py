@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from tests.scope.explore import explore
+from tests.scope.explore import Found, explore
 from tests.scope.nodes import Machines
 from tests.scope.steps import KINDS, faults_of
+from tests.scope.walk import Walked, walk_many
 
 
 def main() -> int:
@@ -19,12 +20,26 @@ def main() -> int:
         "--twins", action="store_true", help="compare the futures of states that are taken for one"
     )
     parser.add_argument("--max-states", type=int, default=0, help="stop there; 0 = never")
+    parser.add_argument(
+        "--walks",
+        type=int,
+        default=0,
+        help="go through it so often by chance instead of searching all of it",
+    )
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first walk")
     asked = parser.parse_args()
-    found = explore(
-        Machines(is_kept=asked.kept), workers=asked.workers, jobs=asked.jobs,
-        max_faults=asked.faults, names=faults_of(asked.only), max_states=asked.max_states,
-        are_twins_compared=asked.twins,
-    )  # fmt: skip
+    machines, names = Machines(is_kept=asked.kept), faults_of(asked.only)
+    found: Found | Walked
+    if asked.walks:
+        found = walk_many(
+            machines, workers=asked.workers, jobs=asked.jobs, max_faults=asked.faults, names=names,
+            walks=asked.walks, first=asked.first, say=lambda told: print(told, flush=True),
+        )  # fmt: skip
+    else:
+        found = explore(
+            machines, workers=asked.workers, jobs=asked.jobs, max_faults=asked.faults, names=names,
+            max_states=asked.max_states, are_twins_compared=asked.twins,
+        )  # fmt: skip
     print(found)
     return 1 if found.broken else 0
 

@@ -36,8 +36,13 @@ class Found:
             told += "; closed: more faults of these kinds lead nowhere else"
         if not self.broken:
             return f"{told}; every law holds, no state is stuck"
-        steps = "\n".join(f"  {number:3} {step}" for number, step in enumerate(self.path, 1))
-        return f"{told}\nBROKEN: {self.broken}\nafter\n{steps}"
+        return f"{told}\n{told_path(self.broken, self.path)}"
+
+
+def told_path(broken: str, path: Iterable[Step]) -> str:
+    """A broken law and the way to it."""
+    steps = "\n".join(f"  {number:3} {step}" for number, step in enumerate(path, 1))
+    return f"BROKEN: {broken}\nafter\n{steps}"
 
 
 def explore(

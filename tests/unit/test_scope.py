@@ -9,6 +9,7 @@ from tests.scope import frozen
 from tests.scope.explore import explore
 from tests.scope.nodes import Machines
 from tests.scope.steps import KINDS, faults_of
+from tests.scope.walk import walk_many
 from workers.guardmachine import LEAVE_NS, GuardMachine
 from workers.lease import HELD, Flock, Lease, Mine
 
@@ -139,6 +140,24 @@ def test_broken_machine_is_found(name: str) -> None:
     if not found.broken:
         found = explore(machines, workers=2, jobs=2, max_faults=1)
     assert law in found.broken, str(found)
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["a new runner", "a kept runner"])
+def test_walks_of_four_faults_keep_the_laws_and_end(is_kept: bool) -> None:
+    walked = walk_many(Machines(is_kept=is_kept), workers=3, jobs=2, max_faults=4, walks=200)
+    assert not walked.broken, str(walked)
+    assert min(walked.faults.values()) > 5, str(walked)
+    assert sum(walked.faults.values()) > 500, str(walked)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_walks_find_a_broken_machine_and_its_seed_finds_it_again(name: str) -> None:
+    machines, law = BROKEN[name]
+    law = law.replace("stuck", "no end")
+    walked = walk_many(machines, workers=2, jobs=2, max_faults=4, walks=1_000)
+    assert law in walked.broken, str(walked)
+    again = walk_many(machines, workers=2, jobs=2, max_faults=4, walks=1, first=walked.seed)
+    assert again.path == walked.path, str(again)
 
 
 def explore_twins(kinds: str) -> str:
