@@ -38,7 +38,7 @@ from workers.fleet import Fleet
 from workers.hand import Held
 from workers.residency import Residency
 from workers.retries import Fate, judge
-from workers.runnerlink import RunnerLink
+from workers.runnerlink import RunnerLink, RunnerLost
 from workers.tally import Tally
 
 QUICK_RUN_S: Final = 0.1
@@ -95,7 +95,7 @@ class Execution:
         self._free = free
         self._flights: list[Flight] = []
         self._generation = 0
-        self._culprit: tuple[int, Flight | None] | None = None
+        self._ended_by_us = -1
         self._one_revival = asyncio.Lock()
 
     @property
@@ -178,7 +178,7 @@ class Execution:
         await asyncio.wait([over], timeout=grace_s)
         over.cancel()
         if not flight.over.is_set() and held in flight.part:
-            self._culprit = (self._generation, None)
+            self._ended_by_us = self._generation
             self._runner.kill()
 
     # ------------------------------------------------------------------------------ running
@@ -248,7 +248,7 @@ class Execution:
                 return [part]
             found |= dict.fromkeys(part, Bug(str(error)))
         except (RunnerCrashed, DeadlineExceeded) as error:
-            is_ours = self._is_to_blame(flight, generation, error)
+            is_ours = self._is_to_blame(generation, error)
             await self._revive(generation)
             return self._after_death(flight, part, error, found, is_ours=is_ours)
         except OutOfMemory as error:
@@ -268,15 +268,9 @@ class Execution:
             self._tally.ceilings.fitted(flight.key, _rows(part))
         return []
 
-    def _is_to_blame(self, flight: Flight, generation: int, error: SignalboxError) -> bool:
-        """Whether this flight took the runner down: not one that was ended for another's sake.
-
-        The runner works in order, so unless somebody is known to have caused it the first flight did.
-        """
-        if self._culprit is None or self._culprit[0] != generation:
-            is_timeout = isinstance(error, DeadlineExceeded)
-            self._culprit = (generation, flight if is_timeout else self._flights[0])
-        return self._culprit[1] is flight
+    def _is_to_blame(self, generation: int, error: SignalboxError) -> bool:
+        """Whether it was this request that took the runner down: not where another did, or we have ended it."""
+        return not isinstance(error, RunnerLost) and generation != self._ended_by_us
 
     def _after_death(
         self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome],
@@ -311,7 +305,7 @@ class Execution:
             began_s = time.monotonic()
             report = await self._runner.run(
                 flight.model, flight.version, first.signature, frames, first.outputs,
-                timeout_s=self._limits(flight.model).timeout_s * max(1, len(self._flights)),
+                timeout_s=self._limits(flight.model).timeout_s,
             )  # fmt: skip
         except NotFound:
             self._residency.lost(key)
@@ -336,7 +330,7 @@ class Execution:
         try:
             await self._residency.pin(flight.key)
         except RunnerCrashed as error:
-            if not self._is_to_blame(flight, generation, error):
+            if not self._is_to_blame(generation, error):
                 raise
             await self._revive(generation)
             message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."

@@ -88,7 +88,9 @@ GPU_WAIT_FREE: Final = metrics.histogram(
     "gpu_wait_free_seconds", "Until a GPU that was taken over showed nobody on it, or was given up."
 )
 GPU_QUARANTINE: Final = metrics.counter(
-    "gpu_quarantine", "GPUs left alone because of silent, gone, fault, memory or process.", "reason"
+    "gpu_quarantine",
+    "GPUs left alone: silent, gone, fault, memory, process; lock (not free) or disk (token not kept). Alert above 0.",
+    "reason",
 )
 OUT_OF_MEMORY: Final = metrics.counter(
     "gpu_out_of_memory", "Runs and loads that the device's memory did not suffice for.", "phase"

@@ -27,8 +27,8 @@ _WORD_BYTES: Final = 4096
 class Word(NamedTuple):
     """One report: ``guard pid``, ``spawned pid``, ``locked stored-token``, ``busy``, ``unlocked``,
     ``replaced``, ``entered token``, ``left``, ``pong deadline``, ``died pid status``,
-    ``fenced is-deadline``, ``error verb errno``; ``flooded`` when the runner prints without end, and
-    ``gone`` when the guard itself has ended."""
+    ``fenced is-deadline``; ``error spawn``, ``error lock`` and ``error enter`` with an errno, for what could not be
+    done; ``flooded`` when the runner prints without end, and ``gone`` when the guard itself has ended."""
 
     verb: str
     number: int = 0
@@ -219,5 +219,7 @@ class GuardLink(GuardWords):
 def parse(data: bytes) -> Word:
     """A guard's report."""
     verb, *words = data.decode().split()
+    if verb == "error":
+        verb = f"error {words.pop(0)}"
     numbers = [int(word) if word.lstrip("-").isdigit() else 0 for word in words]
     return Word(verb, *numbers[:2])

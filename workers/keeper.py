@@ -148,8 +148,12 @@ class Keeper:
             self.runner.detach(word.number)
         elif word.verb == "flooded":
             self.runner.flooded()
-        elif word.verb == "error":
-            self._log.error("guard.refused", errno=word.status)
+        elif word.verb.startswith("error"):
+            self._log.error(
+                "guard.refused", what=word.verb.removeprefix("error "), errno=word.number
+            )
+            if word.verb != "error enter" and self._guard is not None:
+                self._guard.kill_all()  # it has no room for another process; the next one starts later and later
         self._on_word(word)
 
     def _hear_something(self) -> None:

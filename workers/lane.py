@@ -4,6 +4,7 @@ A thin shell: :mod:`workers.lease` decides, this carries out, on NATS, on the gu
 """
 
 import asyncio
+import errno
 import random
 import time
 from collections import deque
@@ -19,7 +20,7 @@ from signalbox.bus import Bus, Message, Subscription
 from signalbox.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
 from signalbox.messages import Device, Ticket
 from signalbox.names import Bucket, Header
-from workers import devices, moves
+from workers import devices, gauges, moves
 from workers.confinement import Sandbox
 from workers.guardlink import GuardLink, StartGuard, Word
 from workers.identity import WorkerIdentity, is_local
@@ -363,6 +364,8 @@ class Lane:
                     self._hold.yield_asked.set()
             case moves.AtRisk():
                 self._log.warning("lease.at_risk", slack_s=round(self.lease_slack_s, 2))
+            case moves.NoFlock():
+                self._leave_alone("lock")
             case moves.Ended(why):
                 self._end_hold(why)
             case _:
@@ -382,6 +385,11 @@ class Lane:
             case moves.Fence():
                 self.runner.expel()
                 self._order("fence")
+
+    def _leave_alone(self, reason: str, **facts: object) -> None:
+        """The lease was got and the device cannot be used: somebody should know why."""
+        gauges.GPU_QUARANTINE.labels(reason).inc()
+        self._log.error("gpu.unusable", why=reason, again_in_s=self.settings.quarantine_s, **facts)
 
     def _gain(self, token: int) -> None:
         self.runner.admit(token)
@@ -498,5 +506,10 @@ class Lane:
                 self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
             case "entered":
                 self._feed(moves.Entered(word.number))
+            case "error enter" if (
+                word.number != errno.EAGAIN
+            ):  # EAGAIN: it has told us of something else first
+                self._leave_alone("disk", errno=word.number)
+                self._feed(moves.Dirty())
             case "died":
                 self._feed(moves.RunnerDied())

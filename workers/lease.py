@@ -411,6 +411,7 @@ class Lease:
         until = mine.since + self.rules.lock_wait_s
         if now >= until:
             self._stand_back_until = now + self.rules.quarantine_s
+            self._out.append(moves.NoFlock())
             mine.is_releasing = True
             self._decide_inside(mine, now)
         else:

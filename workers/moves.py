@@ -81,7 +81,7 @@ class GuardGone:
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """The device is in use by somebody we do not know."""
+    """The device must not be entered now: somebody we do not know is using it, or our token cannot be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,11 @@ class AtRisk:
 
 
 @dataclass(frozen=True, slots=True)
+class NoFlock:
+    """Worker: the flock did not come free in time; the device will be left alone for a while."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Worker: the device is not yours any more; ``why`` is empty after a release that you asked for."""
 
@@ -192,5 +197,5 @@ class Ended:
 
 Effect = (
     Write | ReadLeader | Lock | Unlock | Enter | Deadline | Leave | Fence | Gained | AskYield
-    | AtRisk | Ended
+    | AtRisk | NoFlock | Ended
 )  # fmt: skip

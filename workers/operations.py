@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from workers.protowire import submessages, text
+from workers.protowire import number, single, submessages, text
 
 _KNOWN_FILE: Final = Path(__file__).with_name("tensorflow_ops.txt")
 """Names in ``tf.raw_ops`` of the TensorFlow we install, one a line."""
@@ -65,20 +65,15 @@ class Operations(NamedTuple):
     @staticmethod
     def of(graph: memoryview) -> "Operations":
         """Of a MetaGraphDef. Raises :class:`IndexError` or :class:`TypeError` where it is damaged."""
-        main: dict[str, _Node] = {}
-        functions: dict[str, list[_Node]] = {}
-        for graph_def in submessages(graph, 2):
-            main |= {node.name: node for node in _nodes(graph_def, 1)}
-            for library in submessages(graph_def, 2):
-                for function in submessages(library, 1):
-                    name = next((text(head, 1) for head in submessages(function, 1)), "")
-                    functions[name] = list(_nodes(function, 3))
-        every = [*main.values(), *(node for nodes in functions.values() for node in nodes)]
-        reached = list(_reached(main, _outputs(graph)))
+        graph_def = single(graph, 2)
+        main = list(_nodes(graph_def, 1))
+        functions = _functions(single(graph_def, 2))
+        every = [*main, *(node for nodes in functions.values() for node in nodes)]
+        reached = [*_reached(_by_name(main), _outputs(graph)), *_served(graph)]
         called = _called(functions, reached)
         return Operations(
-            frozenset(node.kind for node in every),
-            frozenset(node.kind for node in [*reached, *called]),
+            frozenset(node.kind for node in every if node.kind),
+            frozenset(node.kind for node in [*reached, *called] if node.kind),
             frozenset(functions),
         )
 
@@ -105,28 +100,54 @@ def _known() -> frozenset[str]:
     return frozenset(_KNOWN_FILE.read_text().split())
 
 
+def _functions(library: memoryview) -> dict[str, list[_Node]]:
+    """Nodes by function. Of one that is there twice, both; its gradient counts as called where it is."""
+    functions: dict[str, list[_Node]] = {}
+    for function in submessages(library, 1):
+        name = text(single(function, 1), 1)
+        functions.setdefault(name, []).extend(_nodes(function, 3))
+    for entry in submessages(library, 2):
+        functions.setdefault(text(entry, 1), []).append(_call(text(entry, 2)))
+    return functions
+
+
+def _call(function: str) -> _Node:
+    """A call that no node makes."""
+    return _Node("", "", (), (function,))
+
+
 def _nodes(message: memoryview, field: int) -> Iterator[_Node]:
     for node in submessages(message, field):
         kind = text(node, 2)
         calls = [kind]
         for entry in submessages(node, 5):
-            for value in submessages(entry, 2):
-                calls += _function_names(value)
-                if kind == "PrintV2" and text(entry, 1) == "output_stream" and _is_file(value):
-                    yield _Node("", _PRINT_FILE, (), ())
+            value = single(entry, 2)
+            calls += _function_names(value)
+            if kind == "PrintV2" and text(entry, 1) == "output_stream" and _is_file(value):
+                yield _Node("", _PRINT_FILE, (), ())
         inputs = tuple(
             bytes(name).decode().lstrip("^").partition(":")[0] for name in submessages(node, 3)
         )
         yield _Node(text(node, 1), kind, inputs, tuple(calls))
 
 
+def _by_name(nodes: Iterable[_Node]) -> dict[str, _Node]:
+    """Raises IndexError where two have one name: which of them is meant, only TensorFlow could say."""
+    named: dict[str, _Node] = {}
+    for node in nodes:
+        if named.setdefault(node.name, node) is not node and node.name:
+            raise IndexError(node.name)
+    return named
+
+
 def _function_names(value: memoryview) -> Iterator[str]:
-    """Of an AttrValue: its func, or those of its list."""
-    for func in submessages(value, 10):
-        yield text(func, 1)
-    for several in submessages(value, 1):
-        for func in submessages(several, 9):
+    """Of an AttrValue: its func, those of its list, and those that are handed to these as attributes."""
+    left = [value]
+    while left:
+        value = left.pop()
+        for func in (*submessages(value, 10), *submessages(single(value, 1), 9)):
             yield text(func, 1)
+            left += (single(entry, 2) for entry in submessages(func, 2))
 
 
 def _is_file(value: memoryview) -> bool:
@@ -138,16 +159,30 @@ def _outputs(graph: memoryview) -> Iterator[str]:
     for entry in submessages(graph, 5):
         if text(entry, 1).startswith("__"):
             continue  # what TensorFlow runs once, when it loads
-        for body in submessages(entry, 2):
-            for output in submessages(body, 2):
-                for info in submessages(output, 2):
-                    yield text(info, 1).partition(":")[0]
-                    for parts in submessages(info, 4):
-                        yield from (text(parts, at).partition(":")[0] for at in (1, 2, 3))
-                    for composite in submessages(info, 5):
-                        yield from (
-                            text(part, 1).partition(":")[0] for part in submessages(composite, 2)
-                        )
+        for output in submessages(single(entry, 2), 2):
+            info = single(output, 2)
+            sparse, composite = single(info, 4), single(info, 5)
+            names = [text(info, 1), *(text(sparse, at) for at in (1, 2, 3))]
+            names += (text(part, 1) for part in submessages(composite, 2))
+            yield from (name.partition(":")[0] for name in names if name)
+
+
+def _served(graph: memoryview) -> Iterator[_Node]:
+    """Calls of what TensorFlow 2 serves, whatever the graph's own signatures say: the functions below
+    ``signatures`` in the graph of objects.
+    """
+    objects = list(submessages(single(graph, 7), 1))
+    maps = [child for each in objects for child, name in _children(each) if name == "signatures"]
+    for child in {child for at in maps for child, _ in _children(objects[at])}:
+        for function in submessages(single(objects[child], 6), 1):
+            yield _call(bytes(function).decode())
+        if name := text(single(objects[child], 8), 1):
+            yield _call(name)
+
+
+def _children(each: memoryview) -> Iterator[tuple[int, str]]:
+    """(place in the graph of objects, name) of what a SavedObject refers to."""
+    return ((number(child, 1), text(child, 2)) for child in submessages(each, 1))
 
 
 def _reached(nodes: Mapping[str, _Node], start: Iterable[str]) -> Iterator[_Node]:

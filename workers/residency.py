@@ -13,7 +13,7 @@ from typing import Final
 from signalbox import log
 from signalbox.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError
 from signalbox.messages import Model, Version
-from workers.runnerlink import RunnerLink
+from workers.runnerlink import RunnerLink, RunnerLost
 from workers.shelf import Key, Shelf
 
 MIN_SIZE_BYTES: Final = 1024 * 1024
@@ -131,6 +131,9 @@ class Residency:
             report = await self._runner.load(
                 name, number, version.path, warm=True, digest=version.digest
             )
+        except RunnerLost:  # nothing is known of this version
+            self._shelf.drop(key)
+            raise
         except RunnerCrashed:
             self._shelf.fail(key, "The runner died while loading it.")
             raise

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -35,6 +35,14 @@ _BY_CODE: Final = {
 }  # fmt: skip
 
 
+_LAST_ANSWERS_S: Final = 1.0
+"""How long after a process's death its answers may still be read; they are followed by the end of its socket."""
+
+
+class RunnerLost(RunnerCrashed):
+    """The process died, and not of this request: it was working on another, or on none."""
+
+
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a load cost. size_bytes: memory it takes. warmed: warm-up requests that were run."""
 
@@ -60,7 +68,9 @@ class RunnerLink:
     """One runner as the supervisor sees it; the same object serves every process that takes its place.
 
     All methods but :meth:`restart` and :meth:`kill` raise :class:`LeaseLost` while the runner is not
-    let into the device, and :class:`RunnerCrashed` when the process dies under them.
+    let into the device, and :class:`RunnerCrashed` when the process dies of them, :class:`RunnerLost` when it
+    dies of another. The process works on one request after another: the time of each begins when those before it are
+    answered.
     """
 
     def __init__(self, kill: Callable[[], None], *, frame_limit_bytes: int) -> None:
@@ -131,10 +141,10 @@ class RunnerLink:
         """Run ``signature`` once on all jobs: their inputs are joined along dimension 0, rows split back.
 
         inputs: one tensors frame a job, as it was received. More than one run may be asked for before
-        the first is answered; they are executed in order. Raises :class:`ModelError` when the model
+        the first is answered. Raises :class:`ModelError` when the model
         fails for every job, :class:`InvalidInput`, :class:`NotFound` (not loaded),
-        :class:`OutOfMemory`, :class:`RunnerCrashed`, :class:`ResultTooLarge`, and :class:`DeadlineExceeded` after
-        ``timeout_s`` (then the process is killed, since nothing else stops a kernel).
+        :class:`OutOfMemory`, :class:`ResultTooLarge`, and :class:`DeadlineExceeded` after
+        ``timeout_s`` of work (then the process is killed, since nothing else stops a kernel).
         """
         token = self.token
         jobs = list(inputs)
@@ -192,7 +202,7 @@ class RunnerLink:
         self.died.clear()
         loop = asyncio.get_running_loop()
         _, wire = await loop.create_connection(
-            lambda: _Wire(self._limit, self._on_ready, self._kill), sock=sock
+            lambda: _Wire(self._limit, on_ready=self._on_ready, kill=self._kill), sock=sock
         )
         if pid == self._dead_pid:
             wire.fail()
@@ -208,8 +218,8 @@ class RunnerLink:
         self.entered.clear()
         self.ready.clear()
         self.died.set()
-        if wire is not None:
-            wire.fail()
+        if wire is not None:  # what it had answered before is not lost
+            asyncio.get_running_loop().call_later(_LAST_ANSWERS_S, wire.fail)
 
     async def until_ready(self) -> None:
         """Wait until the process has imported TensorFlow, or died."""
@@ -240,7 +250,7 @@ class RunnerLink:
     ) -> frames.Answer:
         wire = self._wire
         if wire is None:
-            raise RunnerCrashed("The runner is not running.")
+            raise RunnerLost("The runner is not running.")
         if not self.entered.is_set():
             raise LeaseLost("The runner is outside the device.")
         self._last_id += 1
@@ -248,19 +258,11 @@ class RunnerLink:
         data = frames.pack(make(id_))
         if len(data) > self._limit:
             raise TooLarge(f"The inputs take {len(data)} bytes; {self._limit} are taken.")
-        waiting = wire.send(id_, data)
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await waiting
+            answer = await wire.send(id_, data, timeout_s)
         except ResultTooLarge:
             await self.died.wait()  # it was ended for that: nobody may be given to it any more
             raise
-        except TimeoutError as error:
-            self._kill()
-            msg = f"The model did not finish within {timeout_s:g} s."
-            raise DeadlineExceeded(msg) from error
-        finally:
-            wire.forget(id_)
         self.is_useful = True
         if isinstance(answer, frames.Failed):
             if answer.code == errors.OutOfMemory.code:
@@ -277,22 +279,28 @@ class RunnerLink:
         )
 
 
+class _Asked(NamedTuple):
+    """A request without an answer; whoever asked may be gone."""
+
+    future: asyncio.Future[frames.Answer]
+    timeout_s: float
+
+
 class _Wire(asyncio.Protocol):
     """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
 
-    on_nonsense: called when the process says what no runner of ours would say.
+    kill: ends the process when it says what no runner of ours would say, or works on one request for too long.
     """
 
     def __init__(
-        self,
-        limit: int,
-        on_ready: Callable[[frames.Ready], None],
-        on_nonsense: Callable[[], None],
+        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None]
     ) -> None:
         self._splitter = frames.Splitter(limit)
-        self._on_ready, self._on_nonsense = on_ready, on_nonsense
+        self._on_ready, self._kill = on_ready, kill
         self._highest = 0
-        self._waiting: dict[int, asyncio.Future[frames.Answer]] = {}
+        self._asked: dict[int, _Asked] = {}
+        """In the order the process works on them: the first is the one it is at."""
+        self._clock: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.is_broken = False
 
@@ -311,44 +319,65 @@ class _Wire(asyncio.Protocol):
         for answer in answers:
             if isinstance(answer, frames.Ready):
                 self._on_ready(answer)
-            elif (future := self._waiting.get(answer.id)) is not None:
-                if not future.done():
-                    future.set_result(answer)
+            elif answer.id in self._asked:
+                self._take(answer.id, answer)
             elif not 0 < answer.id <= self._highest:
                 self._refuse()  # to a question nobody asked
                 return
 
+    def _take(self, id_: int, answer: frames.Answer) -> None:
+        is_first = id_ == next(iter(self._asked))
+        future = self._asked.pop(id_).future
+        if not future.done():
+            future.set_result(answer)
+        if is_first:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
+        """The process begins with the first request that it has not answered."""
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        if self._asked:
+            first = next(iter(self._asked.values()))
+            loop = asyncio.get_running_loop()
+            self._clock = loop.call_later(first.timeout_s, self._on_overdue, first)
+
+    def _on_overdue(self, asked: _Asked) -> None:
+        if not asked.future.done():
+            message = f"The model did not finish within {asked.timeout_s:g} s."
+            asked.future.set_exception(DeadlineExceeded(message))
+        self._kill()
+
     def _refuse(self) -> None:
         gauges.RUNNER_REFUSED.labels("frame").inc()
         self.fail()
-        self._on_nonsense()
+        self._kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.fail()
 
-    def send(self, id_: int, data: bytes) -> asyncio.Future[frames.Answer]:
+    def send(self, id_: int, data: bytes, timeout_s: float) -> asyncio.Future[frames.Answer]:
         """Send a request; the future gets its answer."""
         future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
         if self.is_broken or self._transport is None:
-            future.set_exception(RunnerCrashed())
+            future.set_exception(RunnerLost())
         else:
-            self._waiting[id_] = future
+            self._asked[id_] = _Asked(future, timeout_s)
             self._highest = id_
             self._transport.write(data)
+            if len(self._asked) == 1:
+                self._start_clock()
         return future
-
-    def forget(self, id_: int) -> None:
-        """Nobody waits for this answer any more."""
-        self._waiting.pop(id_, None)
 
     def fail(self, first: SignalboxError | None = None) -> None:
         """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
         self.is_broken = True
-        for future in self._waiting.values():  # in the order they asked, and are answered
-            if not future.done():
-                future.set_exception(first or RunnerCrashed())
-                first = None
-        self._waiting.clear()
+        for number, asked in enumerate(self._asked.values()):
+            if not asked.future.done():
+                asked.future.set_exception(RunnerLost() if number else first or RunnerCrashed())
+        self._asked.clear()
+        self._start_clock()
         if self._transport is not None:
             self._transport.close()
 

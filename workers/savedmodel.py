@@ -14,7 +14,7 @@ import msgspec
 from signalbox.errors import InvalidRequest
 from signalbox.messages import Signature, TensorSpec
 from workers.operations import Operations, Verdict, judge
-from workers.protowire import fields, submessages, text
+from workers.protowire import number, single, submessages, text
 
 FILE: Final = "saved_model.pb"
 DTYPE_OF: Final[dict[int, str]] = {
@@ -83,9 +83,7 @@ def manifest(directory: Path) -> tuple[int, str]:
 
 def _serving_graph(data: memoryview) -> memoryview:
     for graph in submessages(data, 2):  # SavedModel.meta_graphs
-        if any(
-            bytes(tag) == _SERVE for info in submessages(graph, 1) for tag in submessages(info, 4)
-        ):
+        if any(bytes(tag) == _SERVE for tag in submessages(single(graph, 1), 4)):
             return graph
     msg = "The SavedModel has no graph tagged 'serve'."
     raise InvalidRequest(msg)
@@ -96,35 +94,31 @@ def _signatures(graph: memoryview) -> Iterator[tuple[str, Signature]]:
         name = text(entry, 1)
         if name.startswith("__"):
             continue  # TensorFlow's own, such as __saved_model_init_op
-        for body in submessages(entry, 2):
-            yield (
-                name,
-                Signature(
-                    inputs=dict(_specs(body, 1)),
-                    outputs=dict(_specs(body, 2)),
-                    method=text(body, 3),
-                ),
-            )
+        body = single(entry, 2)
+        yield (
+            name,
+            Signature(
+                inputs=dict(_specs(body, 1)), outputs=dict(_specs(body, 2)), method=text(body, 3)
+            ),
+        )
 
 
 def _specs(body: memoryview, field: int) -> Iterator[tuple[str, TensorSpec]]:
     for entry in submessages(body, field):
-        for info in submessages(entry, 2):
-            number = next((value for tag, _, value in fields(info) if tag == 2), 0)
-            dtype = DTYPE_OF.get(number, f"unsupported:{number}") if isinstance(number, int) else ""
-            yield text(entry, 1), TensorSpec(dtype=dtype, shape=_shape(info))
+        info = single(entry, 2)
+        dtype = number(info, 2)
+        yield (
+            text(entry, 1),
+            TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info)),
+        )
 
 
 def _shape(info: memoryview) -> tuple[int, ...] | None:
-    for shape in submessages(info, 3):
-        if any(tag == 3 and value for tag, _, value in fields(shape)):
-            return None  # unknown_rank
-        return tuple(_size(dim) for dim in submessages(shape, 2))
-    return None
+    shape = single(info, 3)
+    is_known = any(True for _ in submessages(info, 3)) and not number(shape, 3)  # unknown_rank
+    return tuple(_size(dim) for dim in submessages(shape, 2)) if is_known else None
 
 
 def _size(dim: memoryview) -> int:
-    for tag, _, value in fields(dim):
-        if tag == 1 and isinstance(value, int):
-            return value - (1 << 64) if value >> 63 else value
-    return 0
+    value = number(dim, 1)
+    return value - (1 << 64) if value >> 63 else value

@@ -24,6 +24,7 @@ TOKENS: Final = (
 )  # fmt: skip
 LIMIT: Final = 4096
 ASKED: Final = (1, 2)
+LONG_S: Final = 3600.0
 
 
 class _Transport(asyncio.Transport):
@@ -41,10 +42,10 @@ class _Transport(asyncio.Transport):
 async def _talk(data: bytes) -> Hashable:
     ready: list[frames.Ready] = []
     refused: list[bool] = []
-    wire = _Wire(LIMIT, ready.append, lambda: refused.append(True))
+    wire = _Wire(LIMIT, on_ready=ready.append, kill=lambda: refused.append(True))
     transport = _Transport()
     wire.connection_made(transport)
-    waiting = [wire.send(number, b"") for number in ASKED]
+    waiting = [wire.send(number, b"", LONG_S) for number in ASKED]
     step = 1 + len(data) % 97
     for at in range(0, len(data), step):
         wire.data_received(data[at : at + step])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -106,6 +107,12 @@ async def pair(start: Start, **rules: Any) -> tuple[Worker, Worker, Fact]:
     standby = await start("w2", **rules)
     await standby.hear("ready")
     return holder, standby, held
+
+
+async def until_free(bus: Bus, tmp_path: Path) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while (await lease(bus, tmp_path)).state != "FREE":  # noqa: ASYNC110  another process writes it
+            await asyncio.sleep(0.05)
 
 
 async def lease(bus: Bus, tmp_path: Path) -> messages.Lease:
@@ -320,3 +327,26 @@ async def ticket_of(worker: str, bus: Bus, tmp_path: Path) -> None:
         async with asyncio.timeout(LIMIT_S):
             await there.wait()
     await subscription.close()
+
+
+async def test_device_whose_token_cannot_be_kept_is_given_back_until_it_can(
+    start: Start, bus: Bus, tmp_path: Path
+) -> None:
+    """A full disk, made of the kernel's limit on what the guard may write."""
+    holder = await start("w1", quarantine_s=1.0, is_yielding=True)
+    held = await holder.hear("held")
+    _, hard = resource.prlimit(held["guard"], resource.RLIMIT_FSIZE)
+    resource.prlimit(held["guard"], resource.RLIMIT_FSIZE, (0, hard))
+    holder.tell("release")
+    await holder.hear("released")
+    said = tmp_path / "w1.log"
+    async with asyncio.timeout(LIMIT_S):
+        while "gpu.unusable" not in said.read_text():  # noqa: ASYNC110  another process writes it
+            await asyncio.sleep(0.05)
+    await until_free(bus, tmp_path)
+    standby = await start("w2", is_yielding=True)
+    other = await standby.hear("held")  # nobody is kept out by a worker that cannot come in
+    resource.prlimit(held["guard"], resource.RLIMIT_FSIZE, (hard, hard))
+    holder.tell("want")
+    again = await holder.hear("held")
+    assert again["token"] > other["token"] > held["token"]

@@ -158,4 +158,12 @@ MUTANTS: Final = (
         32, "reset in the middle of reconnecting ends the client", "integration",
         _pytest("tests/integration/test_chaos_connection.py", "middle"),
     ),
+    Mutant(
+        33, "time of a run counted from its asking", "unit",
+        _pytest("tests/unit/test_runner_link.py"),
+    ),
+    Mutant(
+        34, "device kept by a worker that cannot keep its token", "integration",
+        _pytest("tests/integration/test_lease_lanes.py", "cannot_be_kept"),
+    ),
 )  # fmt: skip

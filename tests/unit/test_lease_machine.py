@@ -211,14 +211,16 @@ def test_device_whose_flock_never_comes_is_quarantined() -> None:
     lease, _ = standby()
     lease.on(moves.RunnerReady(), 0.0)
     lease.on(moves.Written(2), 0.0)
-    now, written = 0.0, messages.Lease(state=HELD, gpu="g")
+    now, written, told = 0.0, messages.Lease(state=HELD, gpu="g"), list[type]()
     while written.state == HELD:
         now = lease.wake_at
         effects = lease.on(moves.Tick(), now)
+        told += kinds(effects)
         while writes := [effect for effect in effects if isinstance(effect, moves.Write)]:
             written = writes[0].record
             effects = lease.on(moves.Written(int(now * 10)), now)
     assert now == RULES.lock_wait_s
+    assert told.count(moves.NoFlock) == 1, "an operator should know"
     assert lease.mine is None
     lease.on(moves.Unlocked(), now)
     assert moves.Write not in kinds(lease.on(moves.Tick(), now + RULES.quarantine_s - 1))

@@ -8,10 +8,17 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from signalbox.errors import ModelError, ResultTooLarge, RunnerCrashed, SignalboxError, TooLarge
+from signalbox.errors import (
+    DeadlineExceeded,
+    ModelError,
+    ResultTooLarge,
+    RunnerCrashed,
+    SignalboxError,
+    TooLarge,
+)
 from workers import frames
 from workers.output import BURST_BYTES, LINES, Output
-from workers.runnerlink import RunnerLink, RunReport
+from workers.runnerlink import RunnerLink, RunnerLost, RunReport
 
 LIMIT = 1 << 16
 
@@ -39,8 +46,11 @@ class Peer:
     async def say(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.theirs, data)
 
-    def run(self) -> asyncio.Task[RunReport]:
-        return asyncio.create_task(self.link.run("m", 1, "s", [b"x"]))
+    def run(self, timeout_s: float = 60.0) -> asyncio.Task[RunReport]:
+        return asyncio.create_task(self.link.run("m", 1, "s", [b"x"], timeout_s=timeout_s))
+
+    async def answer(self, number: int) -> None:
+        await self.say(frames.pack(frames.Ran(number, 0.1, [b"r"], {})))
 
 
 @pytest.fixture
@@ -116,6 +126,51 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_no_nonsense(peer: Pee
     report = await second
     assert report.frames == [b"r"]
     assert not peer.killed.is_set()
+
+
+async def test_a_run_takes_its_time_only_from_when_the_runner_comes_to_it(peer: Peer) -> None:
+    working, waiting = peer.run(), peer.run(timeout_s=0.1)
+    await asyncio.wait([waiting], timeout=0.3)
+    assert not peer.killed.is_set(), "what has not begun has not taken too long"
+    await peer.answer(1)
+    assert (await working).frames == [b"r"]
+    with pytest.raises(DeadlineExceeded):
+        await waiting
+    assert peer.killed.is_set()
+
+
+async def test_the_time_of_a_run_that_nobody_waits_for_any_more_is_its_own(peer: Peer) -> None:
+    forsaken, waiting = peer.run(timeout_s=0.3), peer.run(timeout_s=0.05)
+    await asyncio.sleep(0)
+    forsaken.cancel()
+    with pytest.raises(RunnerLost):
+        await waiting
+    assert peer.killed.is_set()
+
+
+async def test_a_death_is_the_fault_of_the_request_the_runner_was_at(peer: Peer) -> None:
+    first, second, third = peer.run(), peer.run(), peer.run()
+    await asyncio.sleep(0)
+    await peer.answer(1)
+    await first
+    peer.theirs.close()
+    found = await asyncio.gather(second, third, return_exceptions=True)
+    assert [type(error) for error in found] == [RunnerCrashed, RunnerLost]
+    with pytest.raises(RunnerLost):
+        await peer.run()
+
+
+async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_heard_first(
+    peer: Peer,
+) -> None:
+    first, second = peer.run(), peer.run()
+    await asyncio.sleep(0)
+    peer.theirs.sendall(frames.pack(frames.Ran(1, 0.1, [b"r"], {})))
+    peer.theirs.close()
+    peer.link.detach(1)
+    assert (await first).frames == [b"r"]
+    with pytest.raises(RunnerCrashed):
+        await second
 
 
 async def test_a_flood_is_the_fault_of_the_run_it_worked_on(peer: Peer) -> None:

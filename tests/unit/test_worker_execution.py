@@ -18,7 +18,7 @@ from signalbox.errors import (
 from signalbox.messages import Job, Limits, Model
 from workers.execution import Execution, Flight
 from workers.hand import Held
-from workers.runnerlink import RunReport
+from workers.runnerlink import RunnerLost, RunReport
 from workers.tally import Tally
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
@@ -45,8 +45,9 @@ class Runner:
         if len(self.runs) == 2:
             self.both_run.set()
         if self.gate is not None:
+            is_first = len(self.runs) == 1
             await self.gate.wait()
-            raise RunnerCrashed
+            raise RunnerCrashed if is_first else RunnerLost
         if KILLER in frames:
             raise RunnerCrashed
         if len(frames) > self.fits:

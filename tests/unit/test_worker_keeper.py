@@ -1,6 +1,8 @@
 """How long a lane goes without a runner, on the simulated kernel: what dies before it is any use comes back slower."""
 
 import asyncio
+import errno
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from signalbox.errors import RunnerCrashed
 from signalbox.messages import Device
 from tests.sim import runner as simulated
-from tests.sim.guarding import starter
+from tests.sim.guarding import SimGuard, starter
 from tests.sim.kernel import End, Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
 from workers.guardlink import Word
@@ -96,3 +98,31 @@ def test_runners_that_die_before_they_are_any_use_come_back_slower_and_slower() 
     found = pauses(is_asked=False)
     assert found == sorted(found)
     assert found[-1] > 100 * found[0]
+
+
+def test_guard_that_cannot_fork_is_replaced_later_and_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fork, refused_at = SimGuard._fork, list[float]()
+
+    def refuse(guard: SimGuard, what: object) -> None:
+        if len(refused_at) < RESTARTS:
+            refused_at.append(guard.kernel.loop.now)
+            guard.feed("refused", errno.EAGAIN)
+        else:
+            fork(guard, what)
+
+    monkeypatch.setattr(SimGuard, "_fork", refuse)
+    with running(0) as loop:
+        house = House(loop)
+
+        async def live() -> None:
+            keeping = asyncio.create_task(house.keeper.run())
+            await house.keeper.runner.ready.wait()
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+        loop.run_until_complete(loop.spawn(house.process.program, live()))
+    pauses = [after - before for before, after in pairwise(refused_at)]
+    assert len(pauses) == RESTARTS - 1
+    assert all(after > 1.5 * before for before, after in pairwise(pauses))
