@@ -1,7 +1,6 @@
 """The plugin without its listeners: tables, hooks and the dispatcher over one connection to NATS."""
 
 import asyncio
-import time
 from typing import Self
 
 from gateway_plugin.admission import Admission
@@ -23,6 +22,7 @@ from signalbox.bus import Bus
 from signalbox.messages import ApiKey, Desired, Model, Worker
 from signalbox.names import Bucket
 from signalbox.records import Records
+from signalbox.sharedclock import SharedClock
 from signalbox.table import Table
 
 
@@ -37,6 +37,8 @@ class Gateway:
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
         records = Records(bus)
+        self._clock = SharedClock(bus)
+        wall = self._clock.now
         self._use = KeyUse(bus)
         keyring = Keyring(
             self._keys,
@@ -44,23 +46,24 @@ class Gateway:
             stale_s=settings.stale_keys_s,
             most_failures=settings.max_key_failures,
             note_use=self._use.note,
+            wall=wall,
         )
         catalog = Catalog(self._models)
         fleet = Fleet(self._workers, self._desired)
         self._intake = Intake(settings)
-        self._jobs = Jobs(bus, records, catalog, fleet, self._intake)
+        self._jobs = Jobs(bus, records, catalog, fleet, self._intake, wall=wall)
         self._waiters = Waiters(
             bus, records, recheck_s=settings.recheck_s, limit=settings.max_waiting
         )
         idempotency = Idempotency(
-            bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=time.time
+            bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=wall
         )
         self._post = Post(
             settings,
             keyring,
             catalog,
             self._intake,
-            Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes),
+            Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes, wall=wall),
             self._waiters,
             Admission(bus),
             self._jobs,
@@ -86,6 +89,7 @@ class Gateway:
                 for table in gateway._tables:
                     group.create_task(table.start())
                 group.create_task(gateway._waiters.start())
+                group.create_task(gateway._clock.start())
         except BaseException:
             await gateway.close()
             raise
@@ -112,5 +116,6 @@ class Gateway:
         await self._post.close()
         await self._jobs.close()
         await self._intake.close()
+        await self._clock.close()
         for table in self._tables:
             await table.close()

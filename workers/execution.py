@@ -38,7 +38,8 @@ from workers.fleet import Fleet
 from workers.hand import Held
 from workers.residency import Residency
 from workers.retries import Fate, judge
-from workers.runnerlink import RunnerLink, RunnerLost
+from workers.runnerlink import RunnerLink
+from workers.runnerwire import RunnerLost
 from workers.tally import Tally
 
 QUICK_RUN_S: Final = 0.1
@@ -75,13 +76,14 @@ class Execution:
     """Runs the batches of one hold.
 
     settle: called for each job whose end is durable, forsake for each that another attempt has,
-    give_back for each that shall be tried again after so many seconds. free: a slot became free.
+    give_back for each that shall be tried again after so many seconds. free: a slot became free. clock: UTC seconds.
     """
 
     def __init__(
         self, *, bus: Bus, runner: RunnerLink, residency: Residency, commits: Commits, fleet: Fleet,
         tally: Tally, settle: Callable[[Held], None], forsake: Callable[[Held], None],
         give_back: Callable[[Held, float], None], free: Callable[[], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._bus = bus
         self._runner = runner
@@ -93,6 +95,7 @@ class Execution:
         self._forsake = forsake
         self._give_back = give_back
         self._free = free
+        self._clock = clock
         self._flights: list[Flight] = []
         self._generation = 0
         self._ended_by_us = -1
@@ -184,7 +187,7 @@ class Execution:
     # ------------------------------------------------------------------------------ running
 
     async def _expire(self, flight: Flight) -> None:
-        now = time.time()
+        now = self._clock()
         late = [held for held in flight.jobs if held.job.deadline_at < now]
         if late:
             flight.jobs = [held for held in flight.jobs if held.job.deadline_at >= now]
@@ -368,9 +371,8 @@ class Execution:
         found = self._fleet.find(model)
         return found.limits if found is not None else Limits()
 
-    @staticmethod
-    def _mark(jobs: Sequence[Held], phase: str) -> None:
-        now = time.time()
+    def _mark(self, jobs: Sequence[Held], phase: str) -> None:
+        now = self._clock()
         for held in jobs:
             held.phases.setdefault(phase, held.ms(now))
 

@@ -29,7 +29,7 @@ def number(message: memoryview, field: int) -> int:
 
 
 def single(message: memoryview, field: int) -> memoryview:
-    """The one message (string, bytes) in ``field``; empty where there is none. Raises IndexError where there are two."""
+    """What is in ``field``; empty where there is nothing. Raises IndexError where it comes twice."""
     found = list(submessages(message, field))
     if len(found) > 1:
         raise IndexError(field)

@@ -13,7 +13,8 @@ from typing import Final
 from signalbox import log
 from signalbox.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError
 from signalbox.messages import Model, Version
-from workers.runnerlink import RunnerLink, RunnerLost
+from workers.runnerlink import RunnerLink
+from workers.runnerwire import RunnerLost
 from workers.shelf import Key, Shelf
 
 MIN_SIZE_BYTES: Final = 1024 * 1024

@@ -5,14 +5,12 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final
 
 import msgspec
 
 from signalbox import errors
 from signalbox.errors import (
-    Bug,
-    DeadlineExceeded,
     LeaseLost,
     ResultTooLarge,
     RunnerCrashed,
@@ -22,6 +20,7 @@ from signalbox.errors import (
 from signalbox.messages import Signature
 from workers import frames, gauges
 from workers.confinement import Confinement
+from workers.runnerwire import RunnerLost, RunnerWire
 
 _MESSAGE_CHARACTERS: Final = 2000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -37,10 +36,6 @@ _BY_CODE: Final = {
 
 _LAST_ANSWERS_S: Final = 1.0
 """How long after a process's death its answers may still be read; they are followed by the end of its socket."""
-
-
-class RunnerLost(RunnerCrashed):
-    """The process died, and not of this request: it was working on another, or on none."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +82,7 @@ class RunnerLink:
         self.ready = asyncio.Event()
         self._kill = kill
         self._limit = frame_limit_bytes
-        self._wire: _Wire | None = None
+        self._wire: RunnerWire | None = None
         self._loaded: dict[tuple[str, int], LoadReport] = {}
         self._last_id = 0
 
@@ -202,7 +197,7 @@ class RunnerLink:
         self.died.clear()
         loop = asyncio.get_running_loop()
         _, wire = await loop.create_connection(
-            lambda: _Wire(self._limit, on_ready=self._on_ready, kill=self._kill), sock=sock
+            lambda: RunnerWire(self._limit, on_ready=self._on_ready, kill=self._kill), sock=sock
         )
         if pid == self._dead_pid:
             wire.fail()
@@ -277,109 +272,6 @@ class RunnerLink:
         return RunnerCrashed(
             f"The runner answered with a {type(answer).__name__} that does not fit."
         )
-
-
-class _Asked(NamedTuple):
-    """A request without an answer; whoever asked may be gone."""
-
-    future: asyncio.Future[frames.Answer]
-    timeout_s: float
-
-
-class _Wire(asyncio.Protocol):
-    """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
-
-    kill: ends the process when it says what no runner of ours would say, or works on one request for too long.
-    """
-
-    def __init__(
-        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None]
-    ) -> None:
-        self._splitter = frames.Splitter(limit)
-        self._on_ready, self._kill = on_ready, kill
-        self._highest = 0
-        self._asked: dict[int, _Asked] = {}
-        """In the order the process works on them: the first is the one it is at."""
-        self._clock: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-        self.is_broken = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not inherit from asyncio's, so asking would find none.
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self.is_broken:
-            return
-        try:
-            answers = [frames.answer(body) for body in self._splitter.feed(data)]
-        except (msgspec.MsgspecError, Bug):
-            self._refuse()  # a runner that talks nonsense is as good as crashed
-            return
-        for answer in answers:
-            if isinstance(answer, frames.Ready):
-                self._on_ready(answer)
-            elif answer.id in self._asked:
-                self._take(answer.id, answer)
-            elif not 0 < answer.id <= self._highest:
-                self._refuse()  # to a question nobody asked
-                return
-
-    def _take(self, id_: int, answer: frames.Answer) -> None:
-        is_first = id_ == next(iter(self._asked))
-        future = self._asked.pop(id_).future
-        if not future.done():
-            future.set_result(answer)
-        if is_first:
-            self._start_clock()
-
-    def _start_clock(self) -> None:
-        """The process begins with the first request that it has not answered."""
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
-        if self._asked:
-            first = next(iter(self._asked.values()))
-            loop = asyncio.get_running_loop()
-            self._clock = loop.call_later(first.timeout_s, self._on_overdue, first)
-
-    def _on_overdue(self, asked: _Asked) -> None:
-        if not asked.future.done():
-            message = f"The model did not finish within {asked.timeout_s:g} s."
-            asked.future.set_exception(DeadlineExceeded(message))
-        self._kill()
-
-    def _refuse(self) -> None:
-        gauges.RUNNER_REFUSED.labels("frame").inc()
-        self.fail()
-        self._kill()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.fail()
-
-    def send(self, id_: int, data: bytes, timeout_s: float) -> asyncio.Future[frames.Answer]:
-        """Send a request; the future gets its answer."""
-        future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
-        if self.is_broken or self._transport is None:
-            future.set_exception(RunnerLost())
-        else:
-            self._asked[id_] = _Asked(future, timeout_s)
-            self._highest = id_
-            self._transport.write(data)
-            if len(self._asked) == 1:
-                self._start_clock()
-        return future
-
-    def fail(self, first: SignalboxError | None = None) -> None:
-        """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
-        self.is_broken = True
-        for number, asked in enumerate(self._asked.values()):
-            if not asked.future.done():
-                asked.future.set_exception(RunnerLost() if number else first or RunnerCrashed())
-        self._asked.clear()
-        self._start_clock()
-        if self._transport is not None:
-            self._transport.close()
 
 
 def _error(code: str, message: str) -> SignalboxError:

@@ -7,7 +7,6 @@ when the lease is lost (everything is abandoned), when somebody else's turn has 
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -52,8 +51,10 @@ class Session:
 
     def __init__(
         self, *, bus: Bus, records: Records, lane: Lane, hold: Hold, fleet: Fleet, shelf: Shelf,
-        tally: Tally, settings: WorkerSettings, worker: str, on_change: Callable[[], None],
+        tally: Tally, settings: WorkerSettings, worker: str, clock: Callable[[], float],
+        on_change: Callable[[], None],
     ) -> None:  # fmt: skip
+        """clock: UTC seconds, the same for all programs."""
         self.hand = Hand()
         self._bus = bus
         self._records = records
@@ -62,13 +63,14 @@ class Session:
         self._fleet = fleet
         self._tally = tally
         self._settings = settings
+        self._clock = clock
         self._on_change = on_change
         self._lines: dict[str, Line[Held]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._intake = Intake(bus, self._receive, self._wake)
         self._commits = Commits(
             bus, records, worker=worker, gpu=hold.gpu, token=hold.token,
-            inline_limit_bytes=settings.inline_limit_bytes, clock=time.time,
+            inline_limit_bytes=settings.inline_limit_bytes, clock=clock,
         )  # fmt: skip
         self._residency = Residency(
             hold.runner, shelf, fleet.find, on_change,
@@ -77,7 +79,7 @@ class Session:
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
             fleet=fleet, tally=tally, settle=self._settle, forsake=self._forsake,
-            give_back=self._hand_back, free=self._wake,
+            give_back=self._hand_back, free=self._wake, clock=clock,
         )  # fmt: skip
         self._sweep = Sweep(bus)
         self._is_woken = False
@@ -226,7 +228,7 @@ class Session:
             known.delivery, known.touched_s = delivery, now_s
             return
         held = Held(delivery, job, now_s=now_s)
-        held.phases["pulled"] = held.ms(time.time())
+        held.phases["pulled"] = held.ms(self._clock())
         if self._is_closing:
             self._spawn(delivery.nak(0))
             return

@@ -14,7 +14,9 @@ from signalbox import log, topology
 from signalbox.bus import Bus
 from signalbox.messages import Device, Worker
 from signalbox.records import Records
+from signalbox.sharedclock import SharedClock
 from workers import gauges
+from workers.commits import persist
 from workers.demand import Demand
 from workers.fleet import Fleet
 from workers.guardlink import GuardLink, StartGuard
@@ -48,6 +50,7 @@ class Supervisor:
         self._tally = Tally()
         self._shelf = Shelf(settings.memory_budget_bytes or _budget(device))
         self._records = Records(bus)
+        self._clock = SharedClock(bus)
         self._session: Session | None = None
         self._stop = asyncio.Event()
         self._halt = asyncio.Event()
@@ -65,7 +68,7 @@ class Supervisor:
 
         self._reconciler = Reconciler(
             bus, self._records, workers=self._fleet.present, models=self._fleet.models.items,
-            worker=identity.id, boot=identity.boot,
+            worker=identity.id, boot=identity.boot, clock=self._clock.now,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -79,6 +82,7 @@ class Supervisor:
     async def run(self) -> None:
         """Serve until :meth:`stop`. Raises :class:`Misconfigured` when the topology does not fit."""
         await topology.require(self._bus)
+        await persist(self._clock.start)
         await self._fleet.start()
         await self._presence.write()
         background = [
@@ -98,6 +102,7 @@ class Supervisor:
             await self._reconciler.close()
             await self._presence.end()
             await self._fleet.close()
+            await self._clock.close()
         log.info("worker.ended", worker=self._identity.id, done=self._tally.done)
 
     def _runner_ready(self) -> None:
@@ -154,7 +159,7 @@ class Supervisor:
         self._session = Session(
             bus=self._bus, records=self._records, lane=self._lane, hold=hold, fleet=self._fleet,
             shelf=self._shelf, tally=self._tally, settings=self._settings, worker=self._identity.id,
-            on_change=self._presence.changed,
+            clock=self._clock.now, on_change=self._presence.changed,
         )  # fmt: skip
         self._presence.changed()
         gauges.LEASE_TOKEN.set(hold.token)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from signalbox.errors import Bug
 from workers import frames
-from workers.runnerlink import _Wire
+from workers.runnerwire import RunnerWire
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "frames"
 SHARE: Final = 30_000
@@ -42,7 +42,7 @@ class _Transport(asyncio.Transport):
 async def _talk(data: bytes) -> Hashable:
     ready: list[frames.Ready] = []
     refused: list[bool] = []
-    wire = _Wire(LIMIT, on_ready=ready.append, kill=lambda: refused.append(True))
+    wire = RunnerWire(LIMIT, on_ready=ready.append, kill=lambda: refused.append(True))
     transport = _Transport()
     wire.connection_made(transport)
     waiting = [wire.send(number, b"", LONG_S) for number in ASKED]

@@ -166,4 +166,9 @@ MUTANTS: Final = (
         34, "device kept by a worker that cannot keep its token", "integration",
         _pytest("tests/integration/test_lease_lanes.py", "cannot_be_kept"),
     ),
+    Mutant(35, "jobs expired by the machine's own clock", "simulation", _sim(45, 2)),
+    Mutant(
+        36, "run charged for its supervisor's pause", "unit",
+        _pytest("tests/unit/test_runner_link.py", "slept_through"),
+    ),
 )  # fmt: skip

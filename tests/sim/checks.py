@@ -1,18 +1,30 @@
 """What must never be seen: pure functions over what an oracle wrote down. Times are true seconds."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from signalbox.errors import DeadlineExceeded, InputLost
 from signalbox.messages import Lease, Record, State
 from tests.sim.runner import Stay
 
 if TYPE_CHECKING:
+    from tests.sim.clients import Entry
     from tests.sim.world import World
 
 
 _REACTION_S: Final = 0.05
 """From a timer to the signal, with every message on the way."""
+
+_DEADLINE_SLACK_S: Final = 1.0
+_DESERVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "refused": ("invalid_input", "model_error"),
+    "crash": ("poison",),
+    "hang": ("deadline_exceeded",),
+}
+"""Codes that a job ends with for what it does; one that does well never fails."""
+_STOPPING: Final = frozenset({"stop_runner", "hang_runner_in_kernel"})
+"""A runner that is stopped, and nobody else, is to everybody one that takes too long."""
 
 
 class Stored(NamedTuple):
@@ -85,6 +97,31 @@ def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iter
     for at, state in seen:
         if state.is_terminal and state is not last:
             yield f"the caller was told {state.value} at {at:.3f}, it ended as {last}"
+
+
+def fate(
+    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str]
+) -> Iterator[str]:
+    """S6, V4: a job ends as what it does deserves, whatever happens around it. done: the faults.
+
+    Its input may be lost with its queue, which is said then; else only its owner, its deadline and itself end it badly.
+    """
+    state, error = last.record.state, last.record.error
+    if state is State.EXPIRED:
+        is_time_true = "step_nats_clock" not in done
+        if is_time_true and last.at < entry.begun_at + deadline_s - _DEADLINE_SLACK_S:
+            yield f"expired {last.at - entry.begun_at:.3f} s after it was made, {deadline_s} s were given"
+        return
+    if state is State.CANCELLED:
+        if not entry.may_be_cancelled:
+            yield "cancelled, and nobody asked for it"
+        return
+    if state is State.FAILED and error is not None and error.code != InputLost.code:
+        was_stopped = not _STOPPING.isdisjoint(done) and error.code == DeadlineExceeded.code
+        if error.code not in _DESERVED.get(entry.task.does, ()) and not was_stopped:
+            yield f"{entry.task.does}, and failed with {error.code}: {error.message}"
+    elif state is State.SUCCEEDED and entry.task.does in _DESERVED:
+        yield f"{entry.task.does}, and succeeded"
 
 
 def once(jobs: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -29,7 +29,7 @@ class Entry:
     begun_at: float
     accepted_at: float | None = None
     seen: list[tuple[float, State]] = field(default_factory=list)
-    has_cancelled: bool = False
+    may_be_cancelled: bool = False
 
 
 class Ledger:
@@ -124,6 +124,7 @@ class Client:
             self.world.ledger.saw(job_id, end.record.state, end.body)
 
     async def _cancel(self, job_id: str) -> None:
+        self.world.ledger.entries[job_id].may_be_cancelled = True
         try:
             found: Found = await self._ask(lambda gateway: gateway.cancel(job_id), PATIENCE_S)
         except Conflict as error:
@@ -131,7 +132,6 @@ class Client:
         except (TimeoutError, SignalboxError):
             return
         else:
-            self.world.ledger.entries[job_id].has_cancelled = True
             if found.record.state.is_terminal:
                 self.world.ledger.saw(job_id, found.record.state)
 

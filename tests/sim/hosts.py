@@ -16,6 +16,7 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.messages import ApiKey, Job, Model
 from signalbox.records import Records
+from signalbox.sharedclock import SharedClock
 from tests.sim.guarding import starter
 from tests.sim.kernel import End, Machine, Process
 from tests.sim.runner import Device, SimRunner, Task, encode
@@ -148,21 +149,20 @@ class Gateway(Host):
         records = Records(bus)
         self.waiters = Waiters(bus, records, recheck_s=5.0, limit=100)
         await self.waiters.start()
-        self.submitter = Submitter(bus, inline_limit_bytes=_INLINE_BYTES, wall=self._utc)
+        clock = SharedClock(bus)
+        await clock.start()
+        self.submitter = Submitter(bus, inline_limit_bytes=_INLINE_BYTES, wall=clock.now)
         self.jobs = Jobs(
             bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None),
-            cast("Any", None), wall=self._utc,
+            cast("Any", None), wall=clock.now,
         )  # fmt: skip
         self.idempotency = Idempotency(
-            bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=self._utc
+            bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now
         )
         self.bus = bus
         self.ready = Ready(self.world.model, self.world.model.versions[0])
         self.is_serving.set()
         await self.world.loop.create_future()
-
-    def _utc(self) -> float:
-        return self.machine.clock.utc(self.world.loop.now)
 
     def ended(self) -> None:
         """See the base."""

@@ -260,6 +260,7 @@ class Oracle:
                 self._count("told the truth")
                 found = checks.told(entry.seen, self.records.get(entry.job_id, []))
                 yield from (f"job {entry.job_id}: {what}" for what in found)
+                yield from self._fate(entry)
                 if entry.accepted_at is not None and entry.job_id not in self.queued:
                     yield f"job {entry.job_id} was accepted and never stored"
         keyed = [(entries[job_id].key, job_id) for job_id in self.queued if job_id in entries]
@@ -269,6 +270,17 @@ class Oracle:
             if not self._is_lost(job_id):
                 self._count("legal transitions", len(stored))
                 yield from (f"job {job_id}: {what}" for what in checks.transitions(stored))
+
+    def _fate(self, entry: "Entry") -> Iterator[str]:
+        """As its own doing deserves."""
+        stored = self.records.get(entry.job_id)
+        if stored and stored[-1].record.state.is_terminal:
+            self._count("own fate")
+            found = checks.fate(
+                entry, stored[-1], deadline_s=self.world.model.limits.deadline_s,
+                done=self.world.outcome.faults.keys(),
+            )  # fmt: skip
+            yield from (f"job {entry.job_id}: {what}" for what in found)
 
     def _devices(self) -> Iterator[str]:
         for device in self.world.devices:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -18,7 +19,8 @@ from signalbox.errors import (
 )
 from workers import frames
 from workers.output import BURST_BYTES, LINES, Output
-from workers.runnerlink import RunnerLink, RunnerLost, RunReport
+from workers.runnerlink import RunnerLink, RunReport
+from workers.runnerwire import RunnerLost
 
 LIMIT = 1 << 16
 
@@ -137,6 +139,17 @@ async def test_a_run_takes_its_time_only_from_when_the_runner_comes_to_it(peer: 
     with pytest.raises(DeadlineExceeded):
         await waiting
     assert peer.killed.is_set()
+
+
+async def test_a_run_is_not_charged_for_what_its_supervisor_slept_through(peer: Peer) -> None:
+    """Whoever was stopped finds its timer due and the answer unread, and must read first."""
+    run = peer.run(timeout_s=0.2)
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.01, time.sleep, 1.0)
+    await asyncio.sleep(0.1)
+    await peer.answer(1)
+    assert (await run).frames == [b"r"]
+    assert not peer.killed.is_set()
 
 
 async def test_the_time_of_a_run_that_nobody_waits_for_any_more_is_its_own(peer: Peer) -> None:

@@ -18,7 +18,8 @@ from signalbox.errors import (
 from signalbox.messages import Job, Limits, Model
 from workers.execution import Execution, Flight
 from workers.hand import Held
-from workers.runnerlink import RunnerLost, RunReport
+from workers.runnerlink import RunReport
+from workers.runnerwire import RunnerLost
 from workers.tally import Tally
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"

@@ -1,0 +1,137 @@
+"""One runner's socket, in the order it works: what it was asked, which of it it is at, and whose death it was."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from signalbox.errors import Bug, DeadlineExceeded, RunnerCrashed, SignalboxError
+from workers import frames, gauges
+
+_SLICE_S: Final = 0.5
+"""Of a request's time."""
+
+
+class RunnerLost(RunnerCrashed):
+    """The process died, and not of this request: it was working on another, or on none."""
+
+
+class _Asked(NamedTuple):
+    """A request without an answer; whoever asked may be gone."""
+
+    future: asyncio.Future[frames.Answer]
+    timeout_s: float
+
+
+class RunnerWire(asyncio.Protocol):
+    """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
+
+    kill: ends the process when it says what no runner of ours would say, or works on one request for too long.
+    """
+
+    def __init__(
+        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None]
+    ) -> None:
+        self._splitter = frames.Splitter(limit)
+        self._on_ready, self._kill = on_ready, kill
+        self._highest = 0
+        self._asked: dict[int, _Asked] = {}
+        """In the order the process works on them: the first is the one it is at."""
+        self._clock: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.is_broken = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        # uvloop's transports do not inherit from asyncio's, so asking would find none.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        if self.is_broken:
+            return
+        try:
+            answers = [frames.answer(body) for body in self._splitter.feed(data)]
+        except (msgspec.MsgspecError, Bug):
+            self._refuse()  # a runner that talks nonsense is as good as crashed
+            return
+        for answer in answers:
+            if isinstance(answer, frames.Ready):
+                self._on_ready(answer)
+            elif answer.id in self._asked:
+                self._take(answer.id, answer)
+            elif not 0 < answer.id <= self._highest:
+                self._refuse()  # to a question nobody asked
+                return
+
+    def _take(self, id_: int, answer: frames.Answer) -> None:
+        is_first = id_ == next(iter(self._asked))
+        future = self._asked.pop(id_).future
+        if not future.done():
+            future.set_result(answer)
+        if is_first:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
+        """The process begins with the first request that it has not answered."""
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        if self._asked:
+            first = next(iter(self._asked.values()))
+            self._count_down(first, first.timeout_s)
+
+    def _count_down(self, asked: _Asked, left_s: float) -> None:
+        """In slices, each of which must pass in its time: what we ourselves sleep through is not the model's."""
+        loop = asyncio.get_running_loop()
+        slice_s = min(left_s, _SLICE_S)
+        due = loop.time() + slice_s
+
+        def pass_slice() -> None:
+            left = left_s - slice_s if loop.time() < due + _SLICE_S else left_s
+            if left > 0:
+                self._count_down(asked, left)
+            else:
+                self._on_overdue(asked)
+
+        self._clock = loop.call_at(due, pass_slice)
+
+    def _on_overdue(self, asked: _Asked) -> None:
+        if not asked.future.done():
+            message = f"The model did not finish within {asked.timeout_s:g} s."
+            asked.future.set_exception(DeadlineExceeded(message))
+        self._kill()
+
+    def _refuse(self) -> None:
+        gauges.RUNNER_REFUSED.labels("frame").inc()
+        self.fail()
+        self._kill()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        self.fail()
+
+    def send(self, id_: int, data: bytes, timeout_s: float) -> asyncio.Future[frames.Answer]:
+        """Send a request; the future gets its answer."""
+        future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
+        if self.is_broken or self._transport is None:
+            future.set_exception(RunnerLost())
+        else:
+            self._asked[id_] = _Asked(future, timeout_s)
+            self._highest = id_
+            self._transport.write(data)
+            if len(self._asked) == 1:
+                self._start_clock()
+        return future
+
+    def fail(self, first: SignalboxError | None = None) -> None:
+        """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
+        self.is_broken = True
+        for number, asked in enumerate(self._asked.values()):
+            if not asked.future.done():
+                asked.future.set_exception(RunnerLost() if number else first or RunnerCrashed())
+        self._asked.clear()
+        self._start_clock()
+        if self._transport is not None:
+            self._transport.close()
