@@ -14,6 +14,7 @@ _pages = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
+from console.bodies import BodyLimit  # noqa: E402
 from console.live.lifespan import lifespan as live  # noqa: E402
 from console.live.origin import SameOrigin  # noqa: E402
 from console.live.routing import websocket_urlpatterns  # noqa: E402
@@ -41,7 +42,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 application = ProtocolTypeRouter(
     {
-        "http": _pages,
+        "http": BodyLimit(_pages),
         "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         "lifespan": lifespan,
     }

@@ -26,7 +26,8 @@ class Console(Wire, frozen=True, kw_only=True):
     database_url: Annotated[
         str,
         Meta(
-            description="`postgresql://user:password@host:port/name`; empty = SQLite in data_dir.",
+            description="`postgresql://user:password@host:port/name`, across a network with"
+            " `?sslmode=verify-full&sslrootcert=FILE`; empty = SQLite in data_dir.",
             extra={"secret": True},
         ),
     ] = ""

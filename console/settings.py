@@ -2,11 +2,12 @@
 
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from csp.constants import NONE, SELF
 
 from console import config
+from signalbox.errors import Misconfigured
 
 CONSOLE: Final = config.read()
 """The typed settings of this process; our own code reads these and not Django's."""
@@ -56,6 +57,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "console.accounts.middleware.ErrorPages",
+    "console.bodies.RefusedBody",
 ]
 
 ROOT_URLCONF = "console.urls"
@@ -79,6 +81,32 @@ TEMPLATES = [
 ]
 
 
+_LOCK_WAIT_S: Final = 5
+"""Longest wait for rows that another program has locked; then the request fails, and may be repeated."""
+_TURN_S: Final = 20
+"""In SQLite all writers stand in one line, and a slow disk makes it long."""
+_TLS: Final = frozenset({"sslmode", "sslrootcert"})
+_TLS_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+
+def _tls(query: str) -> dict[str, str]:
+    """How to speak to PostgreSQL, from the URL's query. Whatever else stands there is refused, not ignored."""
+    given = parse_qsl(query, keep_blank_values=True)
+    options = dict(given)
+    where = "SIGNALBOX_CONSOLE_DATABASE_URL:"
+    if options.keys() - _TLS:  # not named: it may be the end of a password
+        raise Misconfigured(
+            f"{where} only sslmode and sslrootcert may follow the '?'; one in a password is '%3F'."
+        )
+    if len(given) > len(options):
+        raise Misconfigured(f"{where} sslmode and sslrootcert stand there once each.")
+    if "sslmode" in options and options["sslmode"] not in _TLS_MODES:
+        raise Misconfigured(f"{where} sslmode is one of {', '.join(_TLS_MODES)}.")
+    if options.get("sslrootcert") == "":
+        raise Misconfigured(f"{where} sslrootcert is a file of certificates, or 'system'.")
+    return options
+
+
 def _database(url: str) -> dict[str, Any]:
     if not url:
         return {
@@ -86,7 +114,7 @@ def _database(url: str) -> dict[str, Any]:
             "NAME": CONSOLE.data / "console.sqlite3",
             "OPTIONS": {
                 # Programs share the file: writers queue up instead of failing, readers never wait.
-                "timeout": 20,
+                "timeout": _TURN_S,
                 "transaction_mode": "IMMEDIATE",
                 "init_command": (
                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-8000;"
@@ -102,7 +130,11 @@ def _database(url: str) -> dict[str, Any]:
         "HOST": unquote(parts.hostname or ""),
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 0,
-        "OPTIONS": {"connect_timeout": 5},
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "options": f"-c lock_timeout={_LOCK_WAIT_S * 1000}",
+            **_tls(parts.query),
+        },
     }
 
 
@@ -160,8 +192,8 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
-FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+# Alike, and the most that console.bodies takes from anybody: so only an archive is ever put on the disk.
+DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 FILE_UPLOAD_PERMISSIONS = 0o600
 
 LANGUAGE_CODE = "en"

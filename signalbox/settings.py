@@ -64,8 +64,12 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(gt=0, description="Pause between two attempts to reconnect to NATS.")
     ] = 0.25
     ping_interval_s: Annotated[
-        float, Meta(gt=0, description="NATS ping period; two without an answer are a dead server.")
-    ] = 5.0
+        float,
+        Meta(
+            gt=0,
+            description="NATS ping period; a connection with two unanswered is given up at the third.",
+        ),
+    ] = 2.0
     metrics_port: Annotated[
         int, Meta(ge=0, le=65_535, description="Prometheus metrics on this port; 0 = none.")
     ] = 0

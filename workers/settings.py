@@ -168,6 +168,11 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             )
         if self.in_progress_s * 2 >= self.ack_wait_s:
             yield f"{PREFIX}IN_PROGRESS_S must be below half of {PREFIX}ACK_WAIT_S"
+        if self.ping_interval_s * 3 >= self.fence_s:
+            yield (
+                f"SIGNALBOX_PING_INTERVAL_S must fit three times into {PREFIX}FENCE_S: a dead connection has to be"
+                " noticed before a healthy runner is killed for it"
+            )
         if self.presence_s * 3 > self.presence_ttl_s:
             yield f"{PREFIX}PRESENCE_S must fit three times into {PREFIX}PRESENCE_TTL_S"
         if self.sandbox not in get_args(Mode):

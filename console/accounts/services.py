@@ -104,17 +104,26 @@ def switch_read_only(
 
 
 def change_own_password(actor: Actor, old: str, new: str) -> None:
-    """A new password for the actor. Raises :class:`InvalidRequest` if the old is wrong or the new weak."""
+    """A new password for the actor.
+
+    Raises :class:`InvalidRequest` if the old is wrong or the new weak, and as the login's throttle: whoever
+    borrowed a session must not guess here either.
+    """
     user = actor.user
     if user is None:
         raise InvalidRequest("Nobody is logged in.")
+    throttle.check(user.username, actor.address)
+    is_right = user.check_password(old)
+    if not is_right:  # before the act: its transaction is rolled back, and the failure with it
+        throttle.note_failure(user.username, actor.address)
     with act(actor, Act.TOKENS_OWN, Target("user", user.username)) as change:
-        if not user.check_password(old):
+        if not is_right:
             raise InvalidRequest("The old password is not right.")
         _check_user(user, new)
         user.set_password(new)
         user.save()
         _end_sessions(user)
+        throttle.forget(user.username, actor.address)
         change.after = {"password": "changed"}
 
 

@@ -7,14 +7,18 @@ session itself. A change of role, a lock-out and a new password end all sessions
 
 import time
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
-from django.contrib.auth import logout
+from django.contrib.auth import get_user, logout
+from django.contrib.sessions.backends.db import SessionStore
 from django.dispatch import Signal
 from django.http import HttpRequest, HttpResponse
 
 from signalbox import log
+
+if TYPE_CHECKING:
+    from console.accounts.models import User
 
 doubted: Final = Signal()
 """``user_id``: this user's sessions or rights may have changed; whoever keeps a connection open looks again."""
@@ -46,6 +50,23 @@ def is_over(session: Session, now: float) -> str:
     if now - session.get(_SEEN, now) > settings.CONSOLE.idle_s:
         return "idle"
     return ""
+
+
+def owner(key: str | None, now: float) -> "User | None":
+    """The operator this session belongs to now, or None if it has ended or was switched off.
+
+    Asks the session store and the database. For whoever has no request of Django's to ask.
+    """
+    from console.accounts.models import User
+
+    if not key:
+        return None
+    request = HttpRequest()
+    request.session = SessionStore(session_key=key)
+    user = get_user(request)
+    if isinstance(user, User) and user.is_active and not is_over(request.session, now):
+        return user
+    return None
 
 
 def touch(session: Session, now: float) -> None:

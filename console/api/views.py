@@ -111,7 +111,8 @@ class Versions(Endpoint):
     @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses={201: wire.VersionOut})
     def post(self, request: Request, name: str) -> Response:
         """Upload an archive as a new version."""
-        # Before the body is read: it may be gigabytes, and who may not upload must not fill the disk.
+        # Before the form is parsed. That who may not upload cannot fill the disk is console.bodies' doing;
+        # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
         data = self.given(request, wire.UploadIn)

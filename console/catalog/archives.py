@@ -32,6 +32,8 @@ _MAX_DEPTH: Final = 12
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f\\]{1,200}\Z")
 SAVED_MODEL: Final = "saved_model.pb"
 _GZIP: Final = b"\x1f\x8b"
+_ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+"""Those that Python unpacks a piece at a time; of the others one read may give hundreds of megabytes."""
 _DAMAGE: Final = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError,
     NotImplementedError, RuntimeError, ValueError, ArithmeticError, LookupError,
@@ -150,6 +152,11 @@ def _unpack_zip(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
                     )
                 if info.flag_bits & 0x1:
                     raise InvalidRequest(f"{info.filename!r} is encrypted.")
+                if info.compress_type not in _ZIP_METHODS:
+                    raise InvalidRequest(
+                        f"{info.filename!r} is compressed by a method that is not taken;"
+                        " make the zip with deflate, or upload a .tar.gz."
+                    )
                 path = names.check(info.filename)
                 if info.is_dir():
                     (into / path).mkdir(parents=True, exist_ok=True)

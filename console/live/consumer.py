@@ -8,17 +8,15 @@ import msgspec
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.contrib.sessions.backends.db import SessionStore
-from django.http import HttpRequest
 from msgspec import Meta
 
 from console.accounts.rights import Act, Actor, may
-from console.accounts.sessions import is_over
+from console.accounts.sessions import owner
 from console.live.attendance import attendance
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.live.protocol import Backlog, Frame
-from signalbox import log
+from signalbox import log, metrics
 
 RECHECK_S: Final = 15.0
 """How often a connection's login and rights are looked at again, besides at once when they change here."""
@@ -35,6 +33,13 @@ MESSAGE_LIMIT: Final = 16_384
 MESSAGES: Final = 30
 """Messages a connection may send at once, and again for every :data:`PER_S` seconds; each asks the database."""
 PER_S: Final = 10.0
+_CLOSED: Final = metrics.counter(
+    "console_live_closed", "Websockets that the console closed, by the reason it gave.", "reason"
+)
+_REASONS: Final = {
+    NOT_LOGGED_IN: "not_logged_in", NOT_ALLOWED: "not_allowed", TOO_SLOW: "too_slow",
+    BAD_MESSAGE: "bad_message", TOO_MANY: "too_many", NOT_RUNNING: "not_running",
+}  # fmt: skip
 
 ACTS: Final[dict[str, Act]] = {
     "lanes": Act.SYSTEM_VIEW,
@@ -89,13 +94,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.accept()
         user = await database_sync_to_async(self._fresh_user)()
         if user is None:
-            await self.close(NOT_LOGGED_IN)
+            await self._shut(NOT_LOGGED_IN)
         elif not attendance.enter(user.pk, self._doubt, settings.CONSOLE.live_per_user):
             log.warning("live.too_many_connections", user=user.get_username())
-            await self.close(TOO_MANY)
+            await self._shut(TOO_MANY)
         elif self._feed is None:
             self._user_id = user.pk
-            await self.close(NOT_RUNNING)
+            await self._shut(NOT_RUNNING)
         else:
             self._user_id = user.pk
             self._writer = asyncio.create_task(self._write(self._feed), name="live writer")
@@ -116,6 +121,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         wish = read(text_data)
         if wish is None or not self._has_budget(time.monotonic()):
+            log.warning("live.message_refused", user_id=self._user_id, is_read=wish is not None)
             await self._end(self._feed, BAD_MESSAGE if wish is None else TOO_MANY)
             return
         allowed = await self._allowed(wish.topics)
@@ -170,6 +176,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _end(self, feed: Feed, code: int) -> None:
         feed.hub.leave(self)
+        await self._shut(code)
+
+    async def _shut(self, code: int) -> None:
+        """Close, and count why."""
+        _CLOSED.labels(_REASONS[code]).inc()
         await self.close(code)
 
     async def _is_logged_in(self) -> bool:
@@ -191,14 +202,5 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     def _fresh_user(self) -> Any:
         """The operator this session belongs to now, or None if it has ended or was switched off."""
-        from django.contrib.auth import get_user
-
         session = self.scope.get("session")
-        if session is None or not session.session_key:
-            return None
-        request = HttpRequest()
-        request.session = SessionStore(session_key=session.session_key)
-        user = get_user(request)
-        if not user.is_authenticated or not user.is_active or is_over(request.session, time.time()):
-            return None
-        return user
+        return owner(session.session_key, time.time()) if session is not None else None

@@ -173,7 +173,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     "console.plain_database": Check(
         _M,
         "The database's password and the audit cross the network readable.",
-        "Append ?sslmode=verify-full, or keep it on a network of its own and accept this.",
+        "Append ?sslmode=verify-full&sslrootcert=FILE, or keep it on a network of its own and accept this.",
     ),
     "console.other_settings": Check(
         _H,

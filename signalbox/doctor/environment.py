@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from signalbox.doctor.catalog import Finding
 
@@ -251,10 +251,12 @@ def _console_network(env: Environment) -> Iterator[Finding]:
             yield Finding("console.plain_origin", "SIGNALBOX_CONSOLE_TRUSTED_ORIGINS", origin)
     url = env.secret("SIGNALBOX_CONSOLE_DATABASE_URL")
     host = urlsplit(url).hostname or ""
-    if url and not is_loopback(host) and "sslmode=" not in url:
+    mode = dict(parse_qsl(urlsplit(url).query)).get("sslmode", "")
+    if url and not is_loopback(host) and mode not in {"require", "verify-ca", "verify-full"}:
         yield Finding(
-            "console.plain_database", "SIGNALBOX_CONSOLE_DATABASE_URL", f"{host}: no sslmode"
-        )
+            "console.plain_database", "SIGNALBOX_CONSOLE_DATABASE_URL",
+            f"{host}: {f'sslmode={mode}' if mode else 'no sslmode'}",
+        )  # fmt: skip
 
 
 def _worker(env: Environment) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from console.live import consumer, origin
 from console.live.attendance import Attendance, attendance
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
+from signalbox import metrics
 from signalbox.settings import Wire
 from tests.console.test_live_consumer import Tab, _log_in
 
@@ -29,6 +30,15 @@ async def feed(wire: Wire) -> AsyncIterator[Feed]:
     """The process's feed, on a real NATS."""
     yield await lifespan.start(wire)
     await lifespan.stop()
+
+
+def closed(reason: str) -> float:
+    """Sockets the console has closed for this reason."""
+    return (
+        metrics.REGISTRY.get_sample_value(
+            "signalbox_console_live_closed_total", {"reason": reason}
+        ) or 0.0
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -125,6 +135,30 @@ async def test_a_flood_of_messages_closes_the_socket(feed: Feed) -> None:
     for _ in range(consumer.MESSAGES * 3):
         await tab.subscribe("lanes")
     assert await tab.closed() == consumer.TOO_MANY
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("nonsense", "bad_message"), ('{"t": "sub", "topics": ["secrets"]}', "not_allowed")],
+)
+async def test_a_socket_closed_for_what_it_said_is_counted_by_reason(
+    feed: Feed, text: str, reason: str
+) -> None:
+    _, cookie = await sync_to_async(_log_in)("viewer")
+    before = closed(reason)
+    tab = Tab(cookie)
+    await tab.open()
+    await tab.say(text)
+    await tab.closed()
+    assert closed(reason) == before + 1
+
+
+async def test_a_socket_closed_before_it_said_anything_is_counted_too(feed: Feed) -> None:
+    before = closed("not_logged_in")
+    tab = Tab()
+    await tab.open()
+    await tab.closed()
+    assert closed("not_logged_in") == before + 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The served console as a process: with NATS away, back again, and ended by a signal."""
 
 import asyncio
+import contextlib
 import http.cookiejar
 import os
 import re
@@ -123,6 +124,27 @@ async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_
                 assert (await told.get()).id == kid
         finally:
             await bus.close()
+
+
+def test_a_strangers_endless_body_is_cut_off(
+    served: tuple[Visitor, str, subprocess.Popen[bytes]],
+) -> None:
+    visitor, _, _ = served
+    host, _, port = visitor.base.removeprefix("http://").partition(":")
+    chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as stranger:
+        stranger.sendall(
+            b"POST /models/upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        for _ in range(1024):
+            if select.select([stranger], [], [], 0)[0]:
+                break
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                stranger.sendall(chunk)
+        else:
+            raise AssertionError("64 MB were taken.")
+        assert stranger.recv(65536).startswith(b"HTTP/1.1 413 ")
+        assert "<h1>" in visitor.get("/models")
 
 
 def test_sigterm_ends_the_console_in_time(

@@ -223,6 +223,27 @@ def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(
     assert (answer.status_code, b"Too many failed" in answer.content) == (400, True)
 
 
+def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(
+    cast: dict[str, User], console: Console
+) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(cast["viewer"])
+    new = "quite another long password"
+    for _ in range(console.login_per_account):
+        answer = submit(client, "/settings/password", {"old": "a guess", "new": new})
+        assert b"old password is not right" in answer.content
+    assert LoginFailure.objects.filter(account="viewer").count() == console.login_per_account
+    answer = submit(client, "/settings/password", {"old": PASSWORD, "new": new})
+    assert (answer.status_code, b"Too many failed" in answer.content) == (400, True)
+    assert User.objects.get(username="viewer").check_password(PASSWORD)
+    refused = submit(client, "/confirm", {"password": PASSWORD})  # one count for both doors
+    assert b"Too many failed" in refused.content
+    LoginFailure.objects.update(at=timezone.now() - throttle.WINDOW)
+    changed = submit(client, "/settings/password", {"old": PASSWORD, "new": new})
+    assert changed.status_code == 302
+    assert not LoginFailure.objects.exists()
+
+
 def test_the_api_asks_a_session_for_the_password_again_and_a_token_never(
     cast: dict[str, User], admin: Actor
 ) -> None:

@@ -209,6 +209,21 @@ def test_a_bomb_is_stopped_while_it_unpacks(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in everything_below(tmp_path)) < 20 * 1024 * 1024
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_that_would_unpack_into_memory_is_refused_unread(tmp_path: Path, method: int) -> None:
+    """Of these methods the library gives all there is at once, hundreds of megabytes out of 22 KB."""
+    bomb = zipped(("saved_model.pb", bytes(20 << 20)), method=method)
+    with pytest.raises(InvalidRequest, match="make the zip with deflate"):
+        lay_out(tmp_path, bomb)
+    assert not list(everything_below(tmp_path / "into"))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_plain_and_deflated_zips_are_laid_out(tmp_path: Path, method: int) -> None:
+    folder = lay_out(tmp_path, zipped(("1/saved_model.pb", b"pb" * 2000), method=method))
+    assert (folder / "saved_model.pb").read_bytes() == b"pb" * 2000
+
+
 def test_more_content_or_more_members_than_allowed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TooLarge):
         lay_out(tmp_path, tar(("saved_model.pb", b"x" * 2000), mode="w"), Caps(1000, 10))

@@ -57,6 +57,11 @@ def verdict(tmp_path: Path, data: bytes) -> tuple[set[str], tuple[str, ...]]:
     return set(found.forbidden), found.unknown
 
 
+def varint(number: int, value: int) -> bytes:
+    """A field whose value is small."""
+    return bytes([number << 3, value])
+
+
 def test_a_plain_model_passes(tmp_path: Path) -> None:
     data = model([node("x", "Placeholder"), node("y", "Mul", "x", "x")])
     assert verdict(tmp_path, data) == (set(), ())
@@ -107,6 +112,118 @@ def test_storing_is_forbidden_only_where_a_signature_leads(
     }
     nodes, functions = graphs[path]
     assert verdict(tmp_path, model(nodes, functions)) == (set() if path == "aside" else {op}, ())
+
+
+PLAIN = node("y", "Identity", "x") + field(9, "no field we know, skipped by everybody")
+BODY = field(2, field(1, "y") + field(2, field(1, "y:0")))
+SERVE = field(1, field(4, "serve"))
+BEYOND = b"\x92\x80\x80\x80\x10" + field(2, "ReadFile")[1:]
+"""Field 2, with bits in the number that some readers cut off."""
+
+
+def graph(*nodes: bytes) -> bytes:
+    return field(2, b"".join(field(1, each) for each in nodes))
+
+
+def meta(*fields: bytes) -> bytes:
+    return field(2, b"".join(fields))
+
+
+ENTRY = field(5, field(1, "serving_default") + field(2, BODY))
+TWO_READINGS = {
+    "the kind of a node": meta(SERVE, graph(PLAIN + field(2, "ReadFile")), ENTRY),
+    "the name of a node": meta(SERVE, graph(PLAIN, node("a", "SaveV2") + field(1, "y")), ENTRY),
+    "a node": meta(SERVE, graph(PLAIN, node("y", "SaveV2")), ENTRY),
+    "a graph": meta(SERVE, graph(PLAIN), graph(node("evil", "ReadFile")), ENTRY),
+    "a body": meta(SERVE, graph(PLAIN), field(5, field(1, "s") + field(2, BODY) + field(2, BODY))),
+    "an attribute": meta(
+        SERVE,
+        graph(node("y", "PrintV2", attributes=field(
+            5, field(1, "a") + field(1, "output_stream") + field(2, field(2, "file:///x"))
+        ))),
+        ENTRY,
+    ),
+    "a function's name": meta(
+        SERVE, field(2, field(1, PLAIN) + field(2, field(1, field(1, field(1, "f") + field(1, "g"))))), ENTRY
+    ),
+    "a string that is none": meta(SERVE, graph(field(1, "y") + b"\x11Identity"), ENTRY),
+    "a number of 33 bits": meta(SERVE, graph(field(1, "y") + field(2, "Identity") + BEYOND), ENTRY),
+    "field 0": meta(SERVE, graph(PLAIN + b"\x02\x01x"), ENTRY),
+    "a group": meta(SERVE, graph(PLAIN + b"\x13" + field(2, "ReadFile") + b"\x14"), ENTRY),
+    "a type": meta(
+        SERVE, graph(PLAIN), field(5, field(1, "s") + field(2, field(1, (
+            field(1, "x") + field(2, varint(2, 1) + varint(2, 3))
+        )))),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TWO_READINGS)
+def test_what_protobuf_reads_otherwise_than_we_would_is_refused(tmp_path: Path, what: str) -> None:
+    """Given twice, protobuf takes the last or merges; of another wire type, it skips."""
+    assert verdict(tmp_path, meta(SERVE, graph(PLAIN), ENTRY)) == (set(), ())
+    with pytest.raises(InvalidRequest, match="damaged"):
+        verdict(tmp_path, TWO_READINGS[what])
+
+
+def test_of_a_function_that_is_there_twice_every_node_counts(tmp_path: Path) -> None:
+    twice = [
+        field(1, field(1, field(1, "f")) + field(3, each))
+        for each in (node("a", "Const"), node("b", "SaveV2"))
+    ]
+    plain = node("y", "PartitionedCall", attributes=calls("f"))
+    for order in (twice, twice[::-1]):
+        library = field(2, field(1, plain) + field(2, b"".join(order)))
+        assert verdict(tmp_path, meta(SERVE, library, ENTRY)) == ({"SaveV2"}, ())
+
+
+def test_a_function_handed_to_another_as_an_attribute_counts_as_called(tmp_path: Path) -> None:
+    handed = field(2, field(1, "body") + field(2, field(10, field(1, "f"))))
+    outer = attribute("f", field(10, field(1, "g") + handed))
+    data = model(
+        [node("y", "PartitionedCall", attributes=outer)], {"g": [], "f": [node("a", "SaveV2")]}
+    )
+    assert verdict(tmp_path, data) == ({"SaveV2"}, ())
+
+
+def test_attributes_within_attributes_are_walked_however_deep(tmp_path: Path) -> None:
+    inner = field(10, field(1, "f"))
+    for _ in range(2_000):
+        inner = field(10, field(1, "g") + field(2, field(1, "body") + field(2, inner)))
+    data = model(
+        [node("y", "PartitionedCall", attributes=attribute("f", inner))],
+        {"f": [node("a", "SaveV2")]},
+    )
+    assert verdict(tmp_path, data) == ({"SaveV2"}, ())
+
+
+def test_a_gradient_is_called_where_its_function_is(tmp_path: Path) -> None:
+    functions = field(1, field(1, field(1, "f"))) + field(
+        1, field(1, field(1, "g")) + field(3, node("a", "SaveV2"))
+    )
+    library = functions + field(2, field(1, "f") + field(2, "g"))
+    plain = node("y", "SymbolicGradient", attributes=calls("f"))
+    data = meta(SERVE, field(2, field(1, plain) + field(2, library)), ENTRY)
+    assert verdict(tmp_path, data) == ({"SaveV2"}, ())
+
+
+@pytest.mark.parametrize("kind", ["function", "bare function"])
+def test_what_tensorflow_2_serves_from_its_graph_of_objects_counts(
+    tmp_path: Path, kind: str
+) -> None:
+    """It takes the signatures from there, and not from where the graph's own lead."""
+    evil = field(6, field(1, "f")) if kind == "function" else field(8, field(1, "f"))
+    root = field(1, varint(1, 1) + field(2, "signatures"))
+    objects = [root, field(1, varint(1, 2) + field(2, "serving_default")), evil]
+    library = field(2, field(1, field(1, field(1, "f")) + field(3, node("a", "SaveV2"))))
+    aside = meta(SERVE, field(2, field(1, PLAIN) + library), ENTRY)
+    assert verdict(tmp_path, aside) == (set(), ())
+    served = field(7, b"".join(field(1, each) for each in objects))
+    data = meta(SERVE, field(2, field(1, PLAIN) + library), ENTRY, served)
+    assert verdict(tmp_path, data) == ({"SaveV2"}, ())
+    lost = field(7, field(1, field(1, varint(1, 9) + field(2, "signatures"))))
+    with pytest.raises(InvalidRequest, match="damaged"):
+        verdict(tmp_path, meta(SERVE, field(2, field(1, PLAIN) + library), ENTRY, lost))
 
 
 def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def test_the_defaults_fit_each_other_and_the_lease(tmp_path: Path) -> None:
         ({"ACK_WAIT_S": "15"}, "ACK_WAIT_S"),
         ({"IN_PROGRESS_S": "20"}, "IN_PROGRESS_S"),
         ({"PRESENCE_S": "5"}, "PRESENCE_TTL_S"),
+        ({"FENCE_S": "6"}, "PING_INTERVAL_S"),
         ({"DEVICE": "tpu:0"}, "DEVICE"),
         ({"ID": "a b"}, "ID"),
         ({"PRECENSE_S": "2"}, "PRESENCE_S"),

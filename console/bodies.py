@@ -1,0 +1,160 @@
+"""How much of a request's body is taken, and from whom.
+
+Django puts a body on the disk, all of it, before it asks a middleware or a view anything; so the bound stands
+in front of Django. What it refuses, Django words: with the request id, the headers and the form of any other answer.
+"""
+
+import asyncio
+import io
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from asgiref.sync import ThreadSensitiveContext
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import Resolver404, resolve
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from console.accounts.middleware import DATABASE_FAULTS, database_away, error_page
+from console.accounts.rights import Act, Actor, may
+from console.accounts.sessions import owner
+from console.api.authentication import OperatorTokenAuthentication
+from console.api.problems import as_problem
+from signalbox import log, metrics
+from signalbox.errors import SignalboxError, TooLarge, meaning
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Respond = Callable[[HttpRequest], HttpResponse]
+
+_REFUSAL: Final = "signalbox.refusal"
+_UPLOADS: Final = frozenset({"upload-model", "api-versions"})
+"""Routes that take archives, as the URLs name them."""
+_REFUSED: Final = metrics.counter(
+    "console_bodies_refused", "Requests to the console refused because of their body's size."
+)
+
+
+class BodyLimit:
+    """Takes a body of at most ``DATA_UPLOAD_MAX_MEMORY_SIZE``, which Django keeps in memory.
+
+    Only an archive may be longer, up to ``upload_max_bytes`` (and the form around it), and only from a login
+    or a token that may upload models: that is looked up before a byte of the body is read.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on, or have it refused and the rest of its body left unread."""
+        try:
+            cap = await _cap(scope)
+        except DATABASE_FAULTS as error:
+            log.warning("console.body_unjudged", reason=type(error).__name__)
+            await self._refuse(scope, send, database_away())
+            return
+        body = _Body(receive, cap)
+        if _declared(scope) <= cap:
+            await self._inner(scope, body.receive, send)
+            if not body.is_over:
+                return
+        _REFUSED.inc()
+        log.warning("console.body_refused", path=str(scope["path"])[:200], cap_bytes=cap)
+        await self._refuse(scope, send, TooLarge(
+            f"The body is longer than the {cap} bytes taken here. An archive may be longer, sent to"
+            " where models are uploaded with a login or a token that may upload them."
+        ))  # fmt: skip
+
+    async def _refuse(self, scope: Scope, send: Send, error: SignalboxError) -> None:
+        await self._inner({**scope, _REFUSAL: error}, _nothing(), send)
+
+
+class _Body:
+    """Counts what is read. Past the cap the client has gone, as far as Django sees: it throws away what it has."""
+
+    def __init__(self, receive: Receive, cap: int) -> None:
+        self._receive, self._left, self.is_over = receive, cap, False
+
+    async def receive(self) -> Message:
+        """The next message of the request."""
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            self.is_over = True
+            return {"type": "http.disconnect"}
+        return message
+
+
+class RefusedBody:
+    """Answers what :class:`BodyLimit` refused, a problem to programs and a page to people. Stands last."""
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """The refusal, or the answer."""
+        error = getattr(request, "scope", {}).get(_REFUSAL)
+        if error is None:
+            return self._respond(request)
+        response = _worded(request, error)
+        response["Connection"] = "close"  # or the server would read on to the end of the body
+        if error.retry_after_s is not None:
+            response["Retry-After"] = str(round(error.retry_after_s))
+        return response
+
+
+def _worded(request: HttpRequest, error: SignalboxError) -> HttpResponse:
+    means = meaning(error.code)
+    problem = as_problem(error, {}) if request.path_info.startswith("/api/") else None
+    if problem is None:
+        return error_page(request, means.http, means.title, error.public_message)
+    return JsonResponse(problem.data, status=means.http, content_type="application/problem+json")
+
+
+async def _cap(scope: Scope) -> int:
+    """Bytes this request's body may have."""
+    small: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if scope["method"] != "POST":
+        return small
+    async with ThreadSensitiveContext():  # as Django does: no request waits for another's
+        is_upload = await database_sync_to_async(_may_upload)(scope)
+    return settings.CONSOLE.upload_max_bytes + small if is_upload else small
+
+
+def _may_upload(scope: Scope) -> bool:
+    try:
+        request = ASGIRequest(scope, io.BytesIO())
+        if resolve(request.path_info).url_name not in _UPLOADS:
+            return False
+        known = OperatorTokenAuthentication().authenticate(Request(request))
+    except (UnicodeDecodeError, Resolver404, AuthenticationFailed):
+        return False  # Django and the view say what is wrong, to a small request
+    key = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+    user = known[0] if known else owner(key, time.time())
+    return may(Actor(user=user), Act.MODELS_REGISTER)
+
+
+def _declared(scope: Scope) -> int:
+    """What the request says of itself; 0 where it says nothing: what comes is counted anyway."""
+    sizes = [value for name, value in scope["headers"] if name == b"content-length"]
+    return max((int(size) for size in sizes if size.isdigit() and len(size) < 19), default=0)
+
+
+def _nothing() -> Receive:
+    """A body of no bytes, and then a client that waits for its answer."""
+    is_told = False
+
+    async def receive() -> Message:
+        nonlocal is_told
+        if is_told:
+            await asyncio.Event().wait()  # Django gives up listening once it has answered
+        is_told = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
