@@ -1,6 +1,7 @@
 """The guard with real processes, a real flock and a runner that needs no TensorFlow."""
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -114,7 +115,7 @@ async def test_runner_is_not_let_in_without_the_flock(start: Start) -> None:
     ear.data.append(ear.link.spawn())
     await ear.hear("spawned")
     ear.link.enter(1, now_ns() + 10**10)
-    assert (await ear.hear("error")).status == 11
+    assert (await ear.hear("error enter")).number == errno.EAGAIN
 
 
 async def test_token_is_on_disk_before_the_runner_is_in(start: Start, tmp_path: Path) -> None:
@@ -231,6 +232,23 @@ async def test_what_the_runner_started_dies_with_it(start: Start, tmp_path: Path
     await ear.hear("fenced")
     assert not is_alive(child)
     assert not flock_is_taken(tmp_path / "gpu.lock")
+
+
+async def test_flock_outlives_the_guard_while_anything_lives_that_the_runner_started(
+    start: Start, tmp_path: Path
+) -> None:
+    """L0 of S1: all who could use the device share one description, and the flock ends with the last of them."""
+    ear = await start("parent")
+    runner = await ear.inside()
+    ear.data[0].setblocking(False)
+    child = int(await asyncio.get_running_loop().sock_recv(ear.data[0], 64))
+    os.kill(ear.link.pid, signal.SIGKILL)
+    await ear.hear("gone")
+    await gone(runner)
+    assert is_alive(child)
+    assert flock_is_taken(tmp_path / "gpu.lock")
+    os.kill(child, signal.SIGKILL)
+    await flock_is_free(tmp_path / "gpu.lock")
 
 
 async def test_replaced_lock_file_is_noticed(start: Start, tmp_path: Path) -> None:

@@ -171,4 +171,8 @@ MUTANTS: Final = (
         36, "run charged for its supervisor's pause", "unit",
         _pytest("tests/unit/test_runner_link.py", "slept_through"),
     ),
+    Mutant(
+        37, "runner with a lock file of its own", "integration",
+        _pytest("tests/integration/test_lease_guard.py", "outlives_the_guard"),
+    ),
 )  # fmt: skip
