@@ -96,6 +96,15 @@ def inflate(body: bytes, limit: int) -> bytes:
     return data
 
 
+def rendered(frame: bytes, style: str) -> bytes:
+    """The JSON of a result; see :func:`signalbox.jsonrender.render`. Raises :class:`Bug` for what is no result."""
+    try:
+        outputs = tensors.decode(frame)
+    except msgspec.MsgspecError as error:  # no fault of the caller's, whatever the model did
+        raise Bug(f"The result is no frame of tensors: {error}.") from error
+    return render(outputs, style)
+
+
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
     """A body without its inputs: small whatever the body's size, unless it holds other bulk."""
     return {name: value for name, value in doc.items() if name not in INPUT_FIELDS}
@@ -114,7 +123,7 @@ class Decoder:
                 return self._parse(ask)
             if isinstance(ask, DecodeAsk):
                 return self._decode(ask)
-            return Done(data=render(tensors.decode(ask.frame), ask.style))
+            return Done(data=rendered(ask.frame, ask.style))
         except SignalboxError as error:
             return Refused(error.code, error.public_message, dict(error.facts))
         except MemoryError:

@@ -23,7 +23,7 @@ _MOST_SPECS: Final = 64
 ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
 REFUSED = metrics.counter(
     "refused",
-    "Requests answered with an error of ours, by its code and the bound exceeded.",
+    "Requests answered with an error of ours, by its code and the bound exceeded or the protocol broken.",
     "reason",
 )
 POST_SECONDS = metrics.histogram(
@@ -32,6 +32,11 @@ POST_SECONDS = metrics.histogram(
 
 AuthHook = Callable[[Object], Answer | None]
 PostHook = Callable[[Object], Awaitable[Answer]]
+
+
+def count_refusal(reason: str) -> None:
+    """Count a request that was refused, here or by a listener before it came here."""
+    REFUSED.labels(reason).inc()
 
 
 class _ConfigData(msgspec.Struct):
@@ -61,7 +66,6 @@ class Dispatcher:
         self._post = post
         self._secret = secret.encode()
         self._is_trusted: dict[tuple[str, str, str], bool] = {}
-        self._refusals: dict[str, Counter] = {}
         self._counters: dict[tuple[str, int], Counter] = {}
 
     async def dispatch(self, obj: Object) -> Object:
@@ -115,11 +119,7 @@ class Dispatcher:
             )
             error = Bug()
         bound = error.facts.get("bound", "")
-        reason = f"{error.code}:{bound}" if bound else error.code
-        counter = self._refusals.get(reason)
-        if counter is None:
-            counter = self._refusals[reason] = REFUSED.labels(reason)
-        counter.inc()
+        count_refusal(f"{error.code}:{bound}" if bound else error.code)
         _apply(obj, refusal(error, dialect_of(obj.request.url)))
 
     def _check_caller(self, obj: Object) -> None:

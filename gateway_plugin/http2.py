@@ -61,12 +61,14 @@ class Connection(asyncio.Protocol):
     on_call: a whole request has come; must not raise. on_close: nothing comes from this connection any more.
     max_body_bytes: a longer request is refused by ``too_large`` (the trailers of that answer), and
     so is one on top of ``max_buffered_bytes`` of unfinished ones. max_streams: more calls at once than these
-    are reset unseen, which clients take as "try again".
+    are reset unseen, which clients take as "try again". note_refusal: told a reason for each of these, and for a
+    client that breaks the protocol.
     """
 
     def __init__(
         self, on_call: OnCall, on_close: Callable[["Connection"], None], *,
         max_body_bytes: int, max_buffered_bytes: int, max_streams: int, too_large: bytes,
+        note_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._on_call = on_call
         self._on_close = on_close
@@ -74,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._max_buffered_bytes = max_buffered_bytes
         self._max_streams = max_streams
         self._too_large = too_large
+        self._note_refusal = note_refusal
         self._rest = b""
         self._has_preface = False
         self._paths = Paths()
@@ -118,6 +121,7 @@ class Connection(asyncio.Protocol):
             at = self._frames(data, at)
             self._rest = data[at:] if at < len(data) else b""
         except Broken as error:
+            self._note_refusal("invalid_request:http2")
             self._answers.end(self._last, error.code, str(error))
 
     def _greet(self, data: bytes) -> int:
@@ -180,6 +184,7 @@ class Connection(asyncio.Protocol):
             return  # of a call that was answered before its request had ended
         self._last = id_
         if len(self._streams) >= self._max_streams:
+            self._note_refusal("limit_exceeded:http2")
             self._answers.write(frame(RESET, 0, id_, WORD.pack(REFUSED)))
             return
         self._answers.stay()
@@ -229,6 +234,7 @@ class Connection(asyncio.Protocol):
     def _refuse_large(self, stream: Stream) -> None:
         """Answer at once and ask for no more of the request."""
         self._let_go_of_body(stream)
+        self._note_refusal("too_large:http2")
         stream.refuse(self._too_large)
         self._answers.write(frame(RESET, 0, stream.id, WORD.pack(NO_ERROR)))
 

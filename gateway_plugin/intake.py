@@ -24,13 +24,13 @@ from gateway_plugin.decoder import (
     Refused,
     RenderAsk,
     Reply,
+    rendered,
 )
 from gateway_plugin.settings import GatewaySettings
 from signalbox import log, tensors
 from signalbox.errors import DeadlineExceeded, TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.jsonbody import Bounds, parse
 from signalbox.jsoncodec import decode
-from signalbox.jsonrender import render
 
 _PIPE_LIMIT: Final = 1024 * 1024
 _KILLED: Final = "The body could not be decoded within the memory allowed for one."
@@ -175,9 +175,9 @@ class Intake:
         )
 
     async def render(self, frame: bytes, style: str) -> bytes:
-        """The JSON of a result. Raises :class:`InvalidRequest` where rows are impossible."""
+        """The JSON of a result. Raises :class:`InvalidRequest` where rows are impossible, and :class:`Bug`."""
         if len(frame) <= self._inline_bytes:
-            return render(tensors.decode(frame), style)
+            return rendered(frame, style)
         async with self._process() as process:
             return (await process.ask(RenderAsk(frame, style))).data
 

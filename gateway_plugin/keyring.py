@@ -113,6 +113,12 @@ class Keyring:
             raise self._refusal("unknown" if found is None else "ended")
         return found
 
+    def require_unended(self, key: ApiKey) -> None:
+        """Raise :class:`Unauthorized` if a key that was good when its request came is known to have ended since."""
+        found = self._table.get(key.id)
+        if found is None or not self._is_valid(found):
+            raise self._refusal("ended")
+
     def require_address(self, key: ApiKey, address: str) -> None:
         """Raise :class:`Unauthorized` where a key is for certain networks and this is not one of them."""
         if key.networks and not is_within(address, key.networks):

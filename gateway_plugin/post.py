@@ -121,7 +121,7 @@ class Post:
         prefer = preference(headers.get("Prefer", ""))
         slip = await self._slip(request, key, route)
         if slip is not None and slip.found is not None:
-            return await self._predict_again(slip.found, prefer)
+            return await self._predict_again(slip.found, prefer, key)
 
         def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
             ready = self._catalog.ready(route.model, route.version, route.label)
@@ -142,14 +142,14 @@ class Post:
         if not is_waiting:
             return await self._accept(ready, job, inputs, prefer, slip)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
-        end = await self._run(ready, job, inputs, wait_s, slip=slip)
+        end = await self._run(ready, job, inputs, wait_s, key, slip=slip)
         if end is None:
             if prefer.is_async:
                 return await self._still_going(_queued(job), prefer)
             raise DeadlineExceeded(_TIMED_OUT, job_id=job.id)
         return await self._predicted(end, prefer)
 
-    async def _predict_again(self, found: Found, prefer: Preference) -> Answer:
+    async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
         """The answer of a prediction that was submitted before: its result, as if this were the first call."""
         record = found.record
         end = End(record, found.body) if record.state.is_terminal else None
@@ -158,7 +158,7 @@ class Post:
             wait_s = prefer.wait_s
             if wait_s is None:
                 wait_s = model.limits.sync_wait_s if model is not None else 0.0
-            end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
+            end = await self._follow(record.id, wait_s, key)
         if end is not None:
             return _replayed(await self._predicted(end, prefer))
         if prefer.is_async:
@@ -181,7 +181,7 @@ class Post:
         prefer = preference(headers.get("Prefer", ""))
         slip = await self._slip(request, key, _SUBMIT)
         if slip is not None and slip.found is not None:
-            return await self._submit_again(slip.found, prefer)
+            return await self._submit_again(slip.found, prefer, key)
 
         def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
             name, version, label = _target(fields)
@@ -203,18 +203,17 @@ class Post:
         )
         if prefer.wait_s is None:
             return await self._accept(ready, job, inputs, prefer, slip)
-        end = await self._run(ready, job, inputs, prefer.wait_s, is_kept=True, slip=slip)
+        end = await self._run(ready, job, inputs, prefer.wait_s, key, is_kept=True, slip=slip)
         if end is None:
             return await self._still_going(_queued(job), prefer)
         return await self._submitted(end, prefer)
 
-    async def _submit_again(self, found: Found, prefer: Preference) -> Answer:
+    async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
         """The job that was submitted before: 202 while it goes on, the whole of it once it has ended."""
         record = found.record
         end = End(record, found.body) if record.state.is_terminal else None
         if end is None and prefer.wait_s is not None:
-            wait_s = min(prefer.wait_s, self._settings.max_wait_s)
-            end = await self._waiters.follow(record.id, wait_s)
+            end = await self._follow(record.id, prefer.wait_s, key)
         if end is not None:
             return _replayed(await self._submitted(end, prefer))
         return _replayed(await self._still_going(found, prefer))
@@ -252,12 +251,14 @@ class Post:
         job: Job,
         inputs: Inputs,
         wait_s: float,
+        key: ApiKey,
         *,
         is_kept: bool = False,
         slip: Slip | None = None,
     ) -> End | None:
         """Accept the job and wait for its end. A caller who leaves takes the queued job along.
 
+        Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
         is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
         with an Idempotency-Key: whoever sends one means to ask again.
         """
@@ -265,13 +266,21 @@ class Post:
         try:
             await self._write(ready, job, inputs, slip)
             wait_s = min(wait_s, self._settings.max_wait_s)
-            return await self._waiters.wait(job.id, future, wait_s)
+            end = await self._waiters.wait(job.id, future, wait_s)
         except asyncio.CancelledError:
             if not is_kept and slip is None:
                 self._in_background(self._jobs.give_up(job))
             raise
         finally:
             self._waiters.forget(job.id)
+        self._keyring.require_unended(key)
+        return end
+
+    async def _follow(self, job_id: str, wait_s: float, key: ApiKey) -> End | None:
+        """Wait for the end of a job that was submitted before."""
+        end = await self._waiters.follow(job_id, min(wait_s, self._settings.max_wait_s))
+        self._keyring.require_unended(key)
+        return end
 
     async def _accept(
         self, ready: Ready, job: Job, inputs: Inputs, prefer: Preference, slip: Slip | None

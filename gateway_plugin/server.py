@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from gateway_plugin.dispatcher import Dispatcher
+from gateway_plugin.dispatcher import Dispatcher, count_refusal
 from gateway_plugin.http2 import Connection, Stream
 from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
 from gateway_plugin.settings import UNIX, GatewaySettings
@@ -54,6 +54,11 @@ _TOO_LARGE: Final = _refusal(8, "the message is too large")
 _BUSY: Final = _refusal(8, "too many calls in hand")
 _UNKNOWN: Final = _refusal(12, "no such method, or a compressed message")
 _MALFORMED: Final = _refusal(13, "not a message of this method")
+_REASONS: Final = {
+    _BUSY: "limit_exceeded:grpc",
+    _UNKNOWN: "method_not_allowed:grpc",
+    _MALFORMED: "invalid_request:grpc",
+}
 
 
 class PluginServer:
@@ -140,6 +145,7 @@ class PluginServer:
             self._call, self._closed, max_body_bytes=most,
             max_buffered_bytes=most * _BUFFERED_BODIES,
             max_streams=self._settings.max_concurrent * _SPARE_STREAMS, too_large=_TOO_LARGE,
+            note_refusal=count_refusal,
         )  # fmt: skip
         age_s = self._settings.max_connection_age_s
         spread = random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)  # noqa: S311  not all at once
@@ -160,9 +166,9 @@ class PluginServer:
     def _call(self, stream: Stream, body: bytes) -> None:
         size = len(body) - _PREFIX.size
         if size < 0 or _PREFIX.unpack_from(body)[1] != size:
-            stream.refuse(_MALFORMED)
+            _refuse(stream, _MALFORMED)
         elif body[0]:
-            stream.refuse(_UNKNOWN)
+            _refuse(stream, _UNKNOWN)
         elif stream.path == DISPATCH:
             self._dispatch(stream, body[_PREFIX.size :])
         elif stream.path == HEALTH:
@@ -170,18 +176,18 @@ class PluginServer:
         elif stream.path == EVENT:
             _answer(stream, EventReply().SerializeToString())
         else:
-            stream.refuse(_UNKNOWN)
+            _refuse(stream, _UNKNOWN)
 
     def _dispatch(self, stream: Stream, message: bytes) -> None:
         try:
             obj = Object.FromString(message)
         except DecodeError:
-            stream.refuse(_MALFORMED)
+            _refuse(stream, _MALFORMED)
             return
         if self._dispatcher.answered_at_once(obj):
             _answer(stream, _reply(obj))
         elif len(self._tasks) >= self._settings.max_concurrent:
-            stream.refuse(_BUSY)
+            _refuse(stream, _BUSY)
         else:
             task = self._loop.create_task(self._wait(stream, obj))
             self._tasks.add(task)
@@ -190,6 +196,11 @@ class PluginServer:
 
     async def _wait(self, stream: Stream, obj: Object) -> None:
         _answer(stream, _reply(await self._dispatcher.answer(obj)))
+
+
+def _refuse(stream: Stream, trailers: bytes) -> None:
+    count_refusal(_REASONS[trailers])
+    stream.refuse(trailers)
 
 
 def _answer(stream: Stream, message: bytes) -> None:

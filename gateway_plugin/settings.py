@@ -46,7 +46,7 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
         str,
         Meta(
             description="Shared with the API definition's `config_data.secret`; a call without it is "
-            "refused. Empty = not checked.",
+            "refused. Empty = not checked, which only a unix socket may do.",
             extra={"secret": True},
         ),
     ] = ""
@@ -148,8 +148,11 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
                 f"{PREFIX}LISTEN={self.listen} is not a loopback address or unix socket; set "
                 f"{PREFIX}ALLOW_REMOTE=on if nobody else is on that network"
             )
-        if self.listen and self.allow_remote and not is_local(self.listen) and not self.secret:
-            yield f"{PREFIX}SECRET must be set where others can reach {PREFIX}LISTEN={self.listen}"
+        if self.listen and not self.listen.startswith(UNIX) and not self.secret:
+            yield (
+                f"{PREFIX}SECRET must be set for {PREFIX}LISTEN={self.listen}: whoever connects to a port is believed "
+                f"to be the gateway; set it, or listen on {UNIX}/path"
+            )
         if self.max_waiting >= self.max_concurrent:
             yield f"{PREFIX}MAX_WAITING must be below {PREFIX}MAX_CONCURRENT"
         if self.max_message_bytes < self.max_body_bytes + _MIB:

@@ -12,6 +12,7 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription as NatsSubscription
@@ -28,6 +29,7 @@ _JOINED_BYTES: Final = 16_384
 """A body above this is written as it is rather than copied into one piece with its line."""
 _MSG: Final = 0x4D
 _HMSG: Final = 0x48
+_TLS_SCHEMES: Final = frozenset({"tls", "wss"})
 _PERMISSIONS: Final = "permissions violation"
 
 
@@ -100,11 +102,14 @@ class Connection(Client):
         self._ps: Any = FrameParser(self)
         self._out: list[bytes] = []
         self._is_write_due = False
+        self._needs_tls = False
         self._loop = asyncio.get_running_loop()
 
     async def open(self, settings: Wire, role: str, name: str) -> None:
         """Connect with the inbox of ``role``, and from then on reconnect for ever; returns when first connected."""
         urls = [url.strip() for url in settings.nats_url.split(",") if url.strip()]
+        schemes = {urlsplit(url).scheme for url in urls}
+        self._needs_tls = bool(settings.nats_ca_file or schemes & _TLS_SCHEMES)
         tls = None
         if settings.nats_ca_file:
             tls = ssl.create_default_context(cafile=settings.nats_ca_file)
@@ -221,6 +226,22 @@ class Connection(Client):
             if self._transport is not None:
                 self._transport.close()  # type: ignore[no-untyped-call]  # nats-py would forget it open
             raise ConnectionError(str(error)) from error
+
+    def _connect_command(self) -> bytes:
+        """nats-py's CONNECT, which holds the password; by itself it sends that in the clear where there is no TLS."""
+        if self._needs_tls and not self._is_encrypted:
+            raise Error(
+                "nats: the server offers no TLS, and a tls:// address or SIGNALBOX_NATS_CA_FILE asks for it; "
+                "nothing was sent"
+            )
+        return super()._connect_command()
+
+    @property
+    def _is_encrypted(self) -> bool:
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is None:  # a WebSocket
+            return bool(getattr(self._transport, "_using_tls", False))
+        return writer.get_extra_info("ssl_object") is not None
 
     async def _attempt_reconnect(self) -> None:
         """nats-py's reconnecting, which an error it does not expect ends without a word, and the client with it."""

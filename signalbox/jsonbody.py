@@ -5,6 +5,7 @@ What it means is :mod:`signalbox.jsoncodec`'s. The bounds are chosen in docs/adr
 
 import json
 import re
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -19,6 +20,7 @@ FREE_BYTES: Final = 1024 * 1024
 _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
 _NAME_END: Final = re.compile(rb'"[ \t\r\n]*:')
+_FEW_MARKS: Final = 64
 _MOST_DIGITS: Final = 20
 """Of a whole number; longer ones are read as the float64 they are nearest to, as every JavaScript does."""
 _KINDS: Final = {bool: "a boolean", str: "a string", dict: "an object", list: "a list"}
@@ -32,10 +34,10 @@ class Bounds(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A parsed body. may_hold_bools: whether ``true`` or ``false`` occurs anywhere in its text."""
+    """A parsed body. is_plain: nothing below its top level is a string, ``true`` or ``false``."""
 
     doc: Any
-    may_hold_bools: bool
+    is_plain: bool
 
 
 def parse(body: bytes, bounds: Bounds) -> Body:
@@ -68,8 +70,8 @@ def parse(body: bytes, bounds: Bounds) -> Body:
             bound="depth",
             limit_depth=MAX_DEPTH,
         )
-    _require_distinct_names(doc, body)
-    return Body(doc, b"true" in body or b"false" in body)
+    names = _require_distinct_names(doc, body)
+    return Body(doc, _is_plain(doc, body, names))
 
 
 def _may_be_deep(brackets: bytes) -> bool:
@@ -100,8 +102,25 @@ def _inside(value: Any) -> list[Any]:
     return [inner for inner in values if type(inner) is list or type(inner) is dict]
 
 
-def _require_distinct_names(doc: dict[str, Any], body: bytes) -> None:
-    """Raise :class:`InvalidJson` if an object gives a name twice: readers differ on which counts.
+def _is_plain(doc: dict[str, Any], body: bytes, names: int) -> bool:
+    """Quotation marks tell without a look into a list: two for a name, two or more for any other string."""
+    top = sum(type(value) is str for value in doc.values())
+    return _has_marks(body, 2 * (names + top)) and b"true" not in body and b"false" not in body
+
+
+def _has_marks(body: bytes, count: int) -> bool:
+    """Whether a body has so many quotation marks, or fewer. A few are found in less time than all are counted."""
+    if count > _FEW_MARKS:
+        return body.count(b'"') <= count
+    at = -1
+    for _ in range(count):
+        at = body.find(b'"', at + 1)
+    return body.find(b'"', at + 1) < 0
+
+
+def _require_distinct_names(doc: dict[str, Any], body: bytes) -> int:
+    """How many names the objects have. Raises :class:`InvalidJson` if one gives a name twice: readers differ
+    on which counts.
 
     Parsing kept one of them. As soon as the names that were kept are as many as the text has colons,
     nothing was dropped; mostly that is so without looking into a single list.
@@ -112,10 +131,11 @@ def _require_distinct_names(doc: dict[str, Any], body: bytes) -> None:
     while level:
         names += sum(len(value) for value in level if type(value) is dict)
         if names == colons:
-            return
+            return names
         level = [inner for value in level for inner in _inside(value)]
     if names != len(_NAME_END.findall(body)):  # not only colons in strings: read again, exactly
         _parse_slowly(body)
+    return names
 
 
 def _parse(body: bytes) -> Any:
@@ -148,8 +168,8 @@ def _parse_slowly(body: bytes) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise InvalidJson(f"An object gives the name {twice[:60]!a} twice.", bound="names")
     return found
 

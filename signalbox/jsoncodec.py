@@ -10,6 +10,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from signalbox.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.jsonbody import MAX_DEPTH, Body, kind_of
 from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import ITEM_SIZE, Tensor
+from signalbox.tensors import ITEM_SIZE, MAX_HOLLOW, Tensor, hollow
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 ROW: Final = "row"
@@ -35,6 +36,9 @@ _PACK: Final = {
 _FEW: Final = 32
 """Up to this many numbers in a flat list are packed without an array, which costs more to make."""
 _HUGE: Final = 10**308
+_BOOL: Final = frozenset({bool})
+_INT: Final = frozenset({int})
+_FLOAT: Final = frozenset({int, float})
 
 
 class Decoded(NamedTuple):
@@ -73,13 +77,14 @@ class Input:
             return self._numbers
         return self._unsupported
 
-    def _unsupported(self, value: Any, may_hold_bools: bool) -> Tensor:
+    def _unsupported(self, value: Any, is_plain: bool) -> Tensor:
         raise InvalidInput(
             f'Input "{self.name}": {self.dtype} cannot be sent as JSON.', input=self.name
         )
 
-    def _numbers(self, value: Any, may_hold_bools: bool) -> Tensor:
-        if type(value) is list and len(value) <= _FEW and not may_hold_bools and self._code:
+    def _numbers(self, value: Any, is_plain: bool) -> Tensor:
+        self._require_kinds(value, self.dtype, is_plain)
+        if type(value) is list and len(value) <= _FEW and self._code:
             try:
                 data = struct.pack(f"<{len(value)}{self._code}", *value)
             except (struct.error, OverflowError):
@@ -88,23 +93,34 @@ class Input:
                 shape: tuple[int, ...] = (len(value),)
                 self._check_shape(shape)
                 return Tensor(self.name, self.dtype, shape, data)
-        array = self._array(value, self.dtype, may_hold_bools)
+        array = self._array(value, self.dtype)
         shape = array.shape
         self._check_shape(shape)
         if self.dtype == "bfloat16":
             return Tensor(self.name, self.dtype, shape, _bfloat16(array))
         return Tensor(self.name, self.dtype, shape, array.tobytes())
 
-    def _complex(self, value: Any, may_hold_bools: bool) -> Tensor:
+    def _complex(self, value: Any, is_plain: bool) -> Tensor:
         """A complex number is a pair ``[real, imaginary]``; TF Serving has no form for it."""
-        array = self._array(value, _COMPLEX[self.dtype], may_hold_bools)
+        self._require_kinds(value, _COMPLEX[self.dtype], is_plain)
+        array = self._array(value, _COMPLEX[self.dtype])
         if array.ndim == 0 or array.shape[-1] != 2:
             self._refuse("pairs [real, imaginary]", f"shape {list(array.shape)}")
         shape = array.shape[:-1]
         self._check_shape(shape)
         return Tensor(self.name, self.dtype, shape, array.tobytes())
 
-    def _array(self, value: Any, dtype: str, may_hold_bools: bool) -> np.ndarray[Any, Any]:
+    def _require_kinds(self, value: Any, dtype: str, is_plain: bool) -> None:
+        """Refuse a boolean among numbers, which numpy takes for one, and a string before numpy sees it.
+
+        One string makes numpy turn all its neighbours into strings, each as wide as the longest.
+        """
+        if is_plain and type(value) is list:
+            return
+        if not _kinds(value) <= _kinds_of(dtype):
+            self._explain(value, dtype)
+
+    def _array(self, value: Any, dtype: str) -> np.ndarray[Any, Any]:
         """``value`` as a little-endian array of ``dtype`` (bfloat16: still as float32)."""
         target = _NUMPY.get(dtype, _NUMPY["float32"])
         try:
@@ -121,7 +137,7 @@ class Input:
             if kind != "b":
                 self._explain(value, dtype)
             return raw
-        if kind not in "iuf" or may_hold_bools:
+        if kind not in "iuf":
             self._explain(value, dtype)
         if dtype in _INTEGERS:
             return self._integers(value, raw, dtype, target)
@@ -157,7 +173,7 @@ class Input:
         if lost.any():
             self._refuse(f"{dtype} (largest {np.finfo(cast.dtype).max})", str(raw[lost].flat[0]))
 
-    def _strings(self, value: Any, may_hold_bools: bool) -> Tensor:
+    def _strings(self, value: Any, is_plain: bool) -> Tensor:
         flat: list[bytes] = []
         shape = self._string_shape(value)
         self._gather(value, shape, 0, flat, "")
@@ -267,7 +283,7 @@ class Plan:
         )
         self._prefix = f"{batch_prefix}{name}"
 
-    def rows(self, value: Any, may_hold_bools: bool) -> list[Tensor]:
+    def rows(self, value: Any, is_plain: bool) -> list[Tensor]:
         """Tensors of an ``instances`` list. Raises :class:`InvalidInput`."""
         if type(value) is not list:
             raise InvalidInput(f'"instances" must be a list, not {kind_of(value)}.')
@@ -275,23 +291,23 @@ class Plan:
             raise InvalidInput('"instances" is empty; give at least one.')
         if len(self.inputs) == 1:
             only = self.inputs[0]
-            return [only.build(self._bare(only.name, value), may_hold_bools)]
+            return [only.build(self._bare(only.name, value), is_plain)]
         for index, row in enumerate(value):
             self._check_row(index, row)
-        return [i.build([row[i.name] for row in value], may_hold_bools) for i in self.inputs]
+        return [i.build([row[i.name] for row in value], is_plain) for i in self.inputs]
 
-    def columns(self, value: Any, may_hold_bools: bool) -> list[Tensor]:
+    def columns(self, value: Any, is_plain: bool) -> list[Tensor]:
         """Tensors of an ``inputs`` value; names the signature does not have are ignored."""
         if len(self.inputs) == 1:
             only = self.inputs[0]
             if type(value) is dict and not (is_base64(value) and only.name != "b64"):
                 value = self._column(only.name, value)
-            return [only.build(value, may_hold_bools)]
+            return [only.build(value, is_plain)]
         if type(value) is not dict:
             raise InvalidInput(
                 f'"inputs" must be an object with {self._listed()}, not {kind_of(value)}.'
             )
-        return [i.build(self._column(i.name, value), may_hold_bools) for i in self.inputs]
+        return [i.build(self._column(i.name, value), is_plain) for i in self.inputs]
 
     def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
         """``(rows, key)`` of these inputs; key is empty where they must run alone."""
@@ -350,7 +366,7 @@ def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> 
     """The inputs of a predict request: ``{signature_name?, instances | inputs | input}``.
 
     ``input`` is our own word for ``inputs`` in its named form. Raises :class:`InvalidRequest`,
-    :class:`InvalidInput`, or :class:`TooLarge` when the tensors exceed their bound.
+    :class:`InvalidInput`, or :class:`TooLarge` when the tensors, or the empty lists in them, exceed their bound.
     """
     doc = body.doc
     plan = choose(doc, available)
@@ -361,17 +377,21 @@ def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> 
         raise InvalidRequest("Missing 'inputs' or 'instances' key")
     value = doc[forms[0]]
     if forms[0] == "instances":
-        style, found = ROW, plan.rows(value, body.may_hold_bools)
+        style, found = ROW, plan.rows(value, body.is_plain)
     else:
         if forms[0] == "input" and type(value) is not dict:
             raise InvalidInput(f'"input" must be an object of named tensors, not {kind_of(value)}.')
-        style, found = COLUMNAR, plan.columns(value, body.may_hold_bools)
+        style, found = COLUMNAR, plan.columns(value, body.is_plain)
     size = sum(len(t.data) for t in found)
     if size > max_tensor_bytes:
         raise TooLarge(
             f"The inputs take {size} bytes; this model takes at most {max_tensor_bytes}.",
             bound="tensor_bytes",
             limit_bytes=max_tensor_bytes,
+        )
+    if sum(hollow(t.shape) for t in found) > MAX_HOLLOW:
+        raise TooLarge(
+            f"The inputs are more than {MAX_HOLLOW} empty lists.", bound="empty", limit=MAX_HOLLOW
         )
     rows, key = plan.batch_key(found)
     return Decoded(found, plan.name, style, rows, key)
@@ -402,6 +422,19 @@ def _bfloat16(array: np.ndarray[Any, Any]) -> bytes:
     bits = np.ascontiguousarray(array, dtype="<f4").view("<u4")
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(array), 0x7FC0, rounded).astype("<u2").tobytes()
+
+
+def _kinds(value: Any) -> set[type]:
+    """The types of what the innermost lists hold; ``list`` is one of them where some are deeper than others."""
+    level = [value]
+    while (kinds := set(map(type, level))) == {list}:
+        level = list(chain.from_iterable(level))
+    return kinds
+
+
+def _kinds_of(dtype: str) -> frozenset[type]:
+    """The types that elements of ``dtype`` may have in JSON."""
+    return _BOOL if dtype == "bool" else _INT if dtype in _INTEGERS else _FLOAT
 
 
 def _fits_bool(value: Any) -> bool:

@@ -7,6 +7,7 @@ whose output is called ``..._bytes``, or that are not UTF-8, become ``{"b64": ..
 
 import base64
 import json
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -75,8 +76,8 @@ def _rows(values: Sequence[tuple[Tensor, Any]]) -> Any:
 def _strings(tensor: Tensor) -> Any:
     is_wrapped = tensor.name.endswith(_BYTES_SUFFIX)
     flat = [_text(item, is_wrapped) for item in split_strings(tensor.data)]
-    for size in reversed(tensor.shape[1:]):
-        count = len(flat) // size if size else _product(tensor.shape[:-1])
+    for axis in range(len(tensor.shape) - 1, 0, -1):
+        size, count = tensor.shape[axis], math.prod(tensor.shape[:axis])
         flat = [flat[i * size : (i + 1) * size] for i in range(count)]
     return flat if tensor.shape else flat[0]
 
@@ -115,10 +116,3 @@ def _plain(value: Any) -> Any:
         shortest = np.asarray(value).astype(str)
         return np.vectorize(float, otypes=[np.float64])(shortest).tolist()
     return value.tolist()
-
-
-def _product(sizes: Sequence[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product

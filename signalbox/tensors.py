@@ -5,6 +5,7 @@ runner's socket carry. Strings are stored row-major, each element a 4-byte littl
 its bytes (the form the Open Inference Protocol uses for BYTES).
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +19,17 @@ ITEM_SIZE: Final[dict[str, int]] = {
 """Bytes an element takes. ``string`` is the one dtype of variable size and is not listed."""
 
 DTYPES: Final = frozenset(ITEM_SIZE) | {"string"}
+
+
+MAX_RANK: Final = 32
+"""Dimensions a tensor may have, as many as a JSON body may have levels."""
+MAX_HOLLOW: Final = 65_536
+"""Lists that the tensors without elements in one frame may make up together.
+
+Elements are bounded by the bytes they take; these take none, and each is a list once it is written as JSON. The
+bound is what a body can spell out that is decoded where requests are answered.
+"""
+_LENGTH_BYTES: Final = 4
 
 
 class Tensor(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -43,5 +55,43 @@ def encode(tensors: Sequence[Tensor]) -> bytes:
 
 
 def decode(frame: bytes) -> list[Tensor]:
-    """The tensors of a frame. Raises :class:`msgspec.MsgspecError` where it is not one."""
-    return _decoder.decode(frame)
+    """The tensors of a frame.
+
+    Raises :class:`msgspec.MsgspecError` where it is not one, and where data and shape of a tensor disagree.
+    """
+    try:
+        found = _decoder.decode(frame)
+    except UnicodeDecodeError as error:  # a name
+        raise msgspec.ValidationError("a text that is not UTF-8") from error
+    for tensor in found:
+        if not _is_filled(tensor):
+            raise msgspec.ValidationError(
+                f"{tensor.name[:60]}: {len(tensor.data)} bytes do not fill "
+                f"{tensor.dtype[:60]}{list(tensor.shape[:MAX_RANK])}"
+            )
+    if sum(hollow(tensor.shape) for tensor in found) > MAX_HOLLOW:
+        raise msgspec.ValidationError(f"more than {MAX_HOLLOW} empty lists")
+    return found
+
+
+def hollow(shape: Sequence[int]) -> int:
+    """The empty lists that a tensor of this shape consists of: none if it has elements."""
+    return math.prod(shape[: shape.index(0)]) if 0 in shape else 0
+
+
+def _is_filled(tensor: Tensor) -> bool:
+    dtype, shape, data = tensor.dtype, tensor.shape, tensor.data
+    if len(shape) > MAX_RANK or any(size < 0 for size in shape):
+        return False
+    if dtype == "string":
+        return _count_strings(data) == math.prod(shape)
+    return dtype in ITEM_SIZE and len(data) == ITEM_SIZE[dtype] * math.prod(shape)
+
+
+def _count_strings(data: bytes) -> int:
+    """The elements of a string tensor, -1 where the last is cut."""
+    count = at = 0
+    while at < len(data):
+        at += _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "little")
+        count += 1
+    return count if at == len(data) else -1

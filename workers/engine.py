@@ -257,11 +257,10 @@ def _brief(error: Exception) -> str:
 def _decoded(frame: bytes) -> list[Tensor]:
     try:
         return tensors.decode(frame)
-    except (
-        msgspec.MsgspecError,
-        UnicodeDecodeError,
-    ) as error:  # the second: a name that is no UTF-8
-        raise errors.InvalidInput("The body of the job is no frame of tensors.") from error
+    except msgspec.MsgspecError as error:
+        raise errors.InvalidInput(
+            f"The body of the job is no frame of tensors: {error}."
+        ) from error
 
 
 def _array(tensor: Tensor) -> Array:

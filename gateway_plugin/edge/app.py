@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway_plugin.dispatcher import count_refusal
 from gateway_plugin.edge import answers
 from gateway_plugin.edge.answers import Answer, ErrorPages, Headers
 from gateway_plugin.edge.definition import Front
@@ -24,8 +25,18 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 EXCHANGE: Final = "signalbox.exchange"
+BAD_HTTP: Final = "invalid_request:http"
 _DRAIN_S: Final = 2.0  # how long the rest of a refused body is read, so that the client sees why
 _BODILESS: Final = frozenset({204, 304})
+_REASONS: Final = {
+    answers.KEY_INACTIVE: "forbidden:inactive",
+    answers.KEY_EXPIRED: "unauthorized:expired",
+    answers.API_DISALLOWED: "forbidden:api",
+    answers.NOT_LISTED: "forbidden:path",
+    answers.RATE_EXCEEDED: "limit_exceeded:rate",
+    answers.QUOTA_EXCEEDED: "limit_exceeded:quota",
+}
+"""Why a caller is refused here. What the plugin refuses it counts itself; the rest is no fault of a caller's."""
 
 _log = get_logger()
 
@@ -112,14 +123,18 @@ class Edge:
             target = read(scope["raw_path"], scope["query_string"])
             headers = headers_of(scope["headers"])
         except UnicodeDecodeError:
+            count_refusal(BAD_HTTP)
             return self._pages.known(*answers.PLUGIN_AWAY)
         if target is None:
+            count_refusal(BAD_HTTP)
             return answers.bad_request()
         if scope["http_version"] == "1.1" and "Host" not in headers:
+            count_refusal(BAD_HTTP)
             return answers.bad_request(": missing required Host header")
         try:
             body = await self._body(headers, receive)
         except _TooLarge:
+            count_refusal("too_large:http")
             return answers.TOO_LARGE
         if isinstance(target, Redirect):
             return answers.moved(target.location)
@@ -139,6 +154,7 @@ class Edge:
         try:
             sent = self._objects.auth(scope["method"], target, headers, body)
         except ValueError:  # a protobuf string must be UTF-8
+            count_refusal(BAD_HTTP)
             return self._page(answers.PLUGIN_AWAY, headers)
         replied = await self._dispatch(sent)
         if replied is None:
@@ -210,6 +226,8 @@ class Edge:
     def _page(
         self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None
     ) -> Answer:
+        if error in _REASONS:
+            count_refusal(_REASONS[error])
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 

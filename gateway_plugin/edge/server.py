@@ -10,7 +10,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway_plugin.edge.app import EXCHANGE, Call, Edge
+from gateway_plugin.dispatcher import count_refusal
+from gateway_plugin.edge.app import BAD_HTTP, EXCHANGE, Call, Edge
 from gateway_plugin.edge.definition import SOURCE, load
 from signalbox.errors import Misconfigured
 
@@ -81,6 +82,11 @@ class ClientConnection(HttpToolsProtocol):
         """A request begins; its task, which starts after this, finds its exchange in the scope."""
         super().on_headers_complete()
         self.scope[EXCHANGE] = ClientExchange(self, self.cycle)  # type: ignore[typeddict-unknown-key]
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        count_refusal(BAD_HTTP)
+        super().send_400_response(msg)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left; the plugin need not go on for it."""

@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +95,8 @@ class MemoryBus:
         bucket = subject.removeprefix("$JS.API.STREAM.INFO.KV_")
         prefix = "jobs." if bucket == subject else f"$KV.{bucket}."
         seqs = [stored.seq for name, stored in self.stored.items() if name.startswith(prefix)]
-        return {"state": {"last_seq": max(seqs, default=0), "messages": len(seqs)}}
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"ts": now, "state": {"last_seq": max(seqs, default=0), "messages": len(seqs)}}
 
     async def subscribe(self, subject: str, on_message: Callable[[Message], object]) -> "MemoryBus":
         return self

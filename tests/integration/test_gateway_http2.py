@@ -18,6 +18,7 @@ from gateway_plugin.http2 import PREFACE, frame
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.server import DISPATCH, EVENT, PluginServer
 from gateway_plugin.settings import GatewaySettings
+from signalbox import metrics
 
 LIMIT = 4 * 1024 * 1024
 SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
@@ -142,6 +143,10 @@ class RawClient:
                     return value.decode()
 
 
+def counted(reason: str) -> float:
+    return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
+
+
 @asynccontextmanager
 async def rig(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
     given: dict[str, Any] = {
@@ -253,6 +258,47 @@ async def test_more_calls_than_allowed_are_refused_at_once(tmp_path: Path) -> No
         assert answers.count("x") == 4
 
 
+async def test_every_refused_call_is_counted_with_its_reason(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_concurrent=1, max_waiting=0) as made:
+        waiting = asyncio.create_task(made.echo(b"x", "/wait"))
+        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        raw = await made.raw()
+        raw.greet()
+        whole = Object(hook_name="SignalboxPost").SerializeToString()
+        refused: list[tuple[str, str, str, bytes, int]] = [
+            ("limit_exceeded:grpc", "8", DISPATCH, whole, 0),
+            ("method_not_allowed:grpc", "12", "/other", whole, 0),
+            ("method_not_allowed:grpc", "12", DISPATCH, whole, 1),
+            ("invalid_request:grpc", "13", DISPATCH, b"\xff", 0),
+            ("too_large:http2", "8", DISPATCH, bytes(16_384), 0),
+        ]
+        for number, (reason, status, path, message, flag) in enumerate(refused):
+            before = counted(reason)
+            if reason == "too_large:http2":
+                raw.send(frame(HEADERS, END_HEADERS, 2 * number + 1, raw.block(path)))
+                raw.send(
+                    *(frame(DATA, 0, 2 * number + 1, message) for _ in range(LIMIT // 16_384 + 1))
+                )
+            else:
+                raw.call(2 * number + 1, message, path=path, flag=flag)
+            assert await raw.status() == status, reason
+            assert counted(reason) == before + 1
+        made.plugin.gate.set()
+        assert await waiting == "x"
+
+
+async def test_calls_reset_because_there_are_too_many_are_counted(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_concurrent=1, max_waiting=0) as made:
+        before = counted("limit_exceeded:http2")
+        raw = await made.raw()
+        raw.greet()
+        for stream in (1, 3, 5):  # none of them whole
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+        stream, body = await raw.until(RESET)
+        assert (stream, struct.unpack(">I", body)) == (5, (7,))
+        assert counted("limit_exceeded:http2") == before + 1
+
+
 async def test_stopping_lets_calls_in_hand_end_and_takes_no_new_ones(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         raw = await made.raw()
@@ -317,10 +363,12 @@ async def test_a_client_that_breaks_the_protocol_is_told_and_left(
     what: str, tmp_path: Path
 ) -> None:
     sent, code = WRONG[what]
+    before = counted("invalid_request:http2")
     async with rig(tmp_path) as made:
         raw = await made.raw()
         raw.send(sent)
         assert await raw.refused() == code
+        assert counted("invalid_request:http2") == before + 1
         assert await made.echo(b"others go on") == "others go on"
 
 

@@ -141,6 +141,8 @@ def test_check_config_prints_every_setting_and_no_secret() -> None:
         ({"listen": "0.0.0.0:9111"}, "not a loopback address"),
         ({"listen": ""}, "nobody could call"),
         ({"listen": "0.0.0.0:9111", "allow_remote": "on"}, "SECRET must be set"),
+        ({"listen": "127.0.0.1:9111"}, "set it, or listen on unix://"),
+        ({"listen": "localhost:9111"}, "SECRET must be set"),
         ({"max_waiting": 5000}, "MAX_WAITING"),
         ({"listn": "x"}, "did you mean SIGNALBOX_GATEWAY_LISTEN"),
     ],
@@ -152,8 +154,12 @@ def test_a_setting_that_cannot_be_meant_is_refused(settings: dict[str, object], 
     assert "Traceback" not in done.stderr
 
 
+def test_a_unix_socket_needs_no_secret() -> None:
+    assert run("nats://127.0.0.1:1", "--check-config", listen="unix:///p.sock").returncode == 0
+
+
 def test_without_nats_it_says_so_and_ends() -> None:
-    done = run("nats://127.0.0.1:1")
+    done = run("nats://127.0.0.1:1", secret="between us")
     assert done.returncode == 2
     assert "NATS cannot be reached" in done.stderr
 

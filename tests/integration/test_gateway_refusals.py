@@ -1,5 +1,6 @@
 """What is refused, with which status, and in the shape of the protocol that was spoken."""
 
+import asyncio
 import base64
 import json
 import time
@@ -10,11 +11,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gateway_plugin.waiting import End
 from signalbox import metrics, table
 from signalbox.messages import Signature, TensorSpec, Version
 from signalbox.names import Bucket, Stream
 from signalbox.natsserver import NatsServer
-from tests.gatewayrig import HALF_PLUS_TWO, Key, Rig, key, limits, model, reached, reply_of, rig
+from signalbox.tensors import MAX_HOLLOW, Tensor
+from tests.gatewayrig import (
+    HALF_PLUS_TWO,
+    Key,
+    Reply,
+    Rig,
+    ScriptedWorker,
+    key,
+    limits,
+    model,
+    reached,
+    reply_of,
+    rig,
+)
 
 PREDICT = "/v1/models/half:predict"
 
@@ -232,6 +247,66 @@ async def test_a_key_revoked_between_the_hooks_is_401(front: Rig, mine: Key) -> 
     got = reply_of(await front.dispatch(obj))
     assert got is not None
     assert got.status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        (PREDICT, {"instances": [1.0]}, {}),
+        ("/v1/jobs", {"model": "half", "input": {"x": [1.0]}}, {"Prefer": "wait=30"}),
+        (PREDICT, {"instances": [1.0]}, {"Idempotency-Key": "a"}),
+    ],
+)
+async def test_a_key_revoked_while_its_owner_waits_gets_no_result(
+    front: Rig,
+    mine: Key,
+    path: str,
+    body: dict[str, Any],
+    headers: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiters = front.gateway._waiters
+    is_followed, follow = asyncio.Event(), waiters.follow
+
+    async def told(job_id: str, timeout_s: float) -> End | None:
+        is_followed.set()
+        return await follow(job_id, timeout_s)
+
+    monkeypatch.setattr(waiters, "follow", told)
+
+    def call() -> asyncio.Task[Reply]:
+        return asyncio.create_task(front.call("POST", path, body, key=mine, headers=headers))
+
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        calls = [call()]
+        await asyncio.wait_for(worker.claimed.wait(), 10)
+        if "Idempotency-Key" in headers:  # then a second one waits for the job of the first
+            calls.append(call())
+            await asyncio.wait_for(is_followed.wait(), 10)
+        ended = replace(mine.stored, revoked_at=time.time())
+        revision = await table.put(front.bus, Bucket.KEYS, mine.stored.id, ended)
+        await reached(front.gateway._keys, mine.stored.id, revision)
+        worker.go.set()
+        replies = await asyncio.wait_for(asyncio.gather(*calls), 20)
+    assert [reply.status for reply in replies] == [401] * len(calls)
+    assert all(b"2.5" not in reply.body for reply in replies)
+
+
+@pytest.mark.parametrize("elements", [0, 40_000])
+async def test_a_result_that_is_larger_written_than_stored_is_our_failure(
+    front: Rig, mine: Key, elements: int
+) -> None:
+    bulk = Tensor("bulk", "float32", (elements,), bytes(4 * elements))
+    hollow = Tensor("y", "string", (MAX_HOLLOW + 1, 0), b"")
+    async with ScriptedWorker(front.bus, "half", lambda _: [bulk, hollow]):
+        got = await front.call("POST", PREDICT, {"inputs": [1.0]}, key=mine)
+        job = await front.call(
+            "POST", "/v1/jobs", {"model": "half", "inputs": [1.0]}, key=mine,
+            headers={"Prefer": "wait=30"},
+        )  # fmt: skip
+    assert got.status == 500
+    assert (job.status, job.doc["result"], job.doc["error"]["code"]) == (200, None, "internal")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,19 @@
 
 import gzip
 import json
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway_plugin.decoder import inflate
-from signalbox.errors import InvalidJson, InvalidRequest, TooLarge
-from signalbox.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, parse
+from signalbox.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
+from signalbox.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
+from signalbox.jsoncodec import decode, plans
+from signalbox.messages import Signature, TensorSpec
+from signalbox.tensors import ITEM_SIZE
 
 BOUNDS = Bounds(1_000_000, 5_000)
 
@@ -57,6 +64,27 @@ def test_a_name_given_twice_is_refused(text: str) -> None:
     assert caught.value.facts["bound"] == "names"
 
 
+class Compared(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_name_given_twice_is_found_in_one_pass() -> None:
+    names = [Compared(number) for number in (*range(500), 499)]
+    Compared.times = 0
+    with pytest.raises(InvalidJson, match="'499' twice"):
+        _distinct([(name, None) for name in names])
+    assert Compared.times < 10 * len(names), "every name was compared with every other"
+
+
 @pytest.mark.parametrize(
     "doc",
     [
@@ -67,6 +95,91 @@ def test_a_name_given_twice_is_refused(text: str) -> None:
 )
 def test_colons_in_strings_are_no_names(doc: dict[str, object]) -> None:
     assert parse(json.dumps(doc).encode(), BOUNDS).doc == doc
+
+
+LONG = "a" * 500
+AMONG_NUMBERS = [
+    f'{{"inputs": ["{LONG}", "b", "c"]}}',
+    f'{{"inputs": [[1, 2], [3, "{LONG}"]]}}',
+    f'{{"instances": [1, "{LONG}"], "signature_name": "serving_default"}}',
+    f'{{"instances": [{{"x": ["{LONG}"]}}]}}',
+    f'{{"inputs": {{"x": [1, "{LONG}"]}}, "a": "b:", "c\\"": ":\\""}}',
+    f'{{"inputs": "{LONG}"}}',
+    f'{{"inputs": [NaN, "{LONG}"]}}',
+    f'{{"inputs": [1, ["{LONG}", 2]]}}',
+    f'{{"inputs": [[], "{LONG}"]}}',
+]
+
+
+@pytest.mark.parametrize("body", AMONG_NUMBERS)
+@pytest.mark.parametrize("dtype", sorted(ITEM_SIZE))
+def test_a_string_among_numbers_is_refused_before_numpy_makes_all_as_wide(
+    dtype: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("numpy was given the string")
+
+    spec = {"x": TensorSpec(dtype=dtype, shape=None)}
+    available = plans({"serving_default": Signature(inputs=spec, outputs=spec)})
+    parsed = parse(body.encode(), BOUNDS)
+    monkeypatch.setattr(np, "array", never)
+    with pytest.raises(InvalidInput, match="expected"):
+        decode(parsed, available, 1 << 20)
+
+
+def test_strings_for_one_input_do_not_keep_another_from_its_numbers() -> None:
+    dtypes = {"i": "int32", "f": "float32", "b": "bool", "c": "complex64", "s": "string"}
+    spec = {name: TensorSpec(dtype=dtype, shape=None) for name, dtype in dtypes.items()}
+    available = plans({"serving_default": Signature(inputs=spec, outputs=spec)})
+    rows = [{"i": [n], "f": [n + 0.5, 1], "b": True, "c": [[1, 2]], "s": "a"} for n in range(40)]
+    found = decode(parse(json.dumps({"instances": rows}).encode(), BOUNDS), available, 1 << 20)
+    shapes = {t.name: t.shape for t in found.tensors}
+    assert shapes == {"i": (40, 1), "f": (40, 2), "b": (40,), "c": (40, 1), "s": (40,)}
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(0, 9) | st.sampled_from(["", 'a"b', ":", "é"]),
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.dictionaries(st.sampled_from(["a", '"', 'b":']), inner, max_size=3)
+            ),
+            max_leaves=20,
+        ),
+        max_size=4,
+    )
+)
+def test_a_body_called_plain_holds_no_string_or_boolean_below_its_top(doc: dict[str, Any]) -> None:
+    level = [inner for value in doc.values() for inner in inside(value)]
+    while level:
+        if any(isinstance(value, str | bool) for value in level):
+            assert not parse(json.dumps(doc).encode(), BOUNDS).is_plain
+            return
+        level = [inner for value in level for inner in inside(value)]
+
+
+def inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize(
+    ("body", "is_plain"),
+    [
+        ('{"instances": [[1.5, 2], [3, null]]}', True),
+        ('{"instances": [1], "signature_name": "serving_default"}', True),
+        ('{"model": "digits", "input": {"x": [1], "y": [NaN]}}', True),
+        ('{"instances": [' + '{"x": 1},' * 99 + '{"x": 2}]}', True),
+        ('{"instances": [' + '{"x": 1},' * 99 + '{"x": "2"}]}', False),
+        ('{"instances": [1, true]}', False),
+        ('{"instances": ["1"]}', False),
+    ],
+)
+def test_bodies_of_numbers_need_no_look_at_each(body: str, is_plain: bool) -> None:
+    assert parse(body.encode(), BOUNDS).is_plain is is_plain
 
 
 def test_too_many_elements_and_too_many_bytes_are_refused_before_parsing() -> None:
