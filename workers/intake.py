@@ -44,7 +44,7 @@ class Intake:
         return frozenset(self._pullers)
 
     async def follow(self, models: Iterable[str]) -> None:
-        """Pull exactly these models from now on."""
+        """Pull exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
         wanted = set(models)
         for model in self._pullers.keys() - wanted:
             await self._close(self._pullers.pop(model).values())
@@ -53,8 +53,6 @@ class Intake:
                 self._pullers[model] = await self._open(model)
             except NotFound:
                 log.warning("intake.no_consumer", model=model)
-            except Unavailable:
-                return  # the next change or re-check follows again
 
     def ask(self, model: str, wanted: int, waiting: dict[Priority, int]) -> None:
         """Ask for as many jobs of a model as are missing from ``wanted``."""
@@ -81,12 +79,16 @@ class Intake:
 
     async def _open(self, model: str) -> dict[Priority, Puller]:
         opened: dict[Priority, Puller] = {}
-        for priority in PRIORITIES:
-            puller = await self._bus.pull(
-                names.consumer(model, priority), lambda delivery: self._on_delivery(model, delivery)
-            )
-            puller.on_idle = self._on_credit
-            opened[priority] = puller
+        try:
+            for priority in PRIORITIES:
+                puller = opened[priority] = await self._bus.pull(
+                    names.consumer(model, priority),
+                    lambda delivery: self._on_delivery(model, delivery),
+                )
+                puller.on_idle = self._on_credit
+        except BaseException:
+            await self._close(opened.values())
+            raise
         return opened
 
     async def _close(self, pullers: Iterable[Puller]) -> None:

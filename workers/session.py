@@ -8,6 +8,7 @@ when the lease is lost (everything is abandoned), when somebody else's turn has 
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -399,7 +400,7 @@ class Session:
                 else:
                     for held in line.clear():
                         self._hand_back(held)
-            await self._intake.follow(mine)
+            await persist(partial(self._intake.follow, mine))
             self._wake()
             for name in mine.keys() - self._rescued:
                 self._rescued.add(name)

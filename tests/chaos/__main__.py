@@ -7,12 +7,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable
 from pathlib import Path
 
 import uvloop
 
-from tests.chaos import checks, scenarios, storm
+from tests.chaos import scenarios, storm
 from tests.chaos.checks import History
 from tests.chaos.storm import Plan
 
@@ -21,7 +20,7 @@ def main() -> int:
     """0 when every law held."""
     asked = _parser().parse_args()
     if asked.what == "judge":
-        return _judge(asked.folder)
+        return _judged(History.of_run(asked.folder))
     seed = asked.seed if asked.seed is not None else time.time_ns() % 1_000_000
     folder = asked.folder or Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
     print(f"seed {seed}, artefacts in {folder}", flush=True)
@@ -48,27 +47,18 @@ def main() -> int:
 
 def _scenario(name: str, folder: Path, rounds: int | None, seed: int) -> int:
     """One fault again and again; prints its figures."""
-    act, usual = scenarios.SCENARIOS[name]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        found = runner.run(_awaited(act(folder, rounds or usual, seed)))
+        found = runner.run(scenarios.run(name, folder, rounds, seed))
+    print(f"{name}: seed {seed}")
+    return _judged(found)
+
+
+def _judged(found: History) -> int:
+    """1 when a law was broken; prints the figures, what broke a law, and which laws had nothing to look at."""
     violations = scenarios.judge(found)
-    print("\n".join([f"{name}: seed {seed}", *storm.figures(found)]))
-    for violation in violations[:20]:
+    print("\n".join([*storm.figures(found), *storm.judged(found)]))
+    for violation in violations[:40]:
         print(f"VIOLATION {violation.law}: {violation.text}")
-    return 1 if violations else 0
-
-
-async def _awaited(history: Awaitable[History]) -> History:
-    return await history
-
-
-def _judge(folder: Path) -> int:
-    """The laws again, over a run that was kept."""
-    found = History.of(folder / "history", logs=(folder / "data" / "logs").glob("*.log*"))
-    violations = checks.check(found)
-    for violation in violations:
-        print(f"VIOLATION {violation.law}: {violation.text}")
-    print("\n".join(storm.figures(found)))
     return 1 if violations else 0
 
 
@@ -78,7 +68,10 @@ def _parser() -> argparse.ArgumentParser:
         "what", nargs="?", choices=("storm", "judge", *scenarios.SCENARIOS), default="storm"
     )
     parser.add_argument(
-        "--rounds", type=int, help="of a scenario; what the issue asks for if not given"
+        "--rounds",
+        "--seconds",
+        type=int,
+        help="of a scenario (loss, halfloss: seconds); many if not given",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (%(default)s)")
     parser.add_argument("--seed", type=int, help="of faults and load; any if not given")

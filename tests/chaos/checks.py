@@ -5,6 +5,7 @@ words. Sources: S1 to S12 and V1 to V3 of docs/guarantees.md.
 """
 
 import itertools
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,8 +32,8 @@ ORPHAN_S: Final = 10.0
 """A runner may outlive its guard for so long: the promise is 1 s, the rest is the census' and a busy machine's.
 
 An orphan that stays, stays longer."""
-HARMED_S: Final = 30.0
-"""A fault excuses the order of the line for so long: a ticket that was not renewed has to be written again."""
+SETTLING_S: Final = 30.0
+"""So long after its end a fault excuses the order of the line, where a run does not say how long its settings need."""
 BEFORE_S: Final = 2.0
 """A ticket stands in the line for everybody so long after it was written."""
 
@@ -57,6 +58,16 @@ class History(NamedTuple):
     intervals: Sequence[Line] = ()
     logs: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
+
+    @classmethod
+    def of_run(cls, folder: Path) -> "History":
+        """Read all that a run left in its folder, logs and what must not stand in them too."""
+        known = folder / history.SECRETS
+        return cls.of(
+            folder / "history",
+            logs=sorted((folder / "data" / "logs").glob("*.log*")),
+            secrets=json.loads(known.read_text()) if known.exists() else {},
+        )
 
     @classmethod
     def of(
@@ -305,19 +316,24 @@ def overlaps(h: History) -> list[str]:
     return intervals.violations(list(h.intervals))
 
 
-def overtakes(h: History) -> Counter[tuple[str, int]]:
-    """How often each ticket saw a later one named by an orderly release, while it stood in the line unharmed.
+class Release(NamedTuple):
+    """A device that was given up in order, for a waiter. named: whose ticket. waiting: those that stood unharmed."""
+
+    at: float
+    named: "_Stand"
+    waiting: list["_Stand"]
+    is_judged: bool
+
+
+def releases(h: History) -> list[Release]:
+    """Every orderly release for a ticket that stood.
 
     Harm to the waiter, to who released or to NATS excuses: none of them need have known the line.
     """
-    found: Counter[tuple[str, int]] = Counter()
+    found = []
     lines = _standing(h.waiters)
     owners = {lease["boot"]: lease["owner"] for lease in h.leases if lease["state"] == "HELD"}
-    harms = [
-        (fault["target"], fault["at"] - 1.0, fault["at"] + HARMED_S)
-        for fault in h.faults
-        if fault["event"] in {"begin", "end"}
-    ]
+    harms = _harms(h)
     for lease in h.leases:
         if lease["state"] != "FREE" or not lease.get("next"):
             continue
@@ -327,13 +343,42 @@ def overtakes(h: History) -> Counter[tuple[str, int]]:
         if named is None:
             continue
         harmed = {who for who, t_in, t_out in harms if t_in <= at <= t_out}
-        if harmed & {"all", owners.get(lease["boot"], "")}:
-            continue
-        for ticket in standing:
-            is_waiting = ticket.since + BEFORE_S < at < ticket.until - BEFORE_S
-            if is_waiting and ticket.number < named.number and ticket.worker not in harmed:
-                found[ticket.worker, ticket.number] += 1
+        is_excused = bool(harmed & {"all", owners.get(lease["boot"], "")})
+        waiting = [
+            t for t in standing
+            if t.since + BEFORE_S < at < t.until - BEFORE_S and t.worker not in harmed
+        ]  # fmt: skip
+        found.append(Release(at, named, waiting, not is_excused))
     return found
+
+
+def contests(h: History) -> list[Release]:
+    """Those that are judged and where another could have been named: where none was, nobody could be overtaken."""
+    return [r for r in releases(h) if r.is_judged and any(t != r.named for t in r.waiting)]
+
+
+def _harms(h: History) -> list[tuple[str, float, float]]:
+    """Whom the faults harmed, from when until when."""
+    settling_s = next((f["settling_s"] for f in h.faults if f["event"] == "world"), SETTLING_S)
+    begun: dict[tuple[str, str], float] = {}
+    found = []
+    for fault in h.faults:
+        about = (fault.get("target", ""), fault.get("kind", ""))
+        if fault["event"] == "begin":
+            begun[about] = fault["at"]
+        elif fault["event"] == "end":
+            began = begun.pop(about, fault["at"])
+            found.append((about[0], began - 1.0, fault["at"] + settling_s))
+    return found + [(target, at - 1.0, float("inf")) for (target, _), at in begun.items()]
+
+
+def overtakes(h: History) -> Counter[tuple[str, int]]:
+    """How often each ticket saw a later one named by an orderly release, while it stood in the line unharmed."""
+    return Counter(
+        (ticket.worker, ticket.number)
+        for release in releases(h) if release.is_judged
+        for ticket in release.waiting if ticket.number < release.named.number
+    )  # fmt: skip
 
 
 class _Stand(NamedTuple):
@@ -426,6 +471,11 @@ def bounds(h: History) -> list[str]:
     ]
 
 
+def findings(h: History) -> list[str]:
+    """What the run itself saw and that must not be, and what failed in its background."""
+    return [str(fault["text"]) for fault in h.faults if fault["event"] == "finding"]
+
+
 LAWS: Final[Mapping[str, Callable[[History], list[str]]]] = {
     "lost accepted": lost_accepted,
     "jobs left open": open_jobs,
@@ -442,6 +492,7 @@ LAWS: Final[Mapping[str, Callable[[History], list[str]]]] = {
     "foreign reads": foreign_reads,
     "secrets in logs": secrets_in_logs,
     "bounds": bounds,
+    "findings": findings,
 }
 
 
@@ -449,6 +500,33 @@ def check(h: History) -> list[Violation]:
     """Every law, over what no disk that lied has taken away."""
     h = remembered(h)
     return [Violation(name, text) for name, law in LAWS.items() for text in law(h)]
+
+
+def unjudged(h: History) -> dict[str, str]:
+    """Laws that could not be broken, whatever happened, with what is missing."""
+    missing = {
+        "lost accepted": "" if accepted(h.ledger) else "no job was accepted",
+        "starved waiters": "" if contests(h) else "no release found a second waiter unharmed",
+        "overlaps": "" if h.intervals else "no runner was let in",
+        "secrets in logs": "" if h.logs and h.secrets else "the run did not keep its logs or its secrets",
+    }  # fmt: skip
+    return {law: why for law, why in missing.items() if why}
+
+
+def measured(h: History) -> dict[str, list[float]]:
+    """Seconds of everything that was measured, by ``kind: what``."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for fault in h.faults:
+        if fault["event"] == "measured":
+            found[f"{fault['kind']}: {fault['what']}"].append(fault["s"])
+    return dict(found)
+
+
+def longest_silence(ledger: Iterable[Entry], since: float, until: float) -> float:
+    """Seconds of the longest time between two jobs that were promised, between two instants."""
+    promised = sorted(float(entry["at"]) for entry in accepted(ledger).values())
+    times = [since, *(at for at in promised if since < at < until), until]
+    return max(after - before for before, after in itertools.pairwise(times))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

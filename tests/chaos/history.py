@@ -36,6 +36,8 @@ from signalbox.names import Bucket, Header
 Entry = dict[str, Any]
 GUARD: Final = b"workers.guard"
 """Stands on every guard's command line and on no runner's."""
+SECRETS: Final = "secrets.json"
+"""Beside the folder ``history``: what no log may hold, by name."""
 SCAN_S: Final = 0.1
 """Between two looks at /proc."""
 

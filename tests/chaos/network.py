@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, Self
 _TABLE: Final = "chaos"
 
 
-def _run(*argv: str, text: str = "") -> None:
+def run(*argv: str, text: str = "") -> None:
+    """A short command that must succeed."""
     subprocess.run(argv, input=text.encode(), check=True, capture_output=True, timeout=20)
 
 
@@ -62,16 +63,16 @@ class Namespace(NamedTuple):
 
     def __enter__(self) -> Self:
         wire, peer = self._wires
-        _run("ip", "netns", "add", self.name)
+        run("ip", "netns", "add", self.name)
         try:
-            _run("ip", "link", "add", wire, "type", "veth", "peer", "name", peer)
-            _run("ip", "link", "set", peer, "netns", self.name)
-            _run("ip", "addr", "add", f"{self.outside}/24", "dev", wire)
-            _run("ip", "link", "set", wire, "up")
+            run("ip", "link", "add", wire, "type", "veth", "peer", "name", peer)
+            run("ip", "link", "set", peer, "netns", self.name)
+            run("ip", "addr", "add", f"{self.outside}/24", "dev", wire)
+            run("ip", "link", "set", wire, "up")
             inside = ("ip", "-n", self.name)
-            _run(*inside, "addr", "add", f"{self.inside}/24", "dev", peer)
-            _run(*inside, "link", "set", peer, "up")
-            _run(*inside, "link", "set", "lo", "up")
+            run(*inside, "addr", "add", f"{self.inside}/24", "dev", peer)
+            run(*inside, "link", "set", peer, "up")
+            run(*inside, "link", "set", "lo", "up")
             self.heal()
         except BaseException:
             self.__exit__()
@@ -99,7 +100,7 @@ class Namespace(NamedTuple):
 
     def _rules(self, rules: str) -> None:
         text = f"table inet {_TABLE} {{}}\ndelete table inet {_TABLE}\ntable inet {_TABLE} {{\n{rules}}}\n"
-        _run(*self.prefix, "nft", "-f", "-", text=text)
+        run(*self.prefix, "nft", "-f", "-", text=text)
 
 
 def _rule(hook: str, share: str) -> str:
@@ -121,7 +122,7 @@ class SmallDisk(NamedTuple):
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        _run(
+        run(
             "mount",
             "-t",
             "tmpfs",
@@ -133,7 +134,7 @@ class SmallDisk(NamedTuple):
         return self
 
     def __exit__(self, *_: object) -> None:
-        _run("umount", "--lazy", str(self.folder))
+        run("umount", "--lazy", str(self.folder))
 
     def fill(self) -> int:
         """Take all room that is left; bytes."""

@@ -175,4 +175,8 @@ MUTANTS: Final = (
         37, "runner with a lock file of its own", "integration",
         _pytest("tests/integration/test_lease_guard.py", "outlives_the_guard"),
     ),
+    Mutant(
+        38, "models without pullers after a request was lost", "unit",
+        _pytest("tests/unit/test_worker_intake.py"),
+    ),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Every law of the chaos rig finds what breaks it, and finds nothing in a history of a good day."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -261,6 +262,11 @@ BROKEN: list[tuple[str, str, History]] = [
             ]
         ),
     ),
+    (
+        "findings",
+        "seen by the run itself",
+        with_more(faults=[{"at": 4.0, "event": "finding", "text": "a healthy runner was fenced"}]),
+    ),
 ]
 
 
@@ -284,15 +290,72 @@ def test_an_empty_history_breaks_nothing() -> None:
     assert checks.check(History()) == []
 
 
-def test_a_waiter_that_was_itself_harmed_was_not_overtaken() -> None:
-    named = [
+OVERTAKEN = with_more(
+    leases=[
         lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))
-    ]
-    harmed = with_more(
-        leases=named, waiters=[ticket("w9", 9, 9, 12.0)],
-        faults=[{"at": 25.0, "event": "begin", "kind": "pause supervisor", "target": "w3"}],
-    )  # fmt: skip
-    assert checks.starved_waiters(harmed) == []
+    ],
+    waiters=[ticket("w9", 9, 9, 12.0)],
+)
+"""w3 stands in the line and sees a later ticket named at 30 and at 40."""
+
+
+def harmed(worker: str, began: float, ended: float | None, settling_s: float = 5.0) -> History:
+    """That history, where a fault harmed somebody."""
+    fault: Entry = {"kind": "pause supervisor", "target": worker}
+    ends = [] if ended is None else [{"at": ended, "event": "end", **fault}]
+    return OVERTAKEN._replace(
+        faults=[
+            {"at": 0.0, "event": "world", "settling_s": settling_s},
+            {"at": began, "event": "begin", **fault},
+            *ends,
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("who", "began", "ended"),
+    [("w3", 25.0, None), ("w3", 8.0, 36.0), ("all", 25.0, 26.0), ("w3", 28.0, 28.5)],
+    ids=["for ever", "a long fault", "nats", "still settling"],
+)
+def test_who_was_harmed_was_not_overtaken(who: str, began: float, ended: float | None) -> None:
+    assert checks.starved_waiters(harmed(who, began, ended)) == []
+
+
+@pytest.mark.parametrize(
+    "history", [harmed("w3", 20.0, 22.0), harmed("w8", 25.0, None)], ids=["long ago", "another"]
+)
+def test_a_fault_that_is_over_or_another_s_excuses_nothing(history: History) -> None:
+    assert checks.starved_waiters(history)
+
+
+def test_the_order_of_the_line_is_judged_only_where_two_waited() -> None:
+    assert checks.unjudged(OVERTAKEN) == {}
+    assert [r.is_judged for r in checks.releases(harmed("all", 29.0, 30.0))] == [True, False, True]
+    assert "starved waiters" in checks.unjudged(GOOD._replace(waiters=[ticket("w2", 1, 1, 10.0)]))
+
+
+def test_a_law_that_had_nothing_to_look_at_is_named() -> None:
+    missing = checks.unjudged(History(secrets={"ann's key": "sbx_secret"}))
+    assert missing.keys() == {"lost accepted", "starved waiters", "overlaps", "secrets in logs"}
+
+
+def test_a_kept_run_is_read_with_its_logs_and_what_must_not_stand_in_them(tmp_path: Path) -> None:
+    (tmp_path / "history").mkdir()
+    (tmp_path / "data" / "logs").mkdir(parents=True)
+    (tmp_path / "data" / "logs" / "gateway.log").write_text("using sbx_secret")
+    assert "secrets in logs" in checks.unjudged(History.of_run(tmp_path))
+    (tmp_path / "secrets.json").write_text('{"ann\'s key": "sbx_secret"}')
+    found = History.of_run(tmp_path)
+    assert "secrets in logs" not in checks.unjudged(found)
+    assert {v.law for v in checks.check(found)} == {"secrets in logs"}
+
+
+def test_the_longest_silence_is_between_promises_or_at_an_end() -> None:
+    told = [answer(str(at), at=at) for at in (1.0, 5.0, 6.0)]
+    assert checks.longest_silence(told, 0.0, 7.0) == 4.0
+    assert checks.longest_silence([*told, answer("", status=503, at=3.0)], 0.0, 7.0) == 4.0
+    assert checks.longest_silence(told, 4.0, 20.0) == 14.0
+    assert checks.longest_silence([], 1.0, 3.0) == 2.0
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
