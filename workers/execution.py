@@ -99,6 +99,8 @@ class Execution:
         self._flights: list[Flight] = []
         self._generation = 0
         self._ended_by_us = -1
+        self._deadly: set[tuple[str, int]] = set()
+        """Versions under whose loading a runner has died in this hold."""
         self._one_revival = asyncio.Lock()
 
     @property
@@ -328,16 +330,23 @@ class Execution:
         return [report.errors.get(i) or frame for i, frame in enumerate(report.frames)]
 
     async def _make_ready(self, flight: Flight) -> None:
-        """Load the version if need be. One that takes the runner down is the version's fault, not the jobs'."""
+        """Load the version if need be. One that takes the runner down is the version's fault, not the jobs'.
+
+        The first time it may have been the kernel's or an operator's: then it is loaded once more.
+        """
         generation = self._generation
         try:
             await self._residency.pin(flight.key)
         except RunnerCrashed as error:
             if not self._is_to_blame(generation, error):
                 raise
+            if flight.key not in self._deadly:
+                self._deadly.add(flight.key)
+                raise RunnerLost("The runner died while it loaded the version.") from error
             await self._revive(generation)
             message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."
             raise NotServing(message) from error
+        self._deadly.discard(flight.key)
 
     async def _fetch(self, held: Held) -> bytes:
         ref = held.job.ref

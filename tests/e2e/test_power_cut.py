@@ -59,7 +59,7 @@ def struck(folder: Path, scenario: str, rounds: int) -> History:
 
 
 def begun(h: History, kind: str) -> list[dict[str, Any]]:
-    return [fault for fault in h.faults if (fault["event"], fault["kind"]) == ("begin", kind)]
+    return [fault for fault in h.faults if (fault["event"], fault.get("kind")) == ("begin", kind)]
 
 
 def interrupted(h: History, kind: str) -> set[str]:

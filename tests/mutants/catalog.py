@@ -179,4 +179,8 @@ MUTANTS: Final = (
         38, "models without pullers after a request was lost", "unit",
         _pytest("tests/unit/test_worker_intake.py"),
     ),
+    Mutant(
+        39, "one death while loading ends the jobs that wait", "unit",
+        _pytest("tests/unit/test_worker_execution.py"),
+    ),
 )  # fmt: skip

@@ -23,8 +23,8 @@ _DESERVED: Final[Mapping[str, tuple[str, ...]]] = {
     "hang": ("deadline_exceeded",),
 }
 """Codes that a job ends with for what it does; one that does well never fails."""
-_STOPPING: Final = frozenset({"stop_runner", "hang_runner_in_kernel"})
-"""A runner that is stopped, and nobody else, is to everybody one that takes too long."""
+_STOPPING: Final = frozenset({"stop_runner", "stop_machine", "hang_runner_in_kernel"})
+"""A runner that is stopped is to its supervisor one that takes too long (a stopped machine may wake up one by one)."""
 
 
 class Stored(NamedTuple):

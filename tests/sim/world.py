@@ -219,6 +219,9 @@ class World:
             for task in tasks:
                 task.cancel()
             await asyncio.sleep(0.1)
+            ends_at = healed_at + self.shape.bound_s
+            while not self.oracle.is_quiet() and self.loop.now < ends_at:  # noqa: ASYNC110  virtual time
+                await asyncio.sleep(1.0)  # a job that was sent long ago has only just arrived
             self.oracle.judge()
             self.is_over = True
         self.outcome.inside = [stay.boot for device in self.devices for stay in device.stays]

@@ -69,16 +69,17 @@ class Runner:
 
 
 class Memory:
-    """A version is there, or loading it takes the runner down."""
+    """A version is there, or loading it takes so many runners down."""
 
-    def __init__(self, *, is_deadly: bool = False) -> None:
-        self.is_deadly = is_deadly
+    def __init__(self, *, deaths: int = 0) -> None:
+        self.deaths = deaths
 
     def is_ready(self, _key: object) -> bool:
-        return not self.is_deadly
+        return not self.deaths
 
     async def pin(self, _key: object) -> None:
-        if self.is_deadly:
+        if self.deaths:
+            self.deaths -= 1
             raise RunnerCrashed
 
     def unpin(self, _key: object) -> None:
@@ -168,9 +169,20 @@ async def test_memory_used_up_is_found_once_and_not_by_every_part() -> None:
 
 async def test_a_version_that_dies_loading_is_not_its_jobs_fault() -> None:
     runner = Runner()
-    made = execution(runner, Memory(is_deadly=True))
+    made = execution(runner, Memory(deaths=3))
     found = await outcomes(made, made.begin([held(FINE) for _ in range(8)]))
     assert found == [NotServing] * 8
+    assert runner.restarts == 2
+    found = await outcomes(made, made.begin([held(FINE)]))
+    assert found == [NotServing], "what is known of it is not tried out again and again"
+    assert runner.restarts == 3
+
+
+async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
+    runner = Runner()
+    made = execution(runner, Memory(deaths=1))
+    found = await outcomes(made, made.begin([held(FINE) for _ in range(8)]))
+    assert found == [FINE] * 8
     assert runner.restarts == 1
 
 
