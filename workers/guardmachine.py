@@ -79,24 +79,28 @@ class GuardMachine:
             self._release_flock()
         self._do("tell", "unlocked")
 
-    def _on_enter(self, _: int, token: int, deadline_ns: int) -> None:
+    def _on_enter(self, now_ns: int, token: int, deadline_ns: int) -> None:
         """Let the runner in under ``token``, once the token is on disk; no deadline = the old one."""
         if not self.is_locked or not self.runner or self.ending:
             self._do("tell", "error enter 11")
             return
         self._asked = (token, deadline_ns)
         if token == self.token:
-            self._let_in()
+            self._let_in(now_ns)
         else:
             self._do("store", token)
 
-    def _on_stored(self, _: int, token: int) -> None:
-        self.token = token
+    def _on_stored(self, now_ns: int, token: int) -> None:
         self.floor = max(self.floor, token)
-        self._let_in()
+        self._let_in(now_ns)
 
-    def _let_in(self) -> None:
+    def _let_in(self, now_ns: int) -> None:
+        """Unless the lease has ended meanwhile: we may have been stopped, or the disk slow."""
         token, deadline_ns = self._asked
+        if deadline_ns and deadline_ns <= now_ns:
+            self._give_back("fenced 1")
+            return
+        self.token = token
         if deadline_ns:
             self._set_deadline(deadline_ns)
         self._do("say", f"enter {token}")

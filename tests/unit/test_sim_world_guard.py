@@ -55,6 +55,20 @@ def test_token_that_cannot_be_stored_lets_nobody_in() -> None:
     assert machine.token == 0
 
 
+def test_nobody_is_let_in_after_the_lease_has_ended() -> None:
+    """A guard that was stopped finds a word that came in time, and is late itself."""
+    machine = GuardMachine(True)
+    fed(machine, ("spawn",), ("spawned", 7), ("lock",), ("taken", 3))
+    assert fed(machine, ("enter", 4, 50), now_ns=40) == [("store", 4)]
+    late = fed(machine, ("stored", 4), now_ns=50)
+    assert ("say", "enter 4") not in late
+    assert [effect for effect in late if effect[0] in {"unlock", "tell"}] == [
+        ("unlock", 0),
+        ("tell", "fenced 1"),
+    ]
+    assert ("kill", 0) not in late  # it was never let in
+
+
 def test_way_out_is_not_longer_than_the_lease() -> None:
     """A supervisor that was cut off says leave late: what is left of the lease is all the time there is."""
     machine = inside()
