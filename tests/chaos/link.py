@@ -66,13 +66,7 @@ class Link:
         self._ends = [_device(outer), _device(inner)]
         try:
             run("ip", "netns", "add", space.name)
-            run("ip", "link", "set", inner, "netns", space.name)
-            run("ip", "addr", "add", f"{space.outside}/24", "dev", outer)
-            run("ip", "link", "set", outer, "up")
-            inside = ("ip", "-n", space.name)
-            run(*inside, "addr", "add", f"{space.inside}/24", "dev", inner)
-            run(*inside, "link", "set", inner, "up")
-            run(*inside, "link", "set", "lo", "up")
+            space.join(outer, inner)
         except BaseException:
             self.__exit__()
             raise

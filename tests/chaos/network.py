@@ -61,18 +61,22 @@ class Namespace(NamedTuple):
         """What goes before a command so that it runs inside; its process id stays the same."""
         return ("ip", "netns", "exec", self.name)
 
+    def join(self, outer: str, inner: str) -> None:
+        """Give both ends of a wire their address, one of them inside."""
+        run("ip", "link", "set", inner, "netns", self.name)
+        run("ip", "addr", "add", f"{self.outside}/24", "dev", outer)
+        run("ip", "link", "set", outer, "up")
+        inside = ("ip", "-n", self.name)
+        run(*inside, "addr", "add", f"{self.inside}/24", "dev", inner)
+        run(*inside, "link", "set", inner, "up")
+        run(*inside, "link", "set", "lo", "up")
+
     def __enter__(self) -> Self:
         wire, peer = self._wires
         run("ip", "netns", "add", self.name)
         try:
             run("ip", "link", "add", wire, "type", "veth", "peer", "name", peer)
-            run("ip", "link", "set", peer, "netns", self.name)
-            run("ip", "addr", "add", f"{self.outside}/24", "dev", wire)
-            run("ip", "link", "set", wire, "up")
-            inside = ("ip", "-n", self.name)
-            run(*inside, "addr", "add", f"{self.inside}/24", "dev", peer)
-            run(*inside, "link", "set", peer, "up")
-            run(*inside, "link", "set", "lo", "up")
+            self.join(wire, peer)
             self.heal()
         except BaseException:
             self.__exit__()
