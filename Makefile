@@ -16,7 +16,7 @@ SEED ?=
 SEEDS ?= 20000
 RUNS ?= 1000000
 
-.PHONY: help up demo test cover lint format types bench chaos sim scope mutants fuzz lock proto clean debian
+.PHONY: help up demo test cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom proto clean debian
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,13 +27,18 @@ up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS=
 demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 	@exec $(BIN)/python -m signalbox demo $(ARGS)
 
+WAITING := tests/console tests/conformance $(wildcard tests/integration/test_core_*.py tests/integration/test_edge_*.py tests/integration/test_gateway_*.py)
+
 test: debian lint ## lint, types, layers, then the whole test suite (ARGS="-k lease" for a part)
 ifeq ($(strip $(ARGS)),)
-# The proofs compute for minutes and touch nothing outside: they run beside the rest, at the lowest priority.
-	@proofs=$$(mktemp); nice -n 19 $(BIN)/python -m pytest -m proof -p no:cacheprovider >$$proofs 2>&1 & proving=$$!; \
-	trap 'kill $$proving 2>/dev/null || true' INT TERM; \
-	status=0; $(BIN)/python -m pytest -m "not proof" || status=$$?; \
-	echo "waiting for the proofs"; wait $$proving || status=$$?; cat $$proofs; rm -f $$proofs; exit $$status
+# Beside the rest: the unit tests, and of them the proofs, which compute for minutes and wait for nobody, at low priority;
+# then what mostly waits and starts no worker.
+	@beside=$$(mktemp); ( trap 'kill $$! 2>/dev/null; exit 143' TERM; \
+	nice -n 19 $(BIN)/python -m pytest tests/unit -p no:cacheprovider & wait $$!; unit=$$?; \
+	$(BIN)/python -m pytest $(WAITING) -p no:cacheprovider & wait $$! && exit $$unit ) >$$beside 2>&1 & running=$$!; \
+	trap 'kill $$running 2>/dev/null || true' INT TERM; \
+	status=0; $(BIN)/python -m pytest --ignore=tests/unit $(WAITING:%=--ignore=%) || status=$$?; \
+	echo "waiting for what runs beside"; wait $$running || status=$$?; cat $$beside; rm -f $$beside; exit $$status
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif
@@ -65,6 +70,9 @@ sim: $(VENV)/dev.stamp ## SEEDS simulated systems in virtual time, faults and al
 scope: $(VENV)/dev.stamp ## every state of a small lease, guard and lock (ARGS="--faults 2" takes hours)
 	$(BIN)/python -m tests.scope $(ARGS)
 
+protocol: $(VENV)/dev.stamp ## every state of their protocol, with no time in it (ARGS="--faults 4" takes a quarter of an hour)
+	$(BIN)/python -m tests.protocol $(ARGS)
+
 mutants: debian $(VENV)/dev.stamp ## break the code on purpose, one way after another: the tests must notice
 	$(BIN)/python -m tests.mutants $(ARGS)
 
@@ -74,6 +82,12 @@ fuzz: $(VENV)/dev.stamp ## RUNS random inputs for everything that parses (SEED r
 lock: $(VENV)/dev.stamp ## pin all dependencies with hashes into requirements/
 	$(call lock,dev,)
 	$(foreach extra,up gateway worker console,$(call lock,$(extra),--constraint requirements/dev.txt);)
+
+sbom: $(VENV)/up.stamp ## what each program of a release is made of, as CycloneDX, into build/sbom/
+	@mkdir -p build/sbom
+	@for name in gateway worker console; do \
+		$(BIN)/python deploy/sbom.py requirements/$$name.txt >build/sbom/$$name.cdx.json; done
+	@ls build/sbom/*
 
 proto: $(VENV)/dev.stamp ## generate the gRPC stubs from our .proto files
 	$(BIN)/python -m gateway_plugin.proto

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, front
+from benchmarks import bare, fairness, front
 from signalbox.errors import SignalboxError
 from signalbox.up.tyk import find
 
-PARTS: Final = ("edge", "tyk", "handover")
+PARTS: Final = ("edge", "tyk", "handover", "fairness")
 
 
 def main() -> int:
@@ -58,7 +58,12 @@ def _handover(_seconds: float) -> None:
     runpy.run_module("benchmarks.handover", run_name="__main__")
 
 
-_PARTS: Final = {"edge": _edge, "tyk": _tyk, "handover": _handover}
+def _fairness(seconds: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(fairness.measure(Path(folder), seconds=seconds))
+
+
+_PARTS: Final = {"edge": _edge, "tyk": _tyk, "handover": _handover, "fairness": _fairness}
 
 if __name__ == "__main__":
     sys.exit(main())

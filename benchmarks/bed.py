@@ -34,30 +34,39 @@ class Bed(NamedTuple):
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers of a request with our key."""
-        return {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        return headers_of(self.key)
+
+
+def headers_of(key: str) -> Mapping[str, str]:
+    """Headers of a request with ``key``."""
+    return {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
 
 @asynccontextmanager
 async def made(
-    folder: Path, *, models: tuple[str, ...] = ("half_plus_two",), tyk: Programs | None = None
+    folder: Path,
+    *,
+    models: tuple[str, ...] = ("half_plus_two",),
+    max_batch: int = MAX_BATCH,
+    tyk: Programs | None = None,
 ) -> AsyncIterator[Bed]:
-    """NATS, the front, one worker on ``cpu:0`` and ``models``, resident before this yields."""
+    """NATS, the front, one worker on ``cpu:0`` and ``models``, the first of them resident before this yields."""
     options = Options(data=folder, workers=1, front_port=0, console_port=0, nats_port=0)
     with DataDir(folder) as data:
         stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
-        async with _running(stack, models, tyk) as key:
+        async with _running(stack, models, max_batch, tyk) as key:
             yield Bed(stack, key)
 
 
 @asynccontextmanager
 async def _running(
-    stack: Stack, models: tuple[str, ...], tyk: Programs | None
+    stack: Stack, models: tuple[str, ...], max_batch: int, tyk: Programs | None
 ) -> AsyncIterator[str]:
     try:
         await stack.start_nats()
         for name in models:
-            await _publish(stack, await _model(stack, name))
-        key = await _mint(stack)
+            await _publish(stack, await _model(stack, name, max_batch))
+        key = await mint(stack)
         if tyk:
             await Tyk(stack, tyk).start()
         else:
@@ -82,7 +91,7 @@ async def _first_answer(stack: Stack, key: str) -> None:
                 return
 
 
-async def _model(stack: Stack, name: str) -> Model:
+async def _model(stack: Stack, name: str, max_batch: int) -> Model:
     root = stack.data.path / "models"
     env = stack.env("worker")
     await stack.run_to_end("models", "workers.demo_models", str(root), "--only", name, env=env)
@@ -96,7 +105,7 @@ async def _model(stack: Stack, name: str) -> Model:
         size_bytes=found["size_bytes"],
         signatures=decode(dict[str, Signature], json.dumps(found["signatures"])),
     )
-    batching = Batching(max_size=MAX_BATCH)
+    batching = Batching(max_size=max_batch)
     return Model(name=name, versions=(version,), default_version=1, batching=batching)
 
 
@@ -105,7 +114,8 @@ async def _publish(stack: Stack, model: Model) -> None:
     await table.put(stack.bus, Bucket.MODELS, token(model.name), model)
 
 
-async def _mint(stack: Stack) -> str:
+async def mint(stack: Stack) -> str:
+    """The text of a new key without limits."""
     pepper = stack.data.secret("pepper").read_text()
     text, key_id = keys.mint()
     scopes = ("jobs:submit", "jobs:read", "jobs:cancel")

@@ -1,71 +1,103 @@
-"""How many jobs of a model may wait: refused with 429 above that, before anything is stored.
+"""How many jobs of a model may wait, and in which class: 429 above that, before anything is stored.
 
-NATS is asked how long the queue is only now and then; in between what this plugin accepted is added.
+NATS is asked how long the queues are only now and then; in between what this plugin let in is added.
 Nobody is refused on that sum alone: it forgets what workers took meanwhile, so it is measured first.
 """
 
 import asyncio
 from typing import Final
 
+from gateway_plugin.fairness import LEAST, Shares
+from signalbox import metrics
 from signalbox.bus import Bus
-from signalbox.errors import NotFound, QueueFull, SignalboxError, Unavailable
+from signalbox.errors import NotFound, QueueFull, Unavailable
 from signalbox.messages import Model
-from signalbox.names import PRIORITIES, consumer
+from signalbox.names import PRIORITIES, Priority, consumer
 
 _STALE_S: Final = 1.0
+_STALE_WHEN_CROWDED_S: Final = 0.1
 _RETRY_AFTER_S: Final = 2.0
+_KEPT: Final = 8
+"""Of a queue's places one in so many, and no more than ``fair_room``, is kept from jobs in ``lo``."""
+
+DEMOTED: Final = metrics.counter(
+    "jobs_demoted", "Jobs put into lo because their tenant had its share of the class.", "model"
+)
 
 
 class _Queue:
-    """One model's queue. waiting: as last measured. since: accepted here after that was asked."""
+    """One model's queue. measured_at: on the loop's clock."""
 
-    __slots__ = ("asking", "measured_at", "since", "waiting")
+    __slots__ = ("asking", "measured_at", "shares")
 
-    def __init__(self) -> None:
-        self.waiting = 0
-        self.since = 0
+    def __init__(self, room: int) -> None:
+        self.shares = Shares(room)
         self.measured_at = float("-inf")
         self.asking: asyncio.Task[None] | None = None
 
-    @property
-    def length(self) -> int:
-        return self.waiting + self.since
-
 
 class Admission:
-    """Guards the queues' lengths."""
+    """Guards the queues' lengths and the shares in them. fair_room: see :class:`Shares`."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, *, fair_room: int) -> None:
         self._bus = bus
+        self._room = fair_room
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
 
-    async def admit(self, model: Model) -> None:
-        """Count one job in. Raises :class:`QueueFull`; :class:`Unavailable` if nobody knows the length."""
+    async def admit(
+        self, model: Model, tenant: str, asked: Priority, *, named: Priority | None = None
+    ) -> Priority:
+        """Count one job of a tenant in; returns the class it goes into, ``asked`` or ``lo``.
+
+        named: where an earlier try of the same submission went: it is judged once. Raises :class:`QueueFull`;
+        :class:`Unavailable` if nobody knows the length.
+        """
         queue = self._queues.get(model.name)
         if queue is None:
-            queue = self._queues[model.name] = _Queue()
-        age_s = self._loop.time() - queue.measured_at
-        is_full = queue.length >= model.limits.max_queue
+            queue = self._queues[model.name] = _Queue(self._room)
+        shares = queue.shares
+        given = named or shares.place(tenant, asked, self._loop.time())
+        is_full = shares.most >= self._limit(model, given)
         # While one caller measures a queue that is not full, the others need not wait for it.
-        if is_full or (age_s > _STALE_S and queue.asking is None):
+        if is_full or (queue.asking is None and self._is_stale(queue, is_fair=given == asked)):
             await self._measure(model.name, queue)
-            is_full = queue.length >= model.limits.max_queue
+            given = named or shares.place(tenant, asked, self._loop.time())
+            is_full = shares.most >= self._limit(model, given)
         if is_full:
-            raise QueueFull(
-                f'The queue of "{model.name}" is full: {queue.length} jobs wait, '
-                f"{model.limits.max_queue} may. Nothing was accepted.",
-                retry_after_s=_RETRY_AFTER_S,
-                model=model.name,
-                limit=model.limits.max_queue,
-            )
-        queue.since += 1
+            raise self._full(model, given, shares.most)
+        shares.enter(tenant, asked, given)
+        if given not in {asked, named}:
+            DEMOTED.labels(model.name).inc()
+        return given
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
         asking = [queue.asking for queue in self._queues.values() if queue.asking is not None]
         if asking:
             await asyncio.wait(asking)
+
+    def _is_stale(self, queue: _Queue, *, is_fair: bool) -> bool:
+        """A crowd is measured more often, and so is whoever would be put into ``lo``."""
+        is_crowded = self._room > 0 and (not is_fair or queue.shares.since >= self._room)
+        bound_s = _STALE_WHEN_CROWDED_S if is_crowded else _STALE_S
+        return self._loop.time() - queue.measured_at > bound_s
+
+    def _limit(self, model: Model, given: Priority) -> int:
+        """Jobs that may wait where one more comes into this class: who floods ``lo`` shuts nobody else out."""
+        most = model.limits.max_queue
+        return most - min(self._room, most // _KEPT) if given == LEAST else most
+
+    def _full(self, model: Model, given: Priority, length: int) -> QueueFull:
+        limit = self._limit(model, given)
+        where = " at this priority" if limit < model.limits.max_queue else ""
+        return QueueFull(
+            f'The queue of "{model.name}" is full: {length} jobs wait, {limit} may{where}. '
+            "Nothing was accepted.",
+            retry_after_s=_RETRY_AFTER_S,
+            model=model.name,
+            limit=limit,
+        )
 
     async def _measure(self, name: str, queue: _Queue) -> None:
         """One question for all who want to know."""
@@ -76,19 +108,18 @@ class Admission:
         await asyncio.shield(queue.asking)
 
     async def _ask(self, name: str, queue: _Queue) -> None:
-        queue_was, queue.since = queue.since, 0
+        for line in queue.shares.lines.values():
+            line.ask()
         try:
             infos = await asyncio.gather(
                 *(self._bus.consumer_info(consumer(name, priority)) for priority in PRIORITIES)
             )
-            queue.waiting = sum(info.num_pending for info in infos)
             queue.measured_at = self._loop.time()
+            waiting = {p: info.num_pending for p, info in zip(PRIORITIES, infos, strict=True)}
+            queue.shares.measured(waiting, queue.measured_at)
         except NotFound as error:
             raise Unavailable(
                 f'The queue of "{name}" is not set up yet.', retry_after_s=_RETRY_AFTER_S
             ) from error
-        except SignalboxError:
-            queue.since += queue_was
-            raise
         finally:
             queue.asking = None

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Self
 
+from gateway_plugin.acceptance import Acceptance
 from gateway_plugin.admission import Admission
 from gateway_plugin.auth import Auth
 from gateway_plugin.catalog import Catalog
@@ -55,21 +56,21 @@ class Gateway:
         self._waiters = Waiters(
             bus, records, recheck_s=settings.recheck_s, limit=settings.max_waiting
         )
-        idempotency = Idempotency(
-            bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=wall
+        acceptance = Acceptance(
+            Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes, wall=wall),
+            Admission(bus, fair_room=settings.fair_room),
+            Idempotency(bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=wall),
+            instance=bus.instance,
         )
         self._post = Post(
             settings,
             keyring,
             catalog,
             self._intake,
-            Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes, wall=wall),
+            acceptance,
             self._waiters,
-            Admission(bus),
             self._jobs,
-            idempotency,
             ModelViews(catalog, fleet),
-            instance=bus.instance,
         )
         auth = Auth(keyring, trusted_proxies=settings.trusted_proxies)
         self.dispatcher = Dispatcher(

@@ -28,7 +28,7 @@ from signalbox.errors import (
     Unavailable,
 )
 from signalbox.messages import ApiKey, Idem, decode, encode
-from signalbox.names import Bucket
+from signalbox.names import Bucket, Priority
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
@@ -48,13 +48,17 @@ CONFLICTS: Final = metrics.counter(
 
 
 class Slip(NamedTuple):
-    """One submission's place in the bucket. revision: 0 = nothing there yet. found: the job, if it exists."""
+    """One submission's place in the bucket. revision: 0 = nothing there yet. found: the job, if it exists.
+
+    priority: the class it is named for. A job in another class is another message, so a retry must not choose anew.
+    """
 
     subject: str
     digest: str
     job_id: str
     revision: int
     found: Found | None = None
+    priority: Priority | None = None
 
 
 def digest_of(*parts: str, body: bytes) -> str:
@@ -101,7 +105,7 @@ class Idempotency:
         if held.digest != digest:
             CONFLICTS.labels("another_body").inc()
             raise KeyReused(f"This {HEADER} was used for another request; choose a new one.")
-        slip = Slip(subject, digest, held.job_id, stored.seq)
+        slip = Slip(subject, digest, held.job_id, stored.seq, priority=held.priority)
         try:
             found = await self._jobs.find(held.job_id, tenant)
         except NotFound:
@@ -113,7 +117,7 @@ class Idempotency:
 
     async def hold(self, slip: Slip) -> Slip:
         """Name the job durably before it is published. Raises :class:`Conflict` if somebody else does so now."""
-        data = encode(Idem(job_id=slip.job_id, digest=slip.digest))
+        data = encode(Idem(job_id=slip.job_id, digest=slip.digest, priority=slip.priority))
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 revision = await self._bus.write(slip.subject, data, expect=slip.revision)
@@ -132,7 +136,7 @@ class Idempotency:
 
     async def release(self, slip: Slip) -> None:
         """Say that nobody is publishing now, so that the next try need not wait. Raises nothing of ours."""
-        closed = Idem(job_id=slip.job_id, digest=slip.digest, is_open=False)
+        closed = Idem(job_id=slip.job_id, digest=slip.digest, is_open=False, priority=slip.priority)
         try:
             await self._bus.write(slip.subject, encode(closed), expect=slip.revision)
         except SignalboxError:

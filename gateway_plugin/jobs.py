@@ -17,8 +17,9 @@ from signalbox import job as life
 from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
+from signalbox.majority import Majority
 from signalbox.messages import Job, PayloadRef, Record, State, decode
-from signalbox.names import Header
+from signalbox.names import Header, Stream
 from signalbox.queues import Queues, rates_of, wait_s
 from signalbox.records import Records
 
@@ -61,6 +62,7 @@ class Jobs:
         self._bus = bus
         self._records = records
         self._queues = Queues(bus)
+        self._majority = Majority(bus)
         self._catalog = catalog
         self._fleet = fleet
         self._intake = intake
@@ -69,11 +71,13 @@ class Jobs:
     async def close(self) -> None:
         """Wait for open questions to NATS. Idempotent."""
         await self._queues.close()
+        await self._majority.close()
 
     async def find(self, job_id: str, tenant: str) -> Found:
         """The job: the one place where it is decided whose it is.
 
-        Raises :class:`NotFound`, in the same words for an unknown, a malformed and a foreign id.
+        Raises :class:`NotFound`, in the same words for an unknown, a malformed and a foreign id, and
+        :class:`Unavailable` where a majority of NATS may know more.
 
         A job whose deadline passed in the queue is ended here, so that it ends also without workers.
         """
@@ -82,6 +86,7 @@ class Jobs:
         for _ in range(_RACES):
             found = await self._look(job_id)
             if found is None or found.record.key_id != tenant:
+                await self._majority.require(Stream.STATE, Stream.JOBS)
                 raise NotFound(_NO_JOB)
             is_overdue = found.record.state is State.QUEUED and (
                 found.record.deadline_at <= self._wall()

@@ -17,6 +17,7 @@ from signalbox.messages import ApiKey
 SUBMIT: Final = "jobs:submit"
 READ: Final = "jobs:read"
 CANCEL: Final = "jobs:cancel"
+URGENT: Final = "jobs:urgent"
 _REFUSED: Final = (
     "Send a valid API key as Authorization: Bearer sbx_... (or X-Api-Key): it is missing, mistyped, unknown, "
     "revoked, expired, or not for the address you call from."
@@ -155,6 +156,16 @@ def require_scope(key: ApiKey, scope: str) -> None:
     """Raise :class:`Forbidden` if the key lacks ``scope``."""
     if scope not in key.scopes:
         raise Forbidden(f"This API key lacks the scope {scope}.", scope=scope)
+
+
+def require_urgent(key: ApiKey) -> None:
+    """Raise :class:`Forbidden` if the key may not overtake all others."""
+    if URGENT not in key.scopes:
+        raise Forbidden(
+            f'Priority "hi" overtakes everybody else\'s jobs, and this API key lacks the scope {URGENT}. '
+            'Ask for "mid", or use a key that has it.',
+            scope=URGENT,
+        )
 
 
 def require_model(key: ApiKey, model: str) -> None:

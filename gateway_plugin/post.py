@@ -6,17 +6,15 @@ reply, and otherwise fetches the job later by the id that every answer carries.
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
+from gateway_plugin.acceptance import Acceptance, Entry
 from gateway_plugin.addresses import client_address
-from gateway_plugin.admission import Admission
 from gateway_plugin.answers import JOB_ID, JSON, Answer, answer, retry_after
 from gateway_plugin.auth import KEY_ID
 from gateway_plugin.catalog import Catalog, Ready, require_open
-from gateway_plugin.idempotency import HEADER as IDEMPOTENCY_KEY
-from gateway_plugin.idempotency import REPLAYED, Idempotency, Slip, digest_of
+from gateway_plugin.idempotency import REPLAYED
 from gateway_plugin.intake import C, Choose, Inputs, Intake
 from gateway_plugin.jobs import Found, Jobs, failure
 from gateway_plugin.keyring import (
@@ -26,6 +24,7 @@ from gateway_plugin.keyring import (
     Keyring,
     require_model,
     require_scope,
+    require_urgent,
     tenant_of,
 )
 from gateway_plugin.modelviews import ModelViews, metadata
@@ -33,17 +32,16 @@ from gateway_plugin.preferences import Preference, preference
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.routing import Act, Route, Routes
 from gateway_plugin.settings import GatewaySettings
-from gateway_plugin.submission import Submitter, Wishes, wishes_of
+from gateway_plugin.submission import Wishes, wishes_of
 from gateway_plugin.waiting import End, Waiters
 from signalbox import metrics
 from signalbox.errors import DeadlineExceeded, InvalidRequest, SignalboxError
 from signalbox.job import first_record
 from signalbox.messages import ApiKey, Job, Record, State
+from signalbox.names import PRIORITIES
 
-_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _TIMED_OUT: Final = "Timed out"
 
-ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway plugin.", "model")
 WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
 
 
@@ -56,28 +54,20 @@ class Post:
         keyring: Keyring,
         catalog: Catalog,
         intake: Intake,
-        submitter: Submitter,
+        acceptance: Acceptance,
         waiters: Waiters,
-        admission: Admission,
         jobs: Jobs,
-        idempotency: Idempotency,
         views: ModelViews,
-        *,
-        instance: str,
     ) -> None:
         self._settings = settings
         self._keyring = keyring
         self._catalog = catalog
         self._intake = intake
-        self._submitter = submitter
+        self._acceptance = acceptance
         self._waiters = waiters
-        self._admission = admission
         self._jobs = jobs
-        self._idempotency = idempotency
         self._views = views
-        self._instance = instance
         self._routes = Routes()
-        self._accepted: dict[str, Any] = {}
         self._giving_up: set[asyncio.Task[None]] = set()
         WAITING.set_function(lambda: waiters.count)
 
@@ -85,7 +75,7 @@ class Post:
         """Wait until jobs of callers who left are cancelled. Idempotent."""
         if self._giving_up:
             await asyncio.wait(set(self._giving_up))
-        await self._admission.close()
+        await self._acceptance.close()
 
     async def hook(self, obj: Object) -> Answer:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
@@ -119,7 +109,7 @@ class Post:
         require_model(key, route.model)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
-        slip = await self._slip(request, key, route)
+        slip = await self._acceptance.slip(request, key, route)
         if slip is not None and slip.found is not None:
             return await self._predict_again(slip.found, prefer, key)
 
@@ -128,25 +118,19 @@ class Post:
             require_open(ready.model)
             return _NO_WISHES, ready
 
-        _, ready, inputs = await self._inputs(request, choose)
+        wishes, ready, inputs = await self._inputs(request, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
-        job = self._submitter.job(
-            key,
-            ready,
-            inputs,
-            _NO_WISHES,
-            trace=_trace(headers),
-            waiter=self._instance if is_waiting else "",
-            job_id=slip.job_id if slip is not None else "",
+        entry = await self._acceptance.admit(
+            headers, key, ready, inputs, wishes, slip, is_waiting=is_waiting
         )
         if not is_waiting:
-            return await self._accept(ready, job, inputs, prefer, slip)
+            return await self._accept(entry, prefer)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
-        end = await self._run(ready, job, inputs, wait_s, key, slip=slip)
+        end = await self._run(entry, wait_s, key)
         if end is None:
             if prefer.is_async:
-                return await self._still_going(_queued(job), prefer)
-            raise DeadlineExceeded(_TIMED_OUT, job_id=job.id)
+                return await self._still_going(_queued(entry.job), prefer, wishes)
+            raise DeadlineExceeded(_TIMED_OUT, job_id=entry.job.id)
         return await self._predicted(end, prefer)
 
     async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
@@ -179,7 +163,7 @@ class Post:
         require_scope(key, SUBMIT)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
-        slip = await self._slip(request, key, _SUBMIT)
+        slip = await self._acceptance.slip(request, key, _SUBMIT)
         if slip is not None and slip.found is not None:
             return await self._submit_again(slip.found, prefer, key)
 
@@ -188,24 +172,20 @@ class Post:
             require_model(key, name)
             ready = self._catalog.ready(name, version, label)
             require_open(ready.model)
-            return wishes_of(fields), ready
+            wishes = wishes_of(fields)
+            if wishes.priority == PRIORITIES[0]:
+                require_urgent(key)
+            return wishes, ready
 
         wishes, ready, inputs = await self._inputs(request, choose)
-        waiter = "" if prefer.wait_s is None else self._instance
-        job = self._submitter.job(
-            key,
-            ready,
-            inputs,
-            wishes,
-            trace=_trace(headers),
-            waiter=waiter,
-            job_id=slip.job_id if slip is not None else "",
+        entry = await self._acceptance.admit(
+            headers, key, ready, inputs, wishes, slip, is_waiting=prefer.wait_s is not None
         )
         if prefer.wait_s is None:
-            return await self._accept(ready, job, inputs, prefer, slip)
-        end = await self._run(ready, job, inputs, prefer.wait_s, key, is_kept=True, slip=slip)
+            return await self._accept(entry, prefer)
+        end = await self._run(entry, prefer.wait_s, key, is_kept=True)
         if end is None:
-            return await self._still_going(_queued(job), prefer)
+            return await self._still_going(_queued(entry.job), prefer, wishes)
         return await self._submitted(end, prefer)
 
     async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
@@ -225,17 +205,6 @@ class Post:
         doc = await self._jobs.describe(Found(end.record, 0, end.body))
         return answer(200, doc, _result_headers(end.record, prefer))
 
-    async def _slip(self, request: MiniRequestObject, key: ApiKey, route: Route) -> Slip | None:
-        """What is known of the request's Idempotency-Key; None for one that has none."""
-        headers = request.headers
-        if IDEMPOTENCY_KEY not in headers:
-            return None
-        digest = digest_of(
-            route.act, route.model, str(route.version), str(route.label),
-            headers.get("Content-Encoding", ""), body=request.raw_body,
-        )  # fmt: skip
-        return await self._idempotency.look_up(key, headers[IDEMPOTENCY_KEY], digest)
-
     async def _inputs(
         self, request: MiniRequestObject, choose: Choose[C]
     ) -> tuple[C, Ready, Inputs]:
@@ -246,29 +215,22 @@ class Post:
         return await self._intake.read_elsewhere(body, encoding.lower(), choose)
 
     async def _run(
-        self,
-        ready: Ready,
-        job: Job,
-        inputs: Inputs,
-        wait_s: float,
-        key: ApiKey,
-        *,
-        is_kept: bool = False,
-        slip: Slip | None = None,
+        self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False
     ) -> End | None:
-        """Accept the job and wait for its end. A caller who leaves takes the queued job along.
+        """Write the job and wait for its end. A caller who leaves takes the queued job along.
 
         Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
         is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
         with an Idempotency-Key: whoever sends one means to ask again.
         """
+        job = entry.job
         future = self._waiters.expect(job.id)
         try:
-            await self._write(ready, job, inputs, slip)
+            await self._acceptance.write(entry)
             wait_s = min(wait_s, self._settings.max_wait_s)
             end = await self._waiters.wait(job.id, future, wait_s)
         except asyncio.CancelledError:
-            if not is_kept and slip is None:
+            if not is_kept and entry.slip is None:
                 self._in_background(self._jobs.give_up(job))
             raise
         finally:
@@ -282,39 +244,26 @@ class Post:
         self._keyring.require_unended(key)
         return end
 
-    async def _accept(
-        self, ready: Ready, job: Job, inputs: Inputs, prefer: Preference, slip: Slip | None
-    ) -> Answer:
-        seq = await self._write(ready, job, inputs, slip)
-        found = Found(first_record(job, State.QUEUED), 0, b"", seq)
-        return await self._accepted_answer(found, prefer)
+    async def _accept(self, entry: Entry, prefer: Preference) -> Answer:
+        seq = await self._acceptance.write(entry)
+        found = Found(first_record(entry.job, State.QUEUED), 0, b"", seq)
+        return await self._accepted_answer(found, prefer, entry.wishes)
 
-    async def _still_going(self, found: Found, prefer: Preference) -> Answer:
+    async def _still_going(
+        self, found: Found, prefer: Preference, wishes: Wishes | None = None
+    ) -> Answer:
         """202 for a job whose end was waited for in vain; found: as it was last known."""
         with contextlib.suppress(SignalboxError):
             found = await self._jobs.find(found.record.id, found.record.key_id)
-        return await self._accepted_answer(found, prefer)
+        return await self._accepted_answer(found, prefer, wishes)
 
-    async def _write(self, ready: Ready, job: Job, inputs: Inputs, slip: Slip | None) -> int:
-        await self._admission.admit(ready.model)
-        if slip is None:
-            seq = await self._submitter.accept(job, inputs.frame)
-        else:
-            slip = await self._idempotency.hold(slip)
-            try:
-                seq = await self._submitter.accept(job, inputs.frame)
-            except SignalboxError:
-                await self._idempotency.release(slip)
-                raise
-        counter = self._accepted.get(job.model)
-        if counter is None:
-            counter = self._accepted[job.model] = ACCEPTED.labels(job.model)
-        counter.inc()
-        return seq
-
-    async def _accepted_answer(self, found: Found, prefer: Preference) -> Answer:
-        """202: the job exists. Place and estimate are what is known now."""
+    async def _accepted_answer(
+        self, found: Found, prefer: Preference, wishes: Wishes | None = None
+    ) -> Answer:
+        """202: the job exists. Place and estimate are what is known now. wishes: None for a job of an earlier call."""
         doc = await self._jobs.describe(found)
+        if wishes is not None and found.record.priority != wishes.priority:
+            doc["demoted_from"] = wishes.priority
         job_id = found.record.id
         headers = {
             "Location": f"/v1/jobs/{job_id}",
@@ -381,12 +330,6 @@ def _target(fields: Mapping[str, Any]) -> tuple[str, int | None, str | None]:
     if version is not None and label is not None:
         raise InvalidRequest('Give "version" or "label", not both.', field="label")
     return name, version, label
-
-
-def _trace(headers: Mapping[str, str]) -> str:
-    """A well-formed ``traceparent``, else nothing."""
-    text = headers.get("Traceparent", "")
-    return text if text and _TRACE.match(text) else ""
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:

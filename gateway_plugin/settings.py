@@ -98,6 +98,16 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
     max_waiting: Annotated[
         int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")
     ] = 1536
+    fair_room: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="Places of a model's queue, in each class above `lo`, that tenants share (a quick model has "
+            "half a second's work of them): one may have as many jobs waiting as are left free, what is above goes "
+            "to `lo`. 0 = as asked for.",
+        ),
+    ] = 32
     max_wait_s: Annotated[
         float, Meta(gt=0, description="Longest wait for a result, whatever the model allows.")
     ] = 110.0

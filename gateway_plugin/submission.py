@@ -45,13 +45,6 @@ def wishes_of(fields: Mapping[str, Any]) -> Wishes:
     return Wishes(priority, float(deadline))
 
 
-class Accepted(NamedTuple):
-    """A job that is now durable. seq: of its message, for its place in the queue."""
-
-    job: Job
-    seq: int
-
-
 class Submitter:
     """Makes jobs and writes them. wall: UTC clock, seconds."""
 

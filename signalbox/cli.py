@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from signalbox import __version__
@@ -38,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_topology(commands)
+    _add_backup(commands)
+    _add_restore(commands)
     _add_nats_users(commands)
     _add_keys(commands)
     _add_settings(commands)
@@ -67,6 +70,43 @@ def _add_topology(commands: Any) -> None:
     apply.set_defaults(act=_topology_apply)
     check = acts.add_parser("check", help="Name every difference; exit status 1 if there is one.")
     check.set_defaults(act=_topology_check)
+
+
+def _add_backup(commands: Any) -> None:
+    parser = commands.add_parser(
+        "backup",
+        help="Save what NATS keeps into a folder, while everything runs.",
+        description=(
+            "Save queue, records, payloads, dead letters, events and the console's decisions into a new folder, as "
+            "JetStream's own snapshots. Whoever can read the folder can read inputs and results. It does not hold the "
+            "console's database, the models and the secrets; docs/operations.md says how to keep those."
+        ),
+        epilog="Example, nightly: signalbox backup /backups/$(date +%F)",
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="A folder that does not exist yet."
+    )
+    parser.set_defaults(act=_backup)
+
+
+def _add_restore(commands: Any) -> None:
+    parser = commands.add_parser(
+        "restore",
+        help="Put a backup into a NATS that has none of our streams.",
+        description=(
+            "Put a backup into an empty NATS. Every file is checked before anything is written. Workers, gateways and "
+            "the console must not run meanwhile; start the console's programs first afterwards, so that what was "
+            "decided since, such as a revoked key, holds again. Jobs accepted after the backup are gone; those "
+            "that ended after it run again."
+        ),
+        epilog="To test last night's backup: start a nats-server on an empty folder and restore with --replicas 1.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="What `signalbox backup` made.")
+    parser.add_argument(
+        "--replicas", type=int, choices=(1, 3, 5), default=None,
+        help="Copies of each stream, where the new NATS has other nodes (default: as it was).",
+    )  # fmt: skip
+    parser.set_defaults(act=_restore)
 
 
 def _add_nats_users(commands: Any) -> None:
@@ -178,6 +218,35 @@ def _topology_check(arguments: argparse.Namespace) -> int:
         return _EXIT_DIFFERS if faults else 0
 
     return _with_bus(act)
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    from signalbox import backup
+    from signalbox.bus import Bus
+
+    async def act(bus: Bus) -> int:
+        await backup.take(bus, arguments.folder, _tell)
+        print(f"saved in {arguments.folder}")
+        return 0
+
+    return _with_bus(act)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from signalbox import backup, topology
+    from signalbox.bus import Bus
+
+    async def act(bus: Bus) -> int:
+        await backup.restore(bus, arguments.folder, _tell, replicas=arguments.replicas)
+        faults = await topology.check(bus)
+        print("\n".join(faults) if faults else "restored, and as declared")
+        return _EXIT_DIFFERS if faults else 0
+
+    return _with_bus(act)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _with_bus(act: Callable[[Any], Coroutine[Any, Any, int]]) -> int:

@@ -200,7 +200,7 @@ class Model(Doc, frozen=True, kw_only=True):
 class ApiKey(Doc, frozen=True, kw_only=True):
     """KV ``keys``: one API key. Key: its public id. The secret is not here, only its keyed hash.
 
-    scopes: of ``jobs:submit, jobs:read, jobs:cancel``. models: allow list, empty = all.
+    scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
     rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
     tenant: who owns its jobs, the id of the first key of a line of rotations; empty = its own id.
     networks: CIDR blocks it may be used from, empty = everywhere.
@@ -227,11 +227,13 @@ class Idem(Doc, frozen=True, kw_only=True):
     """KV ``idem``: the job of one Idempotency-Key. Key: ``<tenant>.<sha256 of the header>``; kept for 24 hours.
 
     digest: sha256 of the request it was made for. is_open: whoever wrote it may be about to publish the job.
+    priority: the class the job goes into, part of its subject; None = the one asked for, said by older gateways.
     """
 
     job_id: str
     digest: str
     is_open: bool = True
+    priority: Priority | None = None
 
 
 class Device(Doc, frozen=True, kw_only=True):
@@ -261,7 +263,8 @@ class Residency(Doc, frozen=True, kw_only=True):
 class Worker(Doc, frozen=True, kw_only=True):
     """KV ``workers``: presence, kept by heartbeat and TTL. Key: ``token(id)``.
 
-    boot: random per process. host: host and boot id. state: ``starting, ready, draining``.
+    boot: random per process. host: host and boot id. state: ``starting, ready, at risk,
+    draining``; at risk it begins nothing, since its lease has not been confirmed for a while.
     gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a ticket since then.
     rates: jobs a second per model (moving average). running: ids of jobs in hand, at most 32.
     serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force

@@ -17,6 +17,7 @@ from signalbox.assets import EXPIRING, MARKER_TTL_S
 from signalbox.bus import Bus, Message, Stored, Subscription
 from signalbox.errors import SignalboxError
 from signalbox.events import is_removal
+from signalbox.majority import unheard_s
 from signalbox.messages import Doc, decode, encode
 from signalbox.names import Bucket, Header, event_of_key
 from signalbox.names import key as key_subject
@@ -158,10 +159,11 @@ class Table(Generic[T]):
             # The answer came after every event sent before it, on the same connection.
             self._proven_at = asked_at
             return
-        subject = f"$JS.API.STREAM.INFO.{self._bucket.stream}"
-        state = (await self._bus.request_json(subject))["state"]
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._bucket.stream}")
+        state = info["state"]
         if state["last_seq"] == (self._last_seq or 0):
-            self._proven_at = asked_at
+            # A leader that was cut off answers on: its word is as old as what it last heard of the others.
+            self._proven_at = max(self._proven_at, asked_at - unheard_s(info))
             return
         self._stale.set()
         if state["last_seq"] < (self._last_seq or 0):

@@ -42,7 +42,7 @@ from signalbox.settings import Wire
 from signalbox.tensors import Tensor
 
 PEPPER = "pepper of the tests"
-ALL_SCOPES = ("jobs:submit", "jobs:read", "jobs:cancel")
+ALL_SCOPES = ("jobs:submit", "jobs:read", "jobs:cancel", "jobs:urgent")
 HALF_PLUS_TWO = Signature(
     inputs={"x": TensorSpec(dtype="float32", shape=(-1,))},
     outputs={"y": TensorSpec(dtype="float32", shape=(-1,))},

@@ -1,6 +1,7 @@
 """The real runner around a toy engine, so that a test of the lease does not import TensorFlow each time.
 
-Only what computes is replaced: half_plus_two, and a model that is busy for as long as its input says.
+Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says, one that needs
+the device for itself alone (``large``) and one that no device is large enough for (``huge``).
 """
 
 import struct
@@ -8,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from signalbox import tensors
-from signalbox.errors import NotFound
+from signalbox.errors import NotFound, OutOfMemory
 from signalbox.messages import Signature
 from signalbox.tensors import Tensor
 from workers import runner
@@ -24,12 +25,14 @@ class Toy:
 
 
 class ToyEngine:
-    """Knows the models ``half`` and ``slow``, whatever path they are said to lie at."""
+    """Knows the models ``half``, ``slow``, ``large`` and ``huge``, whatever path they are said to lie at."""
 
     def __init__(self) -> None:
         self.loaded: set[str] = set()
 
     def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Toy:
+        if model == "huge" or (model == "large" and self.loaded):
+            raise OutOfMemory
         self.loaded.add(model)
         return Toy()
 

@@ -1,27 +1,15 @@
 """Several nats-servers that form one cluster on this machine."""
 
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from signalbox.natsserver import NatsServer
+from tests.ports import HOST, free_ports
 
-HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 """Far above what a node takes: a busy machine is no fault of the server's."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind((HOST, 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def nodes(folders: Sequence[Path], *, users: Mapping[str, str] | None = None) -> list[NatsServer]:

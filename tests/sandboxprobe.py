@@ -6,6 +6,7 @@ name of the error number it failed with. Attempts are the functions below.
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import socket
@@ -120,11 +121,43 @@ def call(words: str) -> None:
         raise OSError(ctypes.get_errno(), "call")
 
 
+def unlock(fd: str) -> None:
+    """A flock that is shared with somebody."""
+    fcntl.flock(int(fd), fcntl.LOCK_UN)
+
+
+def weaken(fd: str) -> None:
+    """The same, through a copy: to share it is to let go of it for a moment."""
+    fcntl.flock(os.dup(int(fd)), fcntl.LOCK_SH)
+
+
+def overwrite(fd: str) -> None:
+    """An open file."""
+    os.pwrite(int(fd), b"x", 0)
+
+
+def empty(fd: str) -> None:
+    """An open file."""
+    os.ftruncate(int(fd), 0)
+
+
+def reopen(fd: str) -> None:
+    """An open file, for writing."""
+    os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
+
+
+def orphan(_: str) -> None:
+    """No signal at the end of its parent any more."""
+    if libc.prctl(1, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 ATTEMPTS: dict[str, Callable[[str], None]] = {
     each.__name__: each
     for each in (
         read, listing, write, change, cut, remove, link, private, large, internet, unix, signal_to,
-        memory_of, program, child, thread, core, call,
+        memory_of, program, child, thread, core, call, unlock, weaken, overwrite, empty, reopen,
+        orphan,
     )
 }  # fmt: skip
 

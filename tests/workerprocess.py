@@ -14,10 +14,19 @@ ROOT = Path(__file__).parent.parent
 
 
 class WorkerProcess:
-    """One worker. Lines: every log line it has written, parsed."""
+    """One worker. Lines: every log line it has written, parsed. program: the module that is run."""
 
-    def __init__(self, url: str, folder: Path, worker_id: str, **settings: object) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        worker_id: str,
+        *,
+        program: object = "workers",
+        **settings: object,
+    ) -> None:
         self.id = worker_id
+        self._program = str(program)
         self.lines: list[dict[str, Any]] = []
         self._changed = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -45,7 +54,7 @@ class WorkerProcess:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "workers", cwd=ROOT, env=self._env,
+            sys.executable, "-m", self._program, cwd=ROOT, env=self._env,
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=1 << 20,
         )  # fmt: skip
         assert self._process.stderr is not None

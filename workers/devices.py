@@ -1,7 +1,7 @@
 """The devices of this machine: NVIDIA GPUs through NVML, and virtual ``cpu:N`` ones.
 
 NVML calls can hang in the kernel for good, so they happen in a process that is thrown away.
-``python -m workers.devices`` prints the GPUs as JSON.
+``python -m workers.devices`` prints the GPUs as JSON; with a number, again every so many seconds.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,7 @@ _PASSED_ON_PREFIXES: Final = ("CUDA_", "NVIDIA_")
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """What NVML says of one GPU, or of one MIG instance of it.
 
-    processes: those computing on it, as far as NVML shows them. fault: why it cannot be asked, such as
+    pids: of those computing on it, as far as NVML shows them. fault: why it cannot be asked, such as
     a GPU that fell off the bus; empty = it answers.
     """
 
@@ -46,7 +46,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     memory_bytes: int = 0
     used_bytes: int = 0
-    processes: int = 0
+    pids: tuple[int, ...] = ()
     fault: str = ""
 
 
@@ -74,7 +74,7 @@ def unfree(gpus: list[Gpu] | None, uuid: str, idle_bytes: int) -> Unfree | None:
         return Unfree.FAULT
     if gpu.used_bytes > idle_bytes + _IDLE_BYTES:
         return Unfree.MEMORY
-    return Unfree.PROCESS if gpu.processes else None
+    return Unfree.PROCESS if gpu.pids else None
 
 
 def virtual(number: int, lock_dir: Path) -> Device:
@@ -122,7 +122,7 @@ async def wait_until_free(device: Device, *, timeout_s: float, idle_bytes: int =
     gauges.GPU_QUARANTINE.labels(why.value).inc()
     log.error(
         "gpu.not_free", gpu=device.id, why=why.value, used_bytes=gpu.used_bytes if gpu else 0,
-        processes=gpu.processes if gpu else 0, fault=gpu.fault if gpu else "",
+        pids=gpu.pids if gpu else (), fault=gpu.fault if gpu else "",
     )  # fmt: skip
     return False
 
@@ -135,31 +135,48 @@ class _Helpers:
 
     async def look(self) -> list[Gpu] | None:
         """GPUs of this machine, none where there is no driver; None where NVML does not answer."""
-        if self._hung is not None and self._hung.returncode is None:
-            return None
+        async with aclosing(self.looks()) as looks:
+            return await anext(looks, None)
+
+    async def looks(self, every_s: float = 0.0) -> AsyncGenerator[list[Gpu], None]:
+        """What one helper sees, at once and every ``every_s``; ends when NVML does not answer. 0 = once."""
+        if self._is_stuck:
+            return
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "workers.devices", stdin=asyncio.subprocess.DEVNULL,
+            sys.executable, "-m", "workers.devices", str(every_s), stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=_environment(),
         )  # fmt: skip
+        assert process.stdout is not None
         try:
-            async with asyncio.timeout(_NVML_TIMEOUT_S):
-                out, _ = await process.communicate()
-        except TimeoutError:
-            return None
+            while True:
+                async with asyncio.timeout(every_s + _NVML_TIMEOUT_S):
+                    line = await process.stdout.readline()
+                yield msgspec.json.decode(line, type=list[Gpu])
+        except (TimeoutError, ValueError, msgspec.MsgspecError):
+            return  # silent, or it has ended: an empty line is no list
         finally:
-            if process.returncode is None:
-                process.kill()
-                await asyncio.wait({asyncio.create_task(process.wait())}, timeout=_KILL_S)
-                self._hung = process  # in the kernel's D state it has not ended
-        if process.returncode != 0:
-            return None
-        try:
-            return msgspec.json.decode(out, type=list[Gpu])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return None
+            await self._end(process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.wait({asyncio.create_task(process.wait())}, timeout=_KILL_S)
+        if not self._is_stuck:
+            self._hung = process  # in the kernel's D state it has not ended
+
+    @property
+    def _is_stuck(self) -> bool:
+        return self._hung is not None and self._hung.returncode is None
 
 
 _HELPERS: Final = _Helpers()
+
+
+def looks(every_s: float) -> AsyncGenerator[list[Gpu], None]:
+    """The GPUs of this machine as one process sees them every ``every_s``, until NVML does not answer."""
+    return _HELPERS.looks(every_s)
 
 
 def _environment() -> dict[str, str]:
@@ -202,13 +219,12 @@ def _described(nvml: Any, index: int, handle: Any) -> Gpu:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
     except nvml.NVMLError as error:
         return Gpu(index=index, uuid=uuid, name=name, fault=str(error))
-    try:
-        processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    except nvml.NVMLError:
-        processes = 0  # inside containers, and on MIG instances, it may not be told
+    pids: tuple[int, ...] = ()
+    with suppress(nvml.NVMLError):  # inside containers, and on MIG instances, it may not be told
+        pids = tuple(found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
     return Gpu(
         index=index, uuid=uuid, name=name, memory_bytes=memory.total, used_bytes=memory.used,
-        processes=processes,
+        pids=pids,
     )  # fmt: skip
 
 
@@ -225,5 +241,15 @@ def _instances(nvml: Any, handle: Any) -> Iterator[Any]:
             yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
 
 
+def main(every_s: float) -> None:
+    """Print what there is, a line each time; ends when nobody reads it any more."""
+    while True:
+        sys.stdout.buffer.write(msgspec.json.encode(_ask_nvml()) + b"\n")
+        sys.stdout.buffer.flush()
+        if not every_s:
+            return
+        time.sleep(every_s)
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(_ask_nvml()))
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)

@@ -40,6 +40,7 @@ from workers.residency import Residency
 from workers.retries import Fate, judge
 from workers.runnerlink import RunnerLink
 from workers.runnerwire import RunnerLost
+from workers.shelf import DoesNotFit
 from workers.tally import Tally
 
 QUICK_RUN_S: Final = 0.1
@@ -53,9 +54,12 @@ Outcome = bytes | SignalboxError
 
 
 class Flight:
-    """One batch on its way. over: set when its run has ended, whatever came of it. part: what runs now."""
+    """One batch on its way. over: set when its run has ended, whatever came of it. part: what runs now.
 
-    __slots__ = ("has_slot", "jobs", "model", "over", "part", "tries", "version")
+    generation: of the runner it runs in; a death in another one is not its doing.
+    """
+
+    __slots__ = ("generation", "has_slot", "jobs", "model", "over", "part", "tries", "version")
 
     def __init__(self, jobs: list[Held]) -> None:
         self.jobs = jobs
@@ -63,6 +67,7 @@ class Flight:
         self.version = jobs[0].job.version
         self.over = asyncio.Event()
         self.part: Sequence[Held] = ()
+        self.generation = 0
         self.tries = 0
         self.has_slot = True
 
@@ -242,7 +247,7 @@ class Execution:
     ) -> list[list[Held]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
         await self._admitted()
-        generation = self._generation
+        flight.generation = self._generation
         try:
             outcomes = await self._run(flight, part)
         except LeaseLost:
@@ -253,9 +258,11 @@ class Execution:
                 return [part]
             found |= dict.fromkeys(part, Bug(str(error)))
         except (RunnerCrashed, DeadlineExceeded) as error:
-            is_ours = self._is_to_blame(generation, error)
-            await self._revive(generation)
+            is_ours = self._is_to_blame(flight, error)
+            await self._revive(flight.generation)
             return self._after_death(flight, part, error, found, is_ours=is_ours)
+        except DoesNotFit as error:
+            found |= dict.fromkeys(part, error)
         except OutOfMemory as error:
             self._tally.ceilings.failed(flight.key, _rows(part))
             gauges.CEILING.labels(flight.model).set(self._tally.ceilings.rows(flight.key))
@@ -273,9 +280,9 @@ class Execution:
             self._tally.ceilings.fitted(flight.key, _rows(part))
         return []
 
-    def _is_to_blame(self, generation: int, error: SignalboxError) -> bool:
+    def _is_to_blame(self, flight: Flight, error: SignalboxError) -> bool:
         """Whether it was this request that took the runner down: not where another did, or we have ended it."""
-        return not isinstance(error, RunnerLost) and generation != self._ended_by_us
+        return not isinstance(error, RunnerLost) and flight.generation != self._ended_by_us
 
     def _after_death(
         self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome],
@@ -334,16 +341,15 @@ class Execution:
 
         The first time it may have been the kernel's or an operator's: then it is loaded once more.
         """
-        generation = self._generation
         try:
-            await self._residency.pin(flight.key)
+            await self._residency.pin(flight.key, lambda: self._renew(flight))
         except RunnerCrashed as error:
-            if not self._is_to_blame(generation, error):
+            if not self._is_to_blame(flight, error):
                 raise
             if flight.key not in self._deadly:
                 self._deadly.add(flight.key)
                 raise RunnerLost("The runner died while it loaded the version.") from error
-            await self._revive(generation)
+            await self._revive(flight.generation)
             message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."
             raise NotServing(message) from error
         self._deadly.discard(flight.key)
@@ -363,6 +369,12 @@ class Execution:
             await self._runner.entered.wait()  # bounded by the hold: losing it wakes all who wait
             if not self._runner.token:
                 raise LeaseLost("The lease was lost while the runner was replaced.")
+
+    async def _renew(self, flight: Flight) -> None:
+        """An empty device for a load of ``flight``; what runs beside it runs again, unblamed."""
+        self._ended_by_us = self._generation
+        await self._revive(self._generation)
+        flight.generation = self._generation
 
     async def recover(self) -> None:
         """The runner died outside a run: wait for the next one. Raises :class:`LeaseLost`."""

@@ -92,6 +92,9 @@ GPU_QUARANTINE: Final = metrics.counter(
     "GPUs left alone: silent, gone, fault, memory, process; lock (not free) or disk (token not kept). Alert above 0.",
     "reason",
 )
+GPU_STRANGERS: Final = metrics.gauge(
+    "gpu_strangers", "Programs not ours that compute on the GPU this worker holds. Alert above 0."
+)
 OUT_OF_MEMORY: Final = metrics.counter(
     "gpu_out_of_memory", "Runs and loads that the device's memory did not suffice for.", "phase"
 )

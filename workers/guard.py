@@ -74,8 +74,8 @@ class Guard:
         self.watch(self.told_to_end, self.on_signal)
 
     def open_lock(self) -> int:
-        """A new open file description of the lock file."""
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
+        """A new open file description of the lock file; the runner will share it, and must not write."""
+        return os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
 
     def watch(self, fd: int, handler: Callable[[], None]) -> None:
         """Call ``handler`` whenever ``fd`` can be read."""
@@ -289,8 +289,12 @@ class Guard:
     def store(self, token: int) -> None:
         """The highest token ever let in under this lock file, on disk."""
         try:
-            os.pwrite(self.lock_fd, b"%020d\n" % token, 0)
-            os.fsync(self.lock_fd)
+            fd = os.open(f"/proc/self/fd/{self.lock_fd}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(fd, b"%020d\n" % token, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
         except OSError as error:
             self.feed("refused", error.errno or 0)
         else:

@@ -74,7 +74,13 @@ class GuardMachine:
             self._do("try")
 
     def _on_unlock(self, _: int) -> None:
-        """Give the flock back, or stop waiting for it; the runner is outside."""
+        """Give the flock back, or stop waiting for it; the runner is outside, or dead since it was let in.
+
+        A new one is ended too: it has the description of one that was inside.
+        """
+        if self.token and not self.ending:
+            self._end("unlocked")
+            return
         if not self.token:
             self._release_flock()
         self._do("tell", "unlocked")

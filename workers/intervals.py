@@ -5,16 +5,18 @@ CLOCK_BOOTTIME seconds, which all processes of a machine share:
 
 * ``in`` and ``out``: a stay begins and ends (a killed runner leaves no ``out``);
 * ``use``: the device was used from ``t_in`` to ``t_out`` (a load or a run);
-* ``overlap``: on entering, the second flock was taken by somebody else who was alive.
+* ``overlap``: on entering, the witness was taken by somebody else who was alive.
 
-The second flock is independent of the one that guards hold: it is the witness, not the lock. It names its holder,
-for the kernel lets go of a dying process's descriptions one after another: where guard and runner are killed at
-once, the lock can be free a moment before the dead runner's witness is, and a process that is exiting uses nothing.
+The witness is a kernel lock as well, of another kind and on another file than the one guards hold: a confined runner
+may not call flock. It names its holder, for the kernel lets go of a dying process's descriptions one after another:
+where guard and runner are killed at once, the lock can be free a moment before the dead runner's witness is, and a
+process that is exiting uses nothing.
 """
 
 import fcntl
 import itertools
 import os
+import struct
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -22,6 +24,9 @@ from typing import Final
 
 import msgspec
 
+TAKE: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_LET_GO: Final = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+"""``struct flock`` of the whole file. Source: fcntl_locking(2)."""
 _PID_BYTES: Final = 12
 _PF_EXITING: Final = 0x4
 _DYING_S: Final = 5.0
@@ -73,7 +78,7 @@ class Intervals:
         """False where somebody who is alive has it."""
         while True:
             try:
-                fcntl.flock(self._witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.fcntl(self._witness, fcntl.F_OFD_SETLK, TAKE)
             except BlockingIOError:
                 text = os.pread(self._witness, _PID_BYTES, 0).strip()
                 if now() > self._t_in + _DYING_S or not text.isdigit() or not _is_dying(int(text)):
@@ -87,7 +92,7 @@ class Intervals:
         """The stay ends."""
         if self.is_on:
             self._append("out", self._t_in, now())
-            fcntl.flock(self._witness, fcntl.LOCK_UN)
+            fcntl.fcntl(self._witness, fcntl.F_OFD_SETLK, _LET_GO)
 
     def use(self, t_in: float) -> None:
         """The device was used from ``t_in`` until now."""

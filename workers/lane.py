@@ -29,6 +29,7 @@ from workers.lease import Claimant, Flock, Lease
 from workers.moves import Effect, Event
 from workers.rules import Rules
 from workers.runnerlink import RunnerLink
+from workers.strangers import Watch
 from workers.tickets import DropTicket, Line, OwnTicket, PutTicket
 
 LaneState = Literal["standby", "waiting", "held"]
@@ -67,7 +68,8 @@ class Hold:
 
     token: fencing token, for every record written meanwhile. lost: set when the lease is gone and
     the runner is dead or dying: abandon the work. yield_asked: somebody waits and the quantum is
-    over or the lane is idle: finish the batch and :meth:`release`.
+    over or the lane is idle: finish the batch and :meth:`release`. on_change: called when
+    ``is_at_risk`` or ``is_shared`` has changed.
     """
 
     def __init__(self, lane: "Lane", token: int) -> None:
@@ -77,7 +79,18 @@ class Hold:
         self.lost = asyncio.Event()
         self.yield_asked = asyncio.Event()
         self.ended = asyncio.Event()
+        self.on_change: Callable[[], None] | None = None
         self._lane = lane
+
+    @property
+    def is_at_risk(self) -> bool:
+        """No heartbeat was confirmed for half the time there is: begin nothing, finish what runs."""
+        return self._lane.is_at_risk
+
+    @property
+    def is_shared(self) -> bool:
+        """A program that is not ours computes on the GPU: load nothing, what is loaded may run."""
+        return self._lane.is_shared
 
     async def release(self) -> None:
         """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""
@@ -108,6 +121,7 @@ class Lane:
         self.device, self.worker, self.settings = device, worker, settings
         self._keeper = self._make_keeper(start_guard)
         self.runner: RunnerLink = self._keeper.runner
+        self._watch = Watch(device, lambda: self.runner.pid, self._tell_hold)
         self.on_lost: Callable[[str], None] | None = None
         self.on_ready: Callable[[], None] | None = None
         self._bus, self._clock, self._jitter = bus, clock, jitter
@@ -170,6 +184,16 @@ class Lane:
     def lease_slack_s(self) -> float:
         """Seconds until the guard would kill the runner; 0 without a lease."""
         return self._lease.slack(self._clock())
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Half the time in which a heartbeat must be confirmed has passed without one."""
+        return self._lease.is_at_risk
+
+    @property
+    def is_shared(self) -> bool:
+        """A program that is not ours computes on the GPU we hold."""
+        return bool(self._watch.pids)
 
     @property
     def waiting_since(self) -> float | None:
@@ -362,8 +386,8 @@ class Lane:
             case moves.AskYield():
                 if self._hold is not None:
                     self._hold.yield_asked.set()
-            case moves.AtRisk():
-                self._log.warning("lease.at_risk", slack_s=round(self.lease_slack_s, 2))
+            case moves.AtRisk() | moves.OutOfRisk():
+                self._tell_risk()
             case moves.NoFlock():
                 self._leave_alone("lock")
             case moves.Ended(why):
@@ -391,10 +415,20 @@ class Lane:
         gauges.GPU_QUARANTINE.labels(reason).inc()
         self._log.error("gpu.unusable", why=reason, again_in_s=self.settings.quarantine_s, **facts)
 
+    def _tell_risk(self) -> None:
+        name = "lease.at_risk" if self.is_at_risk else "lease.out_of_risk"
+        self._log.warning(name, slack_s=round(self.lease_slack_s, 2))
+        self._tell_hold()
+
+    def _tell_hold(self) -> None:
+        if self._hold is not None and self._hold.on_change is not None:
+            self._hold.on_change()
+
     def _gain(self, token: int) -> None:
         self.runner.admit(token)
         if self._hold is None:  # otherwise a new runner under the same lease
             self._hold = Hold(self, token)
+            self._watch.start()
             self._log.info("lease.acquired", token=token)
             self._gained.set()
 
@@ -404,6 +438,9 @@ class Lane:
         self._gained.clear()
         if hold is None:
             return
+        if (watching := self._watch.stop()) is not None:
+            self._acts.add(watching)
+            watching.add_done_callback(self._acts.discard)
         if why:
             hold.lost.set()
             self._log.warning("lease.lost", token=hold.token, why=why)
@@ -425,8 +462,10 @@ class Lane:
                 self._key, messages.encode(write.record), expect=write.expect, ttl_s=write.ttl_s,
                 timeout_s=self.settings.request_timeout_s,
             )  # fmt: skip
-        except StaleRevision:
-            self._feed(moves.Refused())
+        except StaleRevision as error:
+            # Without a number another write is under way and may come to nothing: not this one's fate yet.
+            refusal = moves.Refused() if error.last is not None else moves.Failed(is_unsure=False)
+            self._feed(refusal)
         except Ambiguous:
             self._feed(moves.Failed(is_unsure=True))
         except SignalboxError:

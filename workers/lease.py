@@ -127,6 +127,11 @@ class Lease:
         return self.mine is not None and self.place is Place.IN
 
     @property
+    def is_at_risk(self) -> bool:
+        """No heartbeat was acknowledged for half the time there is: begin nothing new."""
+        return self.mine is not None and self.mine.is_at_risk
+
+    @property
     def needs_ticket(self) -> bool:
         """Whether a ticket should stand in the line: the lease is wanted and somebody else has it."""
         record = self._seen.record if self._seen else None
@@ -246,7 +251,6 @@ class Lease:
             mine = self.mine
             mine.revision, mine.acked_at = revision, self._sent_at
             mine.is_token_written = True
-            mine.is_at_risk = False
             mine.unsure.clear()
             self._confirm(mine)
         else:
@@ -285,6 +289,9 @@ class Lease:
         mine = self.mine
         if mine is None:
             self._seen = None
+            # Our node of NATS may be cut off from the others: whoever reaches them needs the flock.
+            self._give_back()
+            self._lapse_at = now + self.rules.reserved_s
         else:
             if is_unsure:
                 mine.unsure[mine.beats] = self._sent_at
@@ -371,6 +378,7 @@ class Lease:
 
     def _decide_inside(self, mine: Mine, now: float) -> None:
         self._wake(self._end_of(mine), now)
+        self._judge_risk(mine, now)
         if not self._is_allowed and self.place is not Place.IN:
             mine.is_releasing = True
         if mine.is_resolving:
@@ -382,6 +390,14 @@ class Lease:
         else:
             self._keep(mine, now)
 
+    def _judge_risk(self, mine: Mine, now: float) -> None:
+        """What begins with half the time gone would most likely be killed before it could commit."""
+        at = mine.acked_at + self.rules.fence_s / 2
+        self._wake(at, now)
+        if mine.is_at_risk != (now >= at):
+            mine.is_at_risk = not mine.is_at_risk
+            self._out.append(moves.AtRisk() if mine.is_at_risk else moves.OutOfRisk())
+
     def _keep(self, mine: Mine, now: float) -> None:
         if self._op is None and now >= mine.next_beat_at:
             mine.beats += 1
@@ -389,12 +405,6 @@ class Lease:
             self._write(Op.BEAT, self._held_record(mine), mine.revision, self.rules.ttl_s, now)
         if self._op is None:
             self._wake(mine.next_beat_at, now)
-        at_risk_at = mine.acked_at + self.rules.fence_s / 2
-        if now >= at_risk_at and not mine.is_at_risk:
-            mine.is_at_risk = True
-            self._out.append(moves.AtRisk())
-        elif not mine.is_at_risk:
-            self._wake(at_risk_at, now)
         if self.flock is Flock.NONE:
             self._lock()
         if self.flock is not Flock.HELD:

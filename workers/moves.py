@@ -180,7 +180,12 @@ class AskYield:
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """Worker: no heartbeat was acknowledged for half the time there is."""
+    """Worker: no heartbeat was acknowledged for half the time there is; begin nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRisk:
+    """Worker: one was, so go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,5 +202,5 @@ class Ended:
 
 Effect = (
     Write | ReadLeader | Lock | Unlock | Enter | Deadline | Leave | Fence | Gained | AskYield
-    | AtRisk | NoFlock | Ended
+    | AtRisk | OutOfRisk | NoFlock | Ended
 )  # fmt: skip

@@ -13,10 +13,14 @@ A delivery whose record has ended is acknowledged: that may have died with its h
 
 Handing back is safe even if wrong: the job is merely delivered once more, and the compare-and-set on
 its record lets one attempt win. What cannot be proven waits for ``ack_wait``. See ADR 0030.
+
+Until NATS misses a dead worker's connection it delivers to what that had parked, also what was just given
+back. So each model is looked at once more, when all of that has expired. See ADR 0154.
 """
 
+import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -25,11 +29,16 @@ import msgspec
 from signalbox import log, names
 from signalbox.bus import Bus
 from signalbox.connection import parse_headers
-from signalbox.errors import NewerVersion, NotFound
-from signalbox.messages import Job, State, decode
+from signalbox.errors import NewerVersion, NotFound, SignalboxError
+from signalbox.messages import Job, Model, State, decode
 from signalbox.names import PRIORITIES, Header, Priority, Stream
 from signalbox.records import Records
+from workers import gauges
+from workers.fleet import Fleet
+from workers.intake import PARKED_S
 
+AGAIN_S: Final = PARKED_S + 1.0
+"""From a first look to the second: by then whatever was parked before the first has expired on the server."""
 MAX_LOOKS: Final = 2_000
 """Most messages looked at in one queue; what lies behind them waits for ``ack_wait``."""
 
@@ -44,26 +53,51 @@ class Answer(Enum):
 class Rescue:
     """Gives back what earlier holders of this GPU had in hand.
 
-    is_in_hand: whether this worker itself has a job. gpu, token: of the present hold.
+    is_in_hand: whether this worker itself has a job. gpu, token: of the present hold. spawn: runs a second look.
     """
 
     def __init__(
-        self, bus: Bus, records: Records, *, gpu: str, token: int, is_in_hand: Callable[[str], bool]
-    ) -> None:
+        self, bus: Bus, records: Records, fleet: Fleet, *, gpu: str, token: int,
+        is_in_hand: Callable[[str], bool], spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:  # fmt: skip
         self._bus = bus
         self._records = records
+        self._fleet = fleet
         self._gpu = gpu
         self._token = token
         self._is_in_hand = is_in_hand
+        self._spawn = spawn
+        self._looked: dict[str, asyncio.TimerHandle] = {}
 
-    async def model(self, model: str, *, is_only_home: bool) -> int:
-        """Give back the jobs of one model; returns how many."""
+    async def follow(self, models: Mapping[str, Model]) -> None:
+        """Give back the jobs of each of these models that was not looked at yet."""
+        loop = asyncio.get_running_loop()
+        for name in models.keys() - self._looked.keys():
+            self._looked[name] = loop.call_later(AGAIN_S, self._again, name)
+            await self._look(name, is_only_home=self._fleet.is_only_home(models[name]))
+
+    def forget(self) -> None:
+        """Look at every model anew: deliveries may have been lost since. Without :meth:`follow`, look no more."""
+        for timer in self._looked.values():
+            timer.cancel()
+        self._looked.clear()
+
+    def _again(self, name: str) -> None:
+        # What was given back may be with another home by now, unclaimed, and its record would not tell.
+        model = self._fleet.find(name)
+        if model is not None and self._fleet.is_only_home(model):
+            self._spawn(self._look(name, is_only_home=True))
+
+    async def _look(self, model: str, *, is_only_home: bool) -> None:
         given = 0
-        for priority in PRIORITIES:
-            given += await self._queue(model, priority, is_only_home=is_only_home)
+        try:
+            for priority in PRIORITIES:
+                given += await self._queue(model, priority, is_only_home=is_only_home)
+        except SignalboxError as error:
+            log.warning("rescue.failed", model=model, why=str(error))
+        gauges.RESCUED.labels(model).inc(given)
         if given:
             log.info("rescue.given_back", model=model, jobs=given, gpu=self._gpu, token=self._token)
-        return given
 
     async def _queue(self, model: str, priority: Priority, *, is_only_home: bool) -> int:
         consumer = names.consumer(model, priority)

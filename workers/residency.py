@@ -3,22 +3,31 @@
 Loads go one at a time; callers that need the same version wait for the same load. What does not
 fit makes others leave: first what is placed elsewhere by now, then the least recently used. A version
 that is asked for ahead is loaded and warmed up before anything it replaces is unloaded, so a switch
-costs no request its answer.
+costs no request its answer. A load that uses the memory up is tried once more in a fresh runner, alone.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from signalbox import log
-from signalbox.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError
+from signalbox.errors import (
+    LeaseLost,
+    NotServing,
+    OutOfMemory,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
 from signalbox.messages import Model, Version
-from workers.runnerlink import RunnerLink
+from workers.runnerlink import LoadReport, RunnerLink
 from workers.runnerwire import RunnerLost
-from workers.shelf import Key, Shelf
+from workers.shelf import DoesNotFit, Key, Shelf
 
 MIN_SIZE_BYTES: Final = 1024 * 1024
 """Assumed for a version whose size the catalog does not know."""
+Renew = Callable[[], Awaitable[None]]
+"""Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
 
 
 def find_version(model: Model | None, version: int) -> Version | None:
@@ -42,14 +51,19 @@ class Residency:
     def __init__(
         self, runner: RunnerLink, shelf: Shelf, find: Callable[[str], Model | None],
         on_change: Callable[[], None], *, is_spare: Callable[[Key], bool] = lambda _: False,
+        may_load: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
+        """may_load: whether the device is ours alone, so that more may be put there."""
         self._runner = runner
         self._shelf = shelf
         self._find = find
         self._on_change = on_change
         self._is_spare = is_spare
+        self._may_load = may_load
         self._one_load = asyncio.Lock()
         self._freed = asyncio.Event()
+        self._too_large: set[Key] = set()
+        """Versions that did not fit alone: no runner is ended for them again."""
         self.loads = 0
         shelf.clear()
         for (model, version), report in runner.loaded.items():  # kept across a hand-over
@@ -60,17 +74,24 @@ class Residency:
         """A run needs no load."""
         return key in self._shelf
 
-    async def pin(self, key: Key) -> bool:
+    def may_serve(self, model: Model) -> bool:
+        """Whether jobs of the model are worth asking for: some version is there, or may be loaded."""
+        return self._may_load() or any(
+            (model.name, v.version) in self._shelf for v in model.versions
+        )
+
+    async def pin(self, key: Key, renew: Renew) -> bool:
         """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
 
         Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
-        :class:`OutOfMemory` when it does not fit, :class:`RunnerCrashed`, :class:`LeaseLost`.
+        :class:`DoesNotFit`, :class:`RunnerCrashed`, :class:`LeaseLost`,
+        :class:`Unavailable` while somebody else uses the device.
         """
         has_loaded = False
         while key not in self._shelf:
             async with self._one_load:
                 if key not in self._shelf:
-                    await self._load(key)
+                    await self._load(key, renew)
                     has_loaded = True
         self._shelf.pin(key)
         return has_loaded
@@ -100,11 +121,11 @@ class Residency:
             if key in self._shelf or self._shelf.failure(key):
                 continue
             async with self._one_load:
-                if key in self._shelf or not self._fits_freely(key):
+                if key in self._shelf or not self._may_load() or not self._fits_freely(key):
                     continue
                 try:
                     await self._load(key)
-                except NotServing as error:
+                except (NotServing, OutOfMemory) as error:
                     log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
         await self._withdraw()
 
@@ -119,17 +140,52 @@ class Residency:
         spare = sum(self._shelf.size_bytes(k) for k in self._shelf.idle() if self._is_spare(k))
         return size <= self._shelf.budget_bytes - self._shelf.used_bytes + spare
 
-    async def _load(self, key: Key) -> None:
+    async def _load(self, key: Key, renew: Renew | None = None) -> None:
+        """Without ``renew`` a load that uses the memory up has failed: nobody needs it yet."""
+        if not self._may_load():
+            raise Unavailable("Another program computes on the GPU: nothing is loaded meanwhile.")
         name, number = key
         version = find_version(self._find(name), number)
         if version is None:
             raise NotServing(f"Version {number} of model {name} is no longer served.")
         size = max(MIN_SIZE_BYTES, version.size_bytes)
         await self._make_room(size)
+        try:
+            report = await self._put(key, version, size)
+        except OutOfMemory as error:
+            if renew is None:
+                raise
+            report = await self._put_alone(key, version, size, renew, error)
+        self._too_large.discard(key)
+        self._shelf.settle(key, report.size_bytes or size)
+        self.loads += 1
+        log.info("model.loaded", model=name, version=number, size_bytes=report.size_bytes,
+                 seconds=round(report.seconds, 3))  # fmt: skip
+        self._on_change()
+
+    async def _put_alone(
+        self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory
+    ) -> LoadReport:
+        """What was there before, and an allocator in pieces, may have been in the way."""
+        if key not in self._too_large:
+            log.warning("model.out_of_memory", model=key[0], version=key[1], why=str(error))
+            await renew()
+            try:
+                return await self._put(key, version, size)
+            except OutOfMemory as again:
+                error = again
+            self._too_large.add(key)
+        raise DoesNotFit(
+            f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
+        ) from error
+
+    async def _put(self, key: Key, version: Version, size: int) -> LoadReport:
+        """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
+        name, number = key
         self._shelf.reserve(key, size)
         self._on_change()
         try:
-            report = await self._runner.load(
+            return await self._runner.load(
                 name, number, version.path, warm=True, digest=version.digest
             )
         except RunnerLost:  # nothing is known of this version
@@ -140,7 +196,7 @@ class Residency:
             raise
         except SignalboxError as error:
             self._shelf.fail(key, error.public_message)
-            if isinstance(error, LeaseLost):
+            if isinstance(error, LeaseLost | OutOfMemory):
                 raise
             raise NotServing(
                 f"Version {number} of model {name} cannot be loaded: {error.public_message}"
@@ -150,11 +206,6 @@ class Residency:
             raise
         finally:
             self._on_change()
-        self._shelf.settle(key, report.size_bytes or size)
-        self.loads += 1
-        log.info("model.loaded", model=name, version=number, size_bytes=report.size_bytes,
-                 seconds=round(report.seconds, 3))  # fmt: skip
-        self._on_change()
 
     async def _make_room(self, size: int) -> None:
         while (leaving := self._leaving(size)) is None:
@@ -167,7 +218,7 @@ class Residency:
         """What to unload for ``size`` bytes; None if that is in use and may come free."""
         try:
             return self._shelf.evictions(size, is_spare=self._is_spare)
-        except OutOfMemory:
+        except DoesNotFit:
             if self._shelf.is_pinned:
                 return None
             raise

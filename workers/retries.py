@@ -3,7 +3,8 @@
 Only what the job itself did is a strike: a dead runner, memory used up or a run over its time while it
 ran **alone**; a batch that fails is first run again in parts (:mod:`workers.execution`), so nobody is
 blamed for a neighbour. Three strikes are poison. Our own outages (a lost lease, NATS away, a drain, a
-killed worker) never count. A version that cannot be loaded is no poison, but waiting for it must end.
+killed worker) never count. A version that cannot be loaded is no poison, but waiting for it must end; for
+one that is too large it is not even begun.
 """
 
 from enum import Enum
@@ -19,6 +20,7 @@ from signalbox.errors import (
     RunnerCrashed,
     SignalboxError,
 )
+from workers.shelf import DoesNotFit
 
 MAX_DELAY_S: Final = 60.0
 MAX_STRIKES: Final = 3
@@ -51,6 +53,8 @@ def judge(error: SignalboxError, *, crashes: int, max_delivery: int) -> Verdict:
 
     crashes: strikes the job already has. max_delivery: the model's limit; 0 = none but ours.
     """
+    if isinstance(error, DoesNotFit):
+        return Verdict(Fate.FAIL)
     if isinstance(error, RunnerCrashed | OutOfMemory):
         strikes = min(MAX_STRIKES, max_delivery or MAX_STRIKES)
         return _strike(crashes, strikes, is_poison=True)

@@ -26,6 +26,7 @@ AF_UNIX: Final = 1
 CLONE_THREAD: Final = 0x10000
 _CLONE_NEW: Final = 0x7E020000 | 0x80
 """Every CLONE_NEW* flag: namespaces of one's own bring back the rights that were given up."""
+_PR_SET_PDEATHSIG: Final = 1
 _TTY_INPUT: Final = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: type into the terminal that started the worker."""
 
@@ -60,6 +61,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242), "execve": (59, 221), "execveat": (322, 281),
     "fork": (57, None), "vfork": (58, None), "clone": (56, 220), "clone3": (435, 435),
+    "flock": (73, 32), "prctl": (157, 167),
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261), "ioctl": (16, 29),
 }  # fmt: skip
@@ -85,6 +87,8 @@ _NEVER: Final = (
     "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot",
     "swapon", "swapoff", "acct", "sethostname", "setdomainname", "settimeofday", "clock_settime",
     "adjtimex", "clock_adjtime", "syslog", "iopl", "ioperm", "vhangup",
+    # the lock of the device, which is let go of through any copy of its descriptor
+    "flock",
     # memory and queues shared with every process of the same user
     "shmget", "shmat", "shmctl", "msgget", "msgsnd", "semget", "semop", "mq_open",
 )  # fmt: skip
@@ -126,6 +130,7 @@ def rules(kind: str, pid: int) -> list[Rule]:
         Rule("rt_tgsigqueueinfo", "only", 0, (pid,)),
         Rule("prlimit64", "only", 0, (0, pid)),
         Rule("ioctl", "but", 1, _TTY_INPUT),
+        Rule("prctl", "but", 0, (_PR_SET_PDEATHSIG,)),
     ]
     if kind == "cpu":
         found += [Rule(name) for name in (*_NO_PROGRAMS, *_NO_SOCKETS)]

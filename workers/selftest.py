@@ -6,6 +6,7 @@ any more, a socket must not come into being, other processes must be out of reac
 
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import socket
@@ -20,6 +21,8 @@ from workers import privileges
 _CANARIES: Final = ("/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/fstab", "/etc/shadow")
 """Files of every machine that no runner has business with; first those that any user may read."""
 _NO_SUCH_REQUEST: Final = 0x7FFF
+_PR_SET_PDEATHSIG: Final = 1
+_NO_SUCH_SIGNAL: Final = 1 << 20
 
 
 class Layer(StrEnum):
@@ -129,6 +132,12 @@ def _calls(before: Before, kind: str) -> str:
         ctypes.get_errno() != errno.EPERM
     ):
         return "process_vm_readv can be called"
+    if libc.flock(-1, fcntl.LOCK_UN) != -1 or ctypes.get_errno() != errno.EPERM:
+        return "flock can be called"
+    if libc.prctl(_PR_SET_PDEATHSIG, _NO_SUCH_SIGNAL, 0, 0, 0) != -1 or (
+        ctypes.get_errno() != errno.EPERM
+    ):
+        return "the parent-death signal can be disarmed"
     with suppress(PermissionError):
         os.kill(os.getppid(), 0)
         return "its parent can be sent signals"

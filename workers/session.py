@@ -3,7 +3,8 @@
 Callbacks line up what arrives; one short function starts batches while there are slots; a batch is one
 task. While one batch computes, the next is with the runner and earlier ones commit. The session ends
 when the lease is lost (everything is abandoned), when somebody else's turn has come, or on a drain
-(both: what runs ends, what waits goes back).
+(both: what runs ends, what waits goes back). While the lease is at risk nothing is asked for and nothing
+begins.
 """
 
 import asyncio
@@ -75,7 +76,7 @@ class Session:
         )  # fmt: skip
         self._residency = Residency(
             hold.runner, shelf, fleet.find, on_change,
-            is_spare=lambda key: not fleet.lives_here(key[0]),
+            is_spare=lambda key: not fleet.lives_here(key[0]), may_load=lambda: not hold.is_shared,
         )  # fmt: skip
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
@@ -87,8 +88,12 @@ class Session:
         self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._catalog = asyncio.Event()
-        self._rescued: set[str] = set()
+        self._rescue = Rescue(
+            bus, records, fleet, gpu=hold.gpu, token=hold.token,
+            is_in_hand=lambda job_id: self.hand.get(job_id) is not None, spawn=self._spawn,
+        )  # fmt: skip
         self._loop = asyncio.get_running_loop()
+        hold.on_change = self._hold_changed
 
     # ------------------------------------------------------------------------------ life
 
@@ -114,10 +119,15 @@ class Session:
         """Placement or a model's document has changed."""
         self._catalog.set()
 
+    def _hold_changed(self) -> None:
+        self._catalog.set()  # what could not be loaded may be loaded now
+        self._wake()
+        self._on_change()
+
     def _reconnected(self) -> None:
         """Deliveries may have been lost with the connection: look for them as for a dead holder's."""
         self._intake.reconnected()
-        self._rescued.clear()
+        self._rescue.forget()
         self._catalog.set()
         for held in self.hand:
             if held.record is not None:
@@ -140,6 +150,7 @@ class Session:
 
     async def _end(self) -> None:
         self._is_closing = True
+        self._rescue.forget()
         if self._timer is not None:
             self._timer.cancel()
         if self._hold.lost.is_set():
@@ -291,7 +302,7 @@ class Session:
     def _dispatch(self) -> None:
         """Start what may start, ask for what is missing."""
         self._is_woken = False
-        if self._is_closing:
+        if self._is_closing or self._hold.is_at_risk:
             return
         now_s = self._loop.time()
         while self._execution.has_slot and (line := self._next_line(now_s)) is not None:
@@ -329,7 +340,7 @@ class Session:
 
     def _ask(self, model: str) -> None:
         found = self._fleet.find(model)
-        if found is None:
+        if found is None or not self._residency.may_serve(found):
             return
         line = self._lines.get(model)
         waiting = {p: line.count(p) if line is not None else 0 for p in PRIORITIES}
@@ -402,24 +413,11 @@ class Session:
                         self._hand_back(held)
             await persist(partial(self._intake.follow, mine))
             self._wake()
-            for name in mine.keys() - self._rescued:
-                self._rescued.add(name)
-                await self._rescue(mine[name])
+            await self._rescue.follow(mine)
             if self._settings.is_warm:
                 wanted = [(name, version) for name in mine for version in preferred(mine[name])]
                 await self._warm(wanted)
             await self._catalog.wait()
-
-    async def _rescue(self, model: Model) -> None:
-        rescue = Rescue(
-            self._bus, self._records, gpu=self._hold.gpu, token=self._hold.token,
-            is_in_hand=lambda job_id: self.hand.get(job_id) is not None,
-        )  # fmt: skip
-        try:
-            given = await rescue.model(model.name, is_only_home=self._fleet.is_only_home(model))
-            gauges.RESCUED.labels(model.name).inc(given)
-        except SignalboxError as error:
-            log.warning("rescue.failed", model=model.name, why=str(error))
 
     async def _warm(self, wanted: list[tuple[str, int]]) -> None:
         try:

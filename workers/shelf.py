@@ -14,6 +14,10 @@ Key = tuple[str, int]
 """Model name and version."""
 
 
+class DoesNotFit(OutOfMemory):
+    """The version is too large for the device, whatever else leaves it. No job is to blame."""
+
+
 @dataclass(slots=True)
 class Place:
     """One version on the shelf. pins: users that need it to stay. used: rises with every use."""
@@ -47,7 +51,7 @@ class Shelf:
     ) -> list[Key]:
         """What must leave before ``size_bytes`` more fit: what is spare first, then the least recently used.
 
-        Raises :class:`OutOfMemory` where it does not fit even then: the rest is pinned or the
+        Raises :class:`DoesNotFit` where it does not fit even then: the rest is pinned or the
         budget is too small.
         """
         free = self.budget_bytes - self.used_bytes
@@ -62,7 +66,7 @@ class Shelf:
             free += self._places[key].size_bytes
             leaving.append(key)
         if free < size_bytes:
-            raise OutOfMemory(
+            raise DoesNotFit(
                 f"The model needs {size_bytes} bytes; {max(0, free)} of {self.budget_bytes} can be"
                 " made free. Raise the worker's memory budget or place fewer models on it.",
                 needed=size_bytes, budget=self.budget_bytes,

@@ -16,7 +16,6 @@ from signalbox.messages import Device, Worker
 from signalbox.records import Records
 from signalbox.sharedclock import SharedClock
 from workers import gauges
-from workers.commits import persist
 from workers.demand import Demand
 from workers.fleet import Fleet
 from workers.guardlink import GuardLink, StartGuard
@@ -80,9 +79,13 @@ class Supervisor:
         self._presence.changed()
 
     async def run(self) -> None:
-        """Serve until :meth:`stop`. Raises :class:`Misconfigured` when the topology does not fit."""
+        """Serve until :meth:`stop`.
+
+        Raises :class:`Misconfigured` when the topology does not fit, :class:`Unavailable` when NATS does not
+        answer at the start: whoever started the program starts it again.
+        """
         await topology.require(self._bus)
-        await persist(self._clock.start)
+        await self._clock.start()
         await self._fleet.start()
         await self._presence.write()
         background = [
@@ -192,7 +195,7 @@ class Supervisor:
         return Worker(
             id=self._identity.id, boot=self._identity.boot, host=self._identity.host,
             pid=self._identity.pid,
-            state="draining" if is_draining else "ready" if self._is_ready else "starting",
+            state=self._state(is_draining=is_draining),
             device=self._device, started_at=self._started_at, beat_at=time.time(),
             token=self._lane.token, waiting_since=self._lane.waiting_since,
             models=self._shelf.residencies(
@@ -205,6 +208,13 @@ class Supervisor:
             rss_bytes=_rss_bytes(), is_drain_asked=self._fleet.is_drain_asked,
             software=signalbox.__version__, sandbox=self._lane.runner.sandbox.active,
         )  # fmt: skip
+
+    def _state(self, *, is_draining: bool) -> str:
+        if is_draining:
+            return "draining"
+        if self._lane.is_at_risk:
+            return "at risk"
+        return "ready" if self._is_ready else "starting"
 
 
 def _budget(device: Device) -> int:

@@ -84,7 +84,7 @@ class OwnTicket:
         self._ttl_s, self._epoch = ttl_s, epoch
         self._is_wanted = self._is_there = self._is_busy = self._is_drop = False
         self._revision = self._number = 0
-        self._since = self._next_at = 0.0
+        self._since = self._next_at = self._sent_at = self._lives_until = 0.0
 
     @property
     def number(self) -> int:
@@ -108,7 +108,7 @@ class OwnTicket:
         if self._is_wanted:
             if not self._number:
                 self._since = now
-            self._is_busy, self._is_drop = True, False
+            self._is_busy, self._is_drop, self._sent_at = True, False, now
             ticket = Ticket(
                 gpu=self._gpu, worker=self._worker, boot=self._boot, number=self._number,
                 since=self._since + self._epoch,
@@ -133,16 +133,25 @@ class OwnTicket:
         else:
             self._is_there = True
             self._number = self._number or sequence
+            self._lives_until = self._sent_at + self._ttl_s
             self._next_at = now + self._ttl_s / 3 if self._is_wanted else now
 
     def refused(self, last: int | None, now: float) -> None:
-        """The revision was another: ours expired, an earlier life left one, or a lost write arrived."""
+        """The revision was another: ours expired, an earlier life left one, or a write whose answer was lost arrived.
+
+        Only the last can be while ours cannot have expired, for nobody else writes it: the place in the line stays.
+        """
         self._is_busy = False
-        self._number, self._is_there = 0, False
-        self._revision = last or 0
-        self._next_at = now if last is not None else now + _RETRY_S
+        if last is None:  # a write is under way, and may come to nothing
+            self._next_at = now + _RETRY_S
+            return
+        if not last or now >= self._lives_until:
+            self._number, self._is_there = 0, False
+        self._revision, self._next_at = last, now
 
     def failed(self, now: float) -> None:
         """Not stored, or nobody knows: the same write again in a moment settles it."""
         self._is_busy = False
+        if self._is_drop:
+            self._lives_until = now
         self._next_at = now + _RETRY_S

@@ -148,7 +148,8 @@ class KeyIn(serializers.Serializer[Any]):
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=keys.SCOPES),
         required=False,
-        default=list(keys.SCOPES),
+        default=list(keys.DEFAULT_SCOPES),
+        help_text="; ".join(f"{scope}: {words}" for scope, words in keys.SCOPE_WORDS.items()),
     )
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
     networks = serializers.ListField(child=serializers.CharField(), required=False, default=list)

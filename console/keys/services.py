@@ -18,12 +18,14 @@ from signalbox import keys
 from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
 from signalbox.names import Bucket
 
-SCOPES: Final = ("jobs:submit", "jobs:read", "jobs:cancel")
 SCOPE_WORDS: Final = {
     "jobs:submit": "submit jobs and predictions",
     "jobs:read": "read its own jobs and results",
     "jobs:cancel": "cancel its own jobs",
+    "jobs:urgent": "ask for priority hi, and so overtake everybody else's jobs",
 }
+SCOPES: Final = tuple(SCOPE_WORDS)
+DEFAULT_SCOPES: Final = ("jobs:submit", "jobs:read", "jobs:cancel")
 DEFAULT_DAYS: Final = 90
 MAX_DAYS: Final = 365
 MAX_OVERLAP_DAYS: Final = 7
@@ -39,7 +41,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     owner: str = ""
-    scopes: Sequence[str] = SCOPES
+    scopes: Sequence[str] = DEFAULT_SCOPES
     models: Sequence[str] = ()
     rate: int = 0
     per_s: int = 1

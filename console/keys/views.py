@@ -34,7 +34,7 @@ class KeyForm(forms.Form):
     )
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope}: {words}") for scope, words in services.SCOPE_WORDS.items()],
-        initial=list(services.SCOPES), widget=forms.CheckboxSelectMultiple,
+        initial=list(services.DEFAULT_SCOPES), widget=forms.CheckboxSelectMultiple,
     )  # fmt: skip
     models = forms.MultipleChoiceField(
         required=False, widget=forms.CheckboxSelectMultiple,

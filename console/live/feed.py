@@ -19,6 +19,7 @@ from console.live.gauges import Gauges
 from console.live.health import Cursor, read_health
 from console.live.hub import Hub
 from console.live.rows import Health
+from console.live.storage import StorageFigure
 from console.live.view import LiveView
 from signalbox import log
 from signalbox.answers import unix_time
@@ -75,6 +76,7 @@ class Feed:
         """Set when everything has been read once."""
         self._tables: list[Table[Any]] = []
         self._gauges: Gauges | None = None
+        self._storage = StorageFigure()
         self._models: set[str] = set()
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
@@ -382,13 +384,15 @@ class Feed:
     # ------------------------------------------------------------------------------ health
 
     async def _keep_health(self) -> None:
-        """Dead letters and the projector's distance, while somebody looks."""
+        """Dead letters, storage and the projector's distance, while somebody looks."""
         while True:
             if len(self.hub) and not self.is_blind:
                 for name, row in (
                     await read_health(self._require_bus(), self._cursor, self._clock())
                 ).items():
                     self.view.health(name, row)
+                filled = await self._storage.read(self._require_bus(), self._clock())
+                self.view.health("storage", filled)
             await asyncio.sleep(SWEEP_S if len(self.hub) else TICK_S)
 
     def _require_bus(self) -> Bus:

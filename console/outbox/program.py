@@ -41,8 +41,7 @@ async def keep_publishing(settings: Wire, *, poll_s: float, name: str) -> None:
 def run_program(settings: Wire, name: str, parts: Parts) -> None:
     """Run the parts until SIGTERM or SIGINT; one that fails for good ends the program with its error."""
     log.configure(settings.log_level, program=name)
-    if settings.metrics_port:
-        metrics.serve(settings.metrics_port, host=settings.metrics_host)
+    metrics.serve(settings.metrics_port, host=settings.metrics_host)
     asyncio.run(_until_signalled(settings, name, parts))
 
 

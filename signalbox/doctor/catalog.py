@@ -85,7 +85,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     "nats.admin": Check(
         _H,
         "The admin's user may do everything; a program broken into may then, too.",
-        "Run each program as its own role's user; admin is for `signalbox topology` alone.",
+        "Run each program as its own role's user; admin is for `signalbox topology`, `backup` and `restore`.",
     ),
     "nats.plain": Check(
         _M,
@@ -303,6 +303,17 @@ CATALOG: Final[Mapping[str, Check]] = {
         "From 2.15 on copies are not synced with every write: after a power cut of all nodes at once a stream may have "
         "no leader for good, accepted jobs locked in.",
         "nats-server 2.14 on every node, or power that does not fail for all at once.",
+    ),
+    "nats.nearly_full": Check(
+        _H,
+        "A full JOBS refuses jobs, a full STATE or PAYLOADS lets results go before their day, and a full disk stops "
+        "JetStream altogether.",
+        "More disk: signalbox topology apply --storage-gib, jetstream.max_file_store, and a volume of its own.",
+    ),
+    "nats.overcommitted": Check(
+        _M,
+        "Within their limits the streams may fill the disk, and JetStream stops where it is full.",
+        "signalbox topology apply --storage-gib with at most 70 % of the volume and of jetstream.max_file_store.",
     ),
     "nats.other_rights": Check(
         _H,

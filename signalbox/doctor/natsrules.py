@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from signalbox import topology
+from signalbox import storage, topology
 from signalbox.assets import STREAMS
 from signalbox.bus import Bus
 from signalbox.doctor.catalog import Finding
@@ -16,6 +17,7 @@ from signalbox.errors import Bug, Misconfigured, SignalboxError
 from signalbox.messages import Worker
 from signalbox.names import Bucket
 from signalbox.roles import OWN_RIGHTS, ROLES, Permissions, permissions
+from signalbox.storage import NEARLY_FULL
 
 _TRUE: Final = frozenset({"true", "on", "yes", "1"})
 _SYNC: Final = ("jetstream", "sync_interval")
@@ -23,6 +25,8 @@ _COPIES: Final = 3
 _LAZY_COPIES: Final = (2, 15)
 """From this version on a stream of several copies is synced when its log is, and not with every write (ADR 0144)."""
 _GREETING_S: Final = 10.0
+_PROMISED: Final = 0.7
+"""Of the storage, to streams at most: the rest is for buckets, indexes and rewriting what was deleted from."""
 
 
 def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
@@ -120,6 +124,7 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
         found.append(Finding("nats.no_users", where, "it lets in whoever comes"))
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
+    found += await _filled(bus, where)
     return iter(found)
 
 
@@ -172,6 +177,18 @@ async def _copies(bus: Bus, where: str) -> list[Finding]:
     return found
 
 
+async def _filled(bus: Bus, where: str) -> list[Finding]:
+    try:
+        found = await storage.read(bus)
+    except SignalboxError:
+        return []  # a stream that is missing is told as that
+    return [
+        Finding("nats.nearly_full", where, f"{one.stream} holds {one.share:.0%} of its max_bytes")
+        for one in found
+        if one.share >= NEARLY_FULL
+    ]
+
+
 def examine_varz(varz: Mapping[str, Any], where: str) -> Iterator[Finding]:
     """What a server's monitor (``/varz``) shows of the configuration it really runs with."""
     config = (varz.get("jetstream") or {}).get("config") or {}
@@ -182,6 +199,32 @@ def examine_varz(varz: Mapping[str, Any], where: str) -> Iterator[Finding]:
         yield Finding("nats.monitor_exposed", where, f"{host}:{varz['http_port']}")
     if not varz.get("auth_required"):
         yield Finding("nats.no_users", where, "it lets in whoever comes")
+    yield from _room(varz.get("jetstream") or {}, where)
+
+
+def _room(jetstream: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """What a node may store, and the disk it stores on where that is this machine's."""
+    stats, config = jetstream.get("stats") or {}, jetstream.get("config") or {}
+    most, used = int(config.get("max_storage", 0)), int(stats.get("storage", 0))
+    if used >= NEARLY_FULL * most > 0:
+        yield Finding(
+            "nats.nearly_full", where, f"JetStream holds {used / most:.0%} of max_file_store"
+        )
+    folder = str(config.get("store_dir", ""))
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:
+        pass
+    else:
+        full = disk.used / (disk.used + disk.free)
+        if full >= NEARLY_FULL:
+            yield Finding("nats.nearly_full", where, f"the disk of {folder} is {full:.0%} full")
+        most = min(most or disk.total, disk.total)
+    promised = int(stats.get("reserved_storage", 0))
+    if promised > _PROMISED * most > 0:
+        yield Finding(
+            "nats.overcommitted", where, f"streams may take {promised / most:.0%} of the storage"
+        )
 
 
 def examine_workers(workers: Iterable[Worker]) -> Iterator[Finding]:

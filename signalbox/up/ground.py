@@ -18,6 +18,8 @@ HOST: Final = "127.0.0.1"
 SECRET_BYTES: Final = 32
 PASSWORD_BYTES: Final = 12
 """A password that a person types; logins are throttled."""
+_METERED: Final = ("gateway", "console", "controller", "projector")
+"""Programs that serve metrics, each on the port after the one before; then the workers in their order."""
 
 
 class DataDir:
@@ -138,3 +140,14 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def metrics_port(name: str) -> int:
+    """Where a program of the stack serves metrics; 0 = nowhere. ``SIGNALBOX_METRICS_PORT`` is the first one's."""
+    first = os.environ.get("SIGNALBOX_METRICS_PORT", "")
+    if not first.isdecimal() or not int(first):
+        return 0
+    if name in _METERED:
+        return int(first) + _METERED.index(name)
+    number = name.removeprefix("worker-")
+    return int(first) + len(_METERED) + int(number) - 1 if number.isdecimal() else 0

@@ -105,6 +105,7 @@ def _write(stack: Stack, shown: Shown) -> None:
             "nats": stack.nats_url,
             "api_key": shown.api_key,
             "login": {"user": shown.user, "password": shown.password},
+            "metrics": stack.metrics(),
             "processes": {"up": os.getpid(), **stack.pids()},
             "data": str(stack.data.path),
         },

@@ -21,7 +21,14 @@ from signalbox.messages import Worker, decode
 from signalbox.names import Bucket, key, token
 from signalbox.settings import Wire
 from signalbox.up.child import Child, Spec
-from signalbox.up.ground import HOST, PASSWORD_BYTES, DataDir, choose_port, write_private
+from signalbox.up.ground import (
+    HOST,
+    PASSWORD_BYTES,
+    DataDir,
+    choose_port,
+    metrics_port,
+    write_private,
+)
 from signalbox.up.options import (
     USUAL_CONSOLE_PORT,
     USUAL_FRONT_PORT,
@@ -151,7 +158,9 @@ class Stack:
 
     async def start(self, spec: Spec) -> Child:
         """Run one program; it is ready when this returns, and will be ended by :meth:`stop`."""
-        child = Child(spec, self.data.path / "logs", self.say)
+        port = metrics_port(spec.name)
+        env = {**spec.env, "SIGNALBOX_METRICS_PORT": str(port)} if port else spec.env
+        child = Child(spec._replace(env=env), self.data.path / "logs", self.say)
         self.children.append(child)
         await child.start()
         return child
@@ -188,6 +197,13 @@ class Stack:
         for folder in own:
             folder.mkdir(parents=True, exist_ok=True)
         return [*own, *(folder.resolve() for folder in self.options.model_folders)]
+
+    def metrics(self) -> dict[str, str]:
+        """Where programs serve metrics, by name; empty unless ``SIGNALBOX_METRICS_PORT`` is set."""
+        names = [child.spec.name for child in self.children]
+        return {
+            name: f"http://{HOST}:{port}/metrics" for name in names if (port := metrics_port(name))
+        }
 
     def pids(self) -> dict[str, int]:
         """Process ids by name."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 
 from tests.chaos import scenarios, storm
-from tests.chaos.checks import History
+from tests.chaos.evidence import History
 from tests.chaos.storm import Plan
 
 
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds",
         "--seconds",
         type=int,
-        help="of a scenario (loss, halfloss: seconds); many if not given",
+        help="of a scenario (loss, halfloss, soak: seconds); many if not given",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (%(default)s)")
     parser.add_argument("--seed", type=int, help="of faults and load; any if not given")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from signalbox.errors import SignalboxError
 from signalbox.http1 import Pool, Response
-from tests.chaos.checks import ENDED
+from tests.chaos.evidence import ENDED
 from tests.chaos.history import Entry, Journal, now
 
 WEIGHTS: Final = {"predict": 53, "submit": 20, "once": 7, "wait": 12, "cancel": 5, "slow": 3}
@@ -128,6 +128,26 @@ class Load:
         entry = await self._ask(tenant, "probe", "/v1/jobs", body, value / 2 + 2)
         return int(entry["status"])
 
+    async def run(self, tenant: Tenant, seconds: float) -> str:
+        """One job that runs for so long (exact as a float32), its end left to :meth:`drained` too. Its id."""
+        body = {"model": "slow", "instances": [seconds]}
+        entry = await self._ask(tenant, "run", "/v1/jobs", body, seconds)
+        assert entry["status"] == 202, entry
+        return str(entry["job"])
+
+    async def withdraw(self, tenant: Tenant, job: str) -> int:
+        """Ask for the end of an open job. The status."""
+        asked, expect = round(now(), 4), tenant.open[job]
+        got = await tenant.call("DELETE", f"/v1/jobs/{job}")
+        # 409 says that it has ended otherwise, and which way is seen when it is read.
+        state = _json(got).get("state", "") if got is not None and got.status in {200, 202} else ""
+        status = got.status if got is not None else 0
+        await self.ledger.keep(
+            event="cancelled", client=tenant.name, job=job, status=status,
+            state=state if state in ENDED else "", expect=expect, asked=asked,
+        )  # fmt: skip
+        return status
+
     # -- acts ------------------------------------------------------------------------------------------
 
     async def _predict(self, tenant: Tenant) -> int:
@@ -174,17 +194,7 @@ class Load:
         body = {"model": model, "instances": [value]}
         entry = await self._ask(tenant, "cancel", "/v1/jobs", body, expect)
         if entry["status"] == 202:
-            asked = round(now(), 4)
-            got = await tenant.call("DELETE", f"/v1/jobs/{entry['job']}")
-            # 409 says that it has ended otherwise, and which way is seen when it is read.
-            state = (
-                _json(got).get("state", "") if got is not None and got.status in {200, 202} else ""
-            )
-            await self.ledger.keep(
-                event="cancelled", client=tenant.name, job=entry["job"],
-                status=got.status if got is not None else 0,
-                state=state if state in ENDED else "", expect=expect, asked=asked,
-            )  # fmt: skip
+            await self.withdraw(tenant, entry["job"])
             await self._follow(tenant, entry["job"])
         return int(entry["status"])
 

@@ -16,9 +16,10 @@ from signalbox.names import Stream
 from signalbox.natsserver import NatsServer
 from tests.chaos import disk
 from tests.chaos.disk import Disk
-from tests.chaos.faults import Fault, ask_release, measured, struck
+from tests.chaos.faults import Fault, measured, struck
 from tests.chaos.history import now
 from tests.chaos.rig import Rig
+from tests.chaos.strikes.workers import ask_release
 from tests.outagerig import becomes
 
 SERVING_BOUND_S: Final = 60.0
@@ -78,7 +79,7 @@ async def _outage(rig: Rig, kind: str, places: Sequence[int]) -> None:
 async def lying_disk(rig: Rig, rng: random.Random) -> None:
     """Two power cuts; after the second everything that was synced since the first is gone.
 
-    What was forgotten is written down, for the laws to excuse (:func:`tests.chaos.checks.remembered`).
+    What was forgotten is written down, for the laws to excuse (:func:`tests.chaos.evidence.remembered`).
     """
     async with struck(rig, "lying disk", "all"):
         await _cut(rig, [0])

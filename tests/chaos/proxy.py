@@ -31,6 +31,8 @@ class Weather(NamedTuple):
 
 
 CALM: Final = Weather()
+CUT: Final = Weather(held=frozenset(WAYS), is_deaf=True)
+"""Nothing passes and nobody is told, as where every packet is dropped."""
 
 
 class Proxy:
@@ -77,6 +79,12 @@ class Proxy:
         """RST to both ends of every connection; what was held is lost with them."""
         for link in list(self.links):
             link.abort()
+
+    def reset_deaf(self) -> None:
+        """RST to those who were accepted and led nowhere: a packet is sent again, their first is not."""
+        for link in list(self.links):
+            if "down" not in link.sides:
+                link.abort()
 
     def hang_up(self) -> None:
         """FIN to both ends of every connection, after what is on its way."""

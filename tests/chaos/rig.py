@@ -4,38 +4,32 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from signalbox import roles, settings, topology
-from signalbox.bus import Bus
+from signalbox import settings
 from signalbox.errors import SignalboxError, Unavailable
 from signalbox.messages import Worker, decode
 from signalbox.names import Bucket, key, token
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
 from signalbox.up.child import Child, Spec
 from signalbox.up.ground import HOST, DataDir
+from tests.chaos.bed import Bed
+from tests.chaos.census import GUARD
 from tests.chaos.clients import CANARY
 from tests.chaos.disk import Disk
-from tests.chaos.history import GUARD, SECRETS, Census, Journal, Recorder, now
+from tests.chaos.history import SECRETS
 from tests.chaos.link import Link
 from tests.chaos.network import Namespace, SmallDisk
-from tests.chaos.proxy import CALM, Proxy, Weather
-from tests.nodes import nodes, started
-from tests.outagerig import House, becomes
 from workers import intervals
 from workers.settings import PREFIX, WorkerSettings
 
 GPU: Final = "cpu:0"
 KEEP_S: Final = 0.5
-STORAGE_BYTES: Final = 4 * 1024**3
 QUICK: Final = {
     "SIGNALBOX_PING_INTERVAL_S": "1",
     "SIGNALBOX_REQUEST_TIMEOUT_S": "1",
@@ -57,69 +51,37 @@ SHORT: Final = {"worker": SHORT_LEASE, "gateway": QUICK}
 For the storm on one node, which needs many faults rather than long ones. Everything else runs with the defaults."""
 
 
-class Rig(House):
+class Rig(Bed):
     """Everything a fault can be done to. history: folder of what happened. nodes: of NATS, 1 or 3.
 
     engine: ``tensorflow``, ``toy`` (see :mod:`tests.chaos.toyrunner`), or ``mixed``: worker 1 has the real one.
     ballast_mb: memory of a toy runner. devices: which workers share in turn. programs: further settings, by role.
+    has_routes: see :class:`Bed`.
     """
 
     def __init__(
         self, data: DataDir, history: Path, *, nodes: int = 1, engine: str = "tensorflow",
         ballast_mb: int = 0, devices: tuple[str, ...] = (GPU,),
-        programs: Mapping[str, Mapping[str, str]] | None = None,
+        programs: Mapping[str, Mapping[str, str]] | None = None, has_routes: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(data, programs or {})
+        super().__init__(
+            data, history, node_count=nodes, has_routes=has_routes, settings=programs or {}
+        )
         self.options = replace(self.options, devices=devices)
-        self.history = history
-        self.faults = Journal(history / "faults.jsonl")
-        self.census = Census(str(history), history)
-        self.nodes: list[NatsServer] = []
-        self.proxies: dict[str, list[Proxy]] = {}
-        self.namespaces: dict[str, Namespace] = {}
-        self.links: dict[str, Link] = {}
-        self.disk: SmallDisk | None = None
-        self.disks: list[Disk] = []
-        self.recorder: Recorder
         self.tasks: set[asyncio.Task[None]] = set()
         self.broken: list[str] = []
         self.secrets = {"a caller's number": CANARY}
         self.coming_back: set[str] = set()
         self.ended: list[str] = []
-        self._node_count, self._engine, self._ballast_mb = nodes, engine, ballast_mb
-        self._wire = Wire()
-        self._exits = AsyncExitStack()
+        self._engine, self._ballast_mb = engine, ballast_mb
 
     # -- coming and going ------------------------------------------------------------------------------
-
-    async def start_nats(self) -> None:
-        """One node, or three that form a cluster; our own connection goes to them directly."""
-        users = {str(role): self._password(role).read_text() for role in roles.ROLES}
-        folders = [self.data.path / f"nats-{number}" for number in range(self._node_count)]
-        self.nodes += nodes(folders, users=users)
-        await started(self.nodes)
-        self._wire = Wire(
-            nats_url=",".join(node.url for node in self.nodes), nats_user="admin",
-            nats_password=users["admin"], request_timeout_s=5.0, ping_interval_s=1.0,
-        )  # fmt: skip
-        self._bus = await Bus.connect(self._wire, role="admin", name="chaos")
-        await self.patiently(self.declare)
-        self.recorder = await self._exits.enter_async_context(Recorder(self.bus, self.history))
-        await self._exits.enter_async_context(self.census)
-
-    async def declare(self) -> None:
-        """Every stream, as ``signalbox up`` does at each start."""
-        await topology.apply(self.bus, len(self.nodes), storage_bytes=STORAGE_BYTES)
 
     async def start(self, spec: Spec) -> Child:
         """A program of the stack, with proxies of its own and, where one was made for it, a network of its own."""
         space = self.namespaces.get(spec.name) or self.links.get(spec.name)
         if spec.name not in self.proxies:
-            host = space.outside if space is not None else HOST
-            self.proxies[spec.name] = [
-                await self._exits.enter_async_context(Proxy((HOST, node.port), host=host))
-                for node in self.nodes
-            ]
+            await self._build_proxies(spec.name, space.outside if space is not None else HOST)
         env = {
             **spec.env, **self._settings.get(spec.name, {}),
             "SIGNALBOX_NATS_URL": ",".join(proxy.url for proxy in self.proxies[spec.name]),
@@ -161,9 +123,7 @@ class Rig(House):
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.calm()
         await self.stop()
-        await self._exits.aclose()
-        for node in self.nodes:
-            await node.stop()
+        await self.end_nats()
         self._keep_secrets()
         self.faults.close()
 
@@ -201,14 +161,6 @@ class Rig(House):
     def workers(self) -> list[str]:
         """Names of all workers."""
         return [c.spec.name for c in self.children if c.spec.name.startswith("worker-")]
-
-    def holder(self) -> str:
-        """Who holds a GPU; empty where nobody does."""
-        return next((str(h["owner"]) for h in self.recorder.holders.values()), "")
-
-    def newest_token(self) -> int:
-        """The newest token that was seen."""
-        return max((int(h["token"]) for h in self.recorder.holders.values()), default=0)
 
     def entered(self) -> int:
         """The newest token a runner was let in with, by the interval log."""
@@ -283,17 +235,6 @@ class Rig(House):
                     self.ended.append(child.spec.name)
                     self.background(self.bring_back(child.spec.name))
 
-    async def start_node(self, node: NatsServer) -> None:
-        """A node of NATS on what it had written; a busy machine may need more than one try."""
-        for _ in range(5):
-            try:
-                await node.start()
-            except Unavailable as error:
-                self.said.append(error.public_message)
-            else:
-                return
-        raise AssertionError(f"{node.name} does not start: {list(node.tail)[-3:]}")
-
     def signal(self, pid: int, number: signal.Signals) -> bool:
         """Whether there was somebody to send it to."""
         if pid <= 1:
@@ -303,97 +244,6 @@ class Rig(House):
         except ProcessLookupError:
             return False
         return True
-
-    async def calm(self) -> None:
-        """No network fault, nobody frozen."""
-        for proxies in self.proxies.values():
-            for proxy in proxies:
-                proxy.change(CALM)
-        for link in self.links.values():
-            link.heal()
-        for space in self.namespaces.values():
-            with suppress(OSError):
-                space.heal()
-
-    def weather(self, name: str, weather: Weather) -> None:
-        """Over every connection of one program."""
-        for proxy in self.proxies[name]:
-            proxy.change(weather)
-
-    # -- conditions ------------------------------------------------------------------------------------
-
-    async def patiently(self, act: Any, *, limit_s: float = 60.0) -> Any:
-        """Repeat what NATS cannot do just now."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                return await act()
-            except SignalboxError:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.1)
-
-    async def until(self, condition: Any, *, limit_s: float = 60.0, what: str = "") -> float:
-        """Seconds until ``condition()`` holds, looked at after each recorded change and every 50 ms."""
-        began = now()
-        while not condition():
-            if now() - began > limit_s:
-                raise AssertionError(f"not within {limit_s:g} s: {what}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await self.recorder.changed.wait()
-        return now() - began
-
-    async def new_holder(self, token_was: int, *, limit_s: float = 60.0) -> float:
-        """Seconds until somebody holds a GPU under a newer token."""
-        return await self.until(
-            lambda: self.newest_token() > token_was,
-            limit_s=limit_s,
-            what=f"a holder after token {token_was}",
-        )
-
-    async def nats_serves(self, *, limit_s: float = 60.0) -> float:
-        """Seconds until every stream that decisions rest on has a leader and answers."""
-
-        async def answers() -> bool:
-            try:
-                for stream in ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers"):
-                    info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-                    if len(self.nodes) > 1 and not info["cluster"].get("leader"):
-                        return False
-            except SignalboxError:
-                return False
-            return True
-
-        return await becomes(answers, limit_s=limit_s)
-
-    async def refresh(self) -> None:
-        """Who holds what, by the leader: changes are not republished while NATS is dead."""
-        with suppress(SignalboxError):
-            for stored in await self.bus.list_latest(
-                Bucket.LEASES.stream, [key(Bucket.LEASES, ">")]
-            ):
-                self.recorder.learn(stored)
-
-    async def leader_of(self, stream: str) -> NatsServer | None:
-        """The node that leads a stream."""
-        try:
-            info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-        except SignalboxError:
-            return None
-        return next((n for n in self.nodes if n.name == info["cluster"].get("leader")), None)
-
-    async def is_replicated(self) -> bool:
-        """Whether every replica of every stream is current, so that the next node may die."""
-        try:
-            listed = await self.bus.request_json("$JS.API.STREAM.LIST", {})
-        except SignalboxError:
-            return False
-        return all(
-            stream["cluster"].get("leader")
-            and all(r.get("current") and not r.get("offline") for r in stream["cluster"].get("replicas", ()))
-            for stream in listed["streams"]
-        )  # fmt: skip
 
 
 @asynccontextmanager

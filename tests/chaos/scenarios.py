@@ -1,8 +1,9 @@
 """The figures of issue 4 that a storm does not give: one fault each, again and again, on an otherwise healthy stack.
 
-``python -m tests.chaos takeover|freeze|revoke --rounds N``, and those of :mod:`tests.chaos.outages`. Every program has
-its default settings: what is measured here is what is promised. Each ends with the laws of :mod:`tests.chaos.checks`
-over its history, which holds what the scenario itself found wrong (:meth:`tests.chaos.rig.Rig.finding`).
+``python -m tests.chaos takeover|freeze|revoke --rounds N``, and those of :mod:`tests.chaos.outages`,
+:mod:`tests.chaos.runs` and :mod:`tests.chaos.split`. Every program has its default settings, but for the quantum of the
+last: what is measured here is what is promised. Each ends with the laws of :mod:`tests.chaos.checks` over its history,
+which holds what the scenario itself found wrong (:meth:`tests.chaos.rig.Rig.finding`).
 """
 
 import asyncio
@@ -19,12 +20,13 @@ from signalbox import table
 from signalbox.messages import ApiKey, decode
 from signalbox.names import Bucket, key
 from tests import models
-from tests.chaos import checks, faults, outages
-from tests.chaos.checks import History, Violation
+from tests.chaos import checks, faults, outages, runs, soak, split
+from tests.chaos.checks import Violation
 from tests.chaos.clients import Tenant
+from tests.chaos.evidence import History
 from tests.chaos.history import Journal, now
 from tests.chaos.outages import FENCE_S, SERVING_BOUND_S
-from tests.chaos.proxy import Weather
+from tests.chaos.proxy import CUT, Weather
 from tests.chaos.rig import Rig, rig
 from tests.chaos.scene import say, settled
 from tests.outagerig import becomes, floats
@@ -47,6 +49,8 @@ async def takeover(folder: Path, rounds: int, seed: int) -> None:
             runner, token = made.runner_of(name), made.newest_token()
             if resident_bytes(runner) < BALLAST_MB << 20:
                 raise AssertionError(f"the runner of {name} is not resident")
+            # Anywhere in a heartbeat: half a second after a change nobody can prove the new holder dead.
+            await asyncio.sleep(random.Random(seed + number).uniform(0, 2.0))
             async with faults.struck(made, "kill supervisor", name):
                 made.signal(made.child(name).pid, signal.SIGKILL)
                 freed, held = await asyncio.gather(
@@ -104,7 +108,7 @@ async def _cut_off(made: Rig, name: str) -> None:
     runner = made.runner_of(name)
     async with faults.struck(made, "partition", name):
         began = now()
-        made.weather(name, Weather(held=frozenset({"up", "down"}), is_deaf=True))
+        made.weather(name, CUT)
         try:
             await made.until(lambda: not is_alive(runner), what="the one cut off's runner's end")
             faults.measured(made, "partition", name, "cut to runner dead", now() - began, FENCE_S)
@@ -142,7 +146,7 @@ async def _revoked(made: Rig, number: int, *, is_cut_off: bool) -> None:
     assert stored is not None
     revoked = replace(decode(ApiKey, stored.data), revoked_at=time.time())
     if is_cut_off:
-        made.weather("gateway", Weather(held=frozenset({"up", "down"}), is_deaf=True))
+        made.weather("gateway", CUT)
     began = now()
     await table.put(made.bus, Bucket.KEYS, _kid(text), revoked)
     try:
@@ -181,18 +185,22 @@ def _kid(text: str) -> str:
 SCENARIOS: Final[Mapping[str, tuple[Callable[[Path, int, int], Awaitable[None]], int]]] = {
     "takeover": (takeover, 300),
     "freeze": (freeze, 20),
+    "restart": (runs.restart, 60),
+    "cancel": (runs.cancel, 100),
     "leader": (outages.leader, 30),
     "stop": (outages.stop, 6),
     "majority": (outages.majority, 3),
+    "split": (split.split, 6),
     "loss": (outages.loss, 600),
     "halfloss": (outages.halfloss, 600),
+    "soak": (soak.soak, 600),
     "revoke": (revoke, 500),
     "disk": (outages.disk, 5),
     "power": (outages.power, 30),
     "rack": (outages.rack, 30),
     "lie": (outages.lie, 10),
 }
-"""With their usual rounds; ``loss`` and ``halfloss`` have one, of so many seconds."""
+"""With their usual rounds; ``loss``, ``halfloss`` and ``soak`` have one, of so many seconds."""
 Figures = Mapping[str, tuple[float, float]]
 """p50 and p99 in seconds that are promised, of each figure a scenario must have measured."""
 ACCEPTING: Final = (ACCEPTING_S, ACCEPTING_S)
@@ -206,6 +214,11 @@ PROMISED: Final[Mapping[str, Figures]] = {
         "freeze: SIGSTOP to runner dead": FENCED,
         "partition: cut to runner dead": FENCED,
     },
+    "restart": {"restart: SIGKILL to running again": runs.AGAIN_S},
+    "cancel": {
+        "cancel: DELETE to the end of a run that ends": runs.CANCELLED_S,
+        "cancel: DELETE to the end of a run that does not": runs.CANCELLED_S,
+    },
     "leader": {
         "leader: SIGKILL to accepted jobs": ACCEPTING,
         "kill leader: longest without an accepted job": ACCEPTING,
@@ -216,8 +229,16 @@ PROMISED: Final[Mapping[str, Figures]] = {
         "majority: restart to accepted jobs": (SERVING_BOUND_S, SERVING_BOUND_S),
         "majority: restart to both runners inside": (SERVING_BOUND_S, SERVING_BOUND_S),
     },
+    "split": {
+        "split: cut to runner dead": FENCED,
+        "split: cut to another holder": (split.HELD_S, split.HELD_S),
+        "split: longest without an accepted job": ACCEPTING,
+        "split: healed to all replicas current": (SERVING_BOUND_S, SERVING_BOUND_S),
+        "split: healed to accepted jobs": (SERVING_BOUND_S, SERVING_BOUND_S),
+    },
     "loss": {"loss: from beat to beat": FENCED},
     "halfloss": {"loss: from beat to beat": FENCED},
+    "soak": {"soak: loop lag, p99": (soak.LAG_S, soak.LAG_S)},
     "revoke": {
         "revoke: revoked to first 401": (REVOKED_S, REVOKED_S),
         "revoke: cut off: revoked to first refusal": FENCED,

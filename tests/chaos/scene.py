@@ -21,6 +21,13 @@ LEDGER: Final = "ledger.jsonl"
 
 async def loaded(made: Rig, seed: int) -> tuple[Load, Journal]:
     """Two tenants that are served; the load has begun."""
+    load, ledger = await served(made, seed)
+    load.start()
+    return load, ledger
+
+
+async def served(made: Rig, seed: int) -> tuple[Load, Journal]:
+    """Two tenants that are served and do not call yet."""
     await made.add_model("half", models.half_plus_two(), floats())
     await made.add_model("slow", models.slow(), floats("seconds"))
     ledger = Journal(made.history / LEDGER)
@@ -39,9 +46,7 @@ async def loaded(made: Rig, seed: int) -> tuple[Load, Journal]:
         return True
 
     await becomes(are_served, limit_s=180)
-    load = Load(tenants, ledger, seed, callers=CALLERS)
-    load.start()
-    return load, ledger
+    return Load(tenants, ledger, seed, callers=CALLERS), ledger
 
 
 async def finished(made: Rig, load: Load, ledger: Journal) -> None:
@@ -86,9 +91,15 @@ def longest_silence(made: Rig, since: float, until: float) -> float:
 def note_fenced(made: Rig) -> None:
     """Whoever lost its lease up to now lost it though nothing was wrong with it."""
     for name in made.workers:
-        for line in _lines(made, name):
-            if line.get("event") == "lease.lost":
-                made.finding(f"a healthy runner was fenced: {name}: {line.get('why')}")
+        for why in fences(made, name):
+            made.finding(f"a healthy runner was fenced: {name}: {why}")
+
+
+def fences(made: Rig, name: str) -> list[str]:
+    """Why a worker lost its lease, each time it did up to now."""
+    return [
+        str(line.get("why")) for line in _lines(made, name) if line.get("event") == "lease.lost"
+    ]
 
 
 def beats(made: Rig, worker: str, since: float, until: float) -> list[Entry]:

@@ -11,9 +11,11 @@ from typing import Any, Final, NamedTuple
 from signalbox.errors import SignalboxError
 from signalbox.messages import Limits
 from tests import models
-from tests.chaos import checks, faults, power
-from tests.chaos.checks import History, Violation
+from tests.chaos import checks, line, power
+from tests.chaos.catalogue import catalogue
+from tests.chaos.checks import Violation
 from tests.chaos.clients import CANARY, Load, Tenant
+from tests.chaos.evidence import History, accepted
 from tests.chaos.faults import Fault
 from tests.chaos.history import Journal, consumers_left, snapshot
 from tests.chaos.rig import SHORT, Rig, rig
@@ -65,7 +67,7 @@ async def run(plan: Plan, folder: Path) -> Outcome:
     """One storm in ``folder``, which afterwards holds its history and every log."""
     began = time.monotonic()
     powers = power.catalogue(nodes=plan.nodes, has_disks=plan.has_disks)
-    known = [*faults.catalogue(nodes=plan.nodes), *powers]
+    known = [*catalogue(nodes=plan.nodes), *powers]
     left_out = {fault.kind: fault.why_not for fault in known if fault.why_not}
     usable = [
         fault for fault in known if (fault.kind in plan.only if plan.only else not fault.why_not)
@@ -90,7 +92,7 @@ async def run(plan: Plan, folder: Path) -> Outcome:
         ),
     ]
     return Outcome(
-        plan, found, violations, kinds, left_out, len(checks.accepted(found.ledger)), answers,
+        plan, found, violations, kinds, left_out, len(accepted(found.ledger)), answers,
         time.monotonic() - began,
     )  # fmt: skip
 
@@ -245,10 +247,10 @@ def report(outcome: Outcome) -> str:
 
 def judged(found: History) -> list[str]:
     """What the laws had to look at, where that may be little or nothing."""
-    releases = checks.releases(found)
+    releases = line.releases(found)
     calm = sum(release.is_judged for release in releases)
-    rivals = len(checks.contests(found))
-    overtaken = max(checks.overtakes(found).values(), default=0)
+    rivals = len(line.contests(found))
+    overtaken = max(line.overtakes(found).values(), default=0)
     return [
         f"releases for a waiter {len(releases)}, far enough from faults {calm}, of those with a second waiter {rivals}",
         f"most often overtaken {overtaken}",
@@ -271,7 +273,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "seed": outcome.plan.seed, "nodes": outcome.plan.nodes, "faults": outcome.kinds.total(),
         "kinds": dict(outcome.kinds), "jobs": outcome.jobs, "seconds": round(outcome.seconds, 1),
         "violations": [violation._asdict() for violation in outcome.violations],
-        "contests": len(checks.contests(outcome.history)),
+        "contests": len(line.contests(outcome.history)),
         "takeover_s": [
             f["s"] for f in outcome.history.faults
             if f["event"] == "measured" and f["what"] == "takeover"

@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests.conformance import programs
-from tests.conformance.programs import FILES, HOST, Program, free_port, tyk_binary
+from tests.conformance.programs import FILES, Program, tyk_binary
+from tests.ports import HOST, free_port
 
 KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
 

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,18 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.ports import HOST
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tyk"
-HOST = "127.0.0.1"
 READY_S = 60.0
 STOP_S = 10.0
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def tyk_binary() -> str | None:
@@ -94,6 +87,7 @@ class Program:
                 self.tail.append(line)
                 if self._ready.search(line):
                     self._is_ready.set()
+        process.wait()  # before start() looks: its last words come before its end
         self._is_ready.set()
 
     def signal(self, number: int) -> None:

@@ -25,8 +25,9 @@ from signalbox.settings import Wire
 from tests import streams
 from tests.conformance import programs
 from tests.conformance.conftest import Front, put_tyk_in_front
-from tests.conformance.programs import FILES, HOST, Program, free_port
+from tests.conformance.programs import FILES, Program
 from tests.gatewayrig import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
+from tests.ports import HOST, free_port
 
 PREDICT = "/v1/models/half:predict"
 ONE = {"instances": [1.0]}

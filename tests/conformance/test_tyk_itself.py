@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.conftest import Front, FrontMaker, probed_front
-from tests.conformance.programs import HOST
+from tests.ports import HOST
 
 pytestmark = pytest.mark.tyk
 SECRET = {"x-tyk-authorization": "conformance"}

@@ -55,6 +55,16 @@ def test_a_key_is_made_shown_once_listed_and_revoked(call: Callable[[str], Call]
     assert (entry.via, entry.actor_name) == ("token", "admin")
 
 
+def test_a_key_may_jump_the_queue_only_where_that_was_said(call: Callable[[str], Call]) -> None:
+    admin = call("admin")
+    silent = admin("post", "keys", {"name": "shop"}).json()
+    assert silent["scopes"] == ["jobs:submit", "jobs:read", "jobs:cancel"]
+    said = admin("post", "keys", {"name": "ward", "scopes": ["jobs:submit", "jobs:urgent"]}).json()
+    assert said["scopes"] == ["jobs:submit", "jobs:urgent"]
+    replaced = admin("post", f"keys/{said['id']}/rotate", {}).json()
+    assert replaced["scopes"] == said["scopes"]
+
+
 def test_a_key_is_replaced_by_one_that_owns_its_jobs(call: Callable[[str], Call]) -> None:
     admin = call("admin")
     old = admin("post", "keys", {"name": "shop", "networks": ["192.0.2.0/24"]}).json()["id"]

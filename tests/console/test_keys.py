@@ -53,7 +53,7 @@ def test_what_is_published_opens_for_the_key_and_nothing_else(
     document = messages.decode(messages.ApiKey, OutboxEntry.objects.get(key=key.id).body)
     assert keys.matches(console.key_pepper, text, document.hmac)
     assert not keys.matches(console.key_pepper, other, document.hmac)
-    assert (document.rate, document.per_s, document.scopes) == (3, 2, services.SCOPES)
+    assert (document.rate, document.per_s, document.scopes) == (3, 2, services.DEFAULT_SCOPES)
     assert document.expires_at is not None
 
 
@@ -145,6 +145,22 @@ def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(ad
     ended = published[new.id].expires_at
     assert ended is not None
     assert ended <= timezone.now().timestamp()
+
+
+def test_a_key_may_jump_the_queue_only_where_that_was_ticked(
+    browser: Browser, admin: Actor
+) -> None:
+    client = browser("admin")
+    page = client.get("/keys/new").content.decode()
+    boxes = dict(re.findall(r'<input type="checkbox" name="scopes" value="([\w:]+)"([^>]*)>', page))
+    assert {name: "checked" in rest for name, rest in boxes.items()} == {
+        "jobs:submit": True, "jobs:read": True, "jobs:cancel": True, "jobs:urgent": False,
+    }  # fmt: skip
+    assert "ask for priority hi" in page
+    assert submit(client, "/keys/new", {**FORM, "scopes": ["jobs:urgent"]}).status_code == 201
+    ticked = ApiKey.objects.get()
+    new, _ = services.rotate(admin, ticked.id)
+    assert ticked.document().scopes == new.document().scopes == ("jobs:urgent",)
 
 
 @pytest.mark.parametrize("overlap_days", [-1, 7.5, 100])

@@ -24,23 +24,17 @@ from signalbox.bus import Bus, Message
 from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from tests.ports import free_port
 
 PASSWORD = "correct horse battery staple"
-
-
-def free_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Visitor:
     """A browser without a screen."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, metrics_port: int) -> None:
         self.base = base
+        self._metrics_port = metrics_port
         jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         self._open = urllib.request.build_opener(jar).open
 
@@ -48,6 +42,14 @@ class Visitor:
         """A page's text."""
         with self._open(self.base + path, timeout=30) as answer:
             return str(answer.read().decode())
+
+    def count(self, name: str) -> float:
+        """What the process has counted under a name, as a Prometheus reads it. No password is asked for."""
+        url = f"http://127.0.0.1:{self._metrics_port}/metrics"
+        with urllib.request.build_opener().open(url, timeout=30) as answer:
+            found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+        assert found, f"{name} is not served."
+        return float(found[1])
 
     def submit(self, page: str, path: str, **fields: str) -> str:
         """Fill the form on ``page`` and send it to ``path``."""
@@ -63,17 +65,19 @@ def served(tmp_path: Path) -> Iterator[tuple[Visitor, str, subprocess.Popen[byte
     """A console whose NATS is not there yet, its visitor logged in, and where NATS shall be."""
     nats = f"nats://127.0.0.1:{free_port()}"
     port = free_port()
+    counted = free_port()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     env = clean | {
         "SIGNALBOX_NATS_URL": nats, "SIGNALBOX_KEY_PEPPER": "pepper",
         "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
         "SIGNALBOX_CONSOLE_LISTEN": f"127.0.0.1:{port}", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD": PASSWORD,
+        "SIGNALBOX_METRICS_PORT": str(counted),
     }  # fmt: skip
     program = [sys.executable, "-m", "console"]
     subprocess.run([*program, "bootstrap"], env=env, check=True, capture_output=True, timeout=120)
     process = subprocess.Popen([*program, "serve"], env=env, stderr=subprocess.DEVNULL)
     try:
-        visitor = Visitor(f"http://127.0.0.1:{port}")
+        visitor = Visitor(f"http://127.0.0.1:{port}", counted)
         _wait_for(port, process)
         visitor.submit("/login", "/login", username="admin", password=PASSWORD)
         yield visitor, nats, process
@@ -145,6 +149,22 @@ def test_a_strangers_endless_body_is_cut_off(
             raise AssertionError("64 MB were taken.")
         assert stranger.recv(65536).startswith(b"HTTP/1.1 413 ")
         assert "<h1>" in visitor.get("/models")
+
+
+def test_what_the_web_process_counts_can_be_scraped(
+    served: tuple[Visitor, str, subprocess.Popen[bytes]],
+) -> None:
+    visitor, _, _ = served
+    assert visitor.count("signalbox_console_origin_refused_total") == 0
+    host, _, port = visitor.base.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as foreign:
+        foreign.sendall(
+            b"GET /ws/live HTTP/1.1\r\nHost: localhost\r\nOrigin: http://elsewhere.example\r\n"
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: c2lnbmFsYm94LXRlc3QtMQ==\r\n\r\n"
+        )
+        assert foreign.recv(65536).startswith(b"HTTP/1.1 403 ")
+    assert visitor.count("signalbox_console_origin_refused_total") == 1
 
 
 def test_sigterm_ends_the_console_in_time(

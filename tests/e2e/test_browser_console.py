@@ -299,7 +299,7 @@ def test_the_theme_is_kept_and_shown_before_the_first_paint(window: Window) -> N
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 360])
+@pytest.mark.parametrize("width", [1440, 1280, 360])
 def test_every_screen_is_accessible_and_fits(
     window: Window, key: str, theme: str, width: int
 ) -> None:
@@ -318,6 +318,15 @@ def test_every_screen_is_accessible_and_fits(
     assert faults == []
 
 
+SPILLS = """
+[...document.querySelectorAll(".card")].flatMap((card) => {
+  const edge = card.getBoundingClientRect().right + 1;
+  return [...card.children].filter((part) => part.getBoundingClientRect().right > edge).map((part) => part.className);
+})
+"""
+"""What of a card lies outside it: cut off, where the page itself does not grow wider."""
+
+
 def _audit(page: Page, screen: str) -> list[str]:
     found = [
         f"{screen}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:160]}"
@@ -327,6 +336,7 @@ def _audit(page: Page, screen: str) -> list[str]:
     wide, seen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     if wide > seen:
         found.append(f"{screen}: {wide} px wide in a window of {seen}")
+    found += [f"{screen}: {name} is wider than its card" for name in page.evaluate(SPILLS)]
     return found
 
 

@@ -20,8 +20,8 @@ from signalbox.errors import SignalboxError
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from tests.chaos import checks, power
-from tests.chaos.checks import History
 from tests.chaos.disk import Disk, reason_against
+from tests.chaos.evidence import ENDED, History, accepted
 
 LIMIT_S = 300
 """Far above the fifteen to thirty seconds one takes: a busy machine is no fault of the stack's."""
@@ -64,9 +64,9 @@ def begun(h: History, kind: str) -> list[dict[str, Any]]:
 
 def interrupted(h: History, kind: str) -> set[str]:
     """Jobs that were promised and had not ended when the power went."""
-    ended = {entry["job"]: entry["at"] for entry in h.records if entry["state"] in checks.ENDED}
+    ended = {entry["job"]: entry["at"] for entry in h.records if entry["state"] in ENDED}
     return {
-        job for job, answer in checks.accepted(h.ledger).items() for cut in begun(h, kind)
+        job for job, answer in accepted(h.ledger).items() for cut in begun(h, kind)
         if answer["at"] < cut["at"] < ended.get(job, cut["at"] + 1)
     }  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_jobs_outlive_the_power_of_their_only_node(tmp_path: Path) -> None:
 def test_a_disk_that_lied_costs_the_jobs_it_forgot_and_nothing_else(tmp_path: Path) -> None:
     h = struck(tmp_path, "lie", 1)
     (gap,) = (fault for fault in h.faults if fault["event"] == "forgot")
-    promised = checks.accepted(h.ledger)
+    promised = accepted(h.ledger)
     known = {entry["job"] for entry in h.final if "job" in entry}
     lost = [answer["at"] for job, answer in promised.items() if job not in known]
     assert lost, "it did not lie"

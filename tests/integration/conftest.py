@@ -1,4 +1,4 @@
-"""Fixtures of the plugin's tests."""
+"""Fixtures of several modules: a plugin and its client; three nodes that can be cut off from each other."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from signalbox.natsserver import NatsServer
+from tests.chaos.routes import Routes
 from tests.gatewayrig import Key, Rig, key, model, rig
+from tests.nodes import nodes, started
 
 
 @pytest.fixture
@@ -22,3 +24,17 @@ async def mine(front: Rig) -> Key:
     made = key()
     await front.publish(model(), made)
     return made
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[tuple[list[NatsServer], Routes]]:
+    """Three nodes of NATS, and the ways between them."""
+    servers, routes = nodes([tmp_path / f"n{number}" for number in range(3)]), Routes()
+    await routes.lay(servers)
+    try:
+        await started(servers)
+        yield servers, routes
+    finally:
+        for server in servers:
+            await server.kill()
+        await routes.close()

@@ -57,7 +57,7 @@ async def test_somebody_frozen_inside_is_an_overlap_too(tmp_path: Path) -> None:
 async def test_a_witness_that_outlives_its_dead_holder_is_none(tmp_path: Path) -> None:
     log = tmp_path / "log"
     holder = await _holder(log)
-    # The same description in a second process: the flock stays although who took it is dead, as it does for a
+    # The same description in a second process: the lock stays although who took it is dead, as it does for a
     # moment while the kernel closes a killed runner's files.
     keeper = os.pidfd_open(holder.pid)
     holder.kill()
@@ -65,7 +65,7 @@ async def test_a_witness_that_outlives_its_dead_holder_is_none(tmp_path: Path) -
     os.close(keeper)
     heir = Intervals(str(log), "g")
     held = os.open(f"{log}.g.inside", os.O_RDWR)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    fcntl.fcntl(held, fcntl.F_OFD_SETLK, intervals.TAKE)
     asyncio.get_running_loop().call_later(0.0, os.close, held)
     entering = asyncio.to_thread(heir.enter, 2)
     await entering

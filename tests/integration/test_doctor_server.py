@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from signalbox import topology
+from signalbox import names, topology
+from signalbox.assets import MIB
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.roles import ROLES
 from signalbox.settings import Wire
 from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
+from tests.ports import free_port
 from tests.unit.test_compose_file import OURS, different, local, secrets
 
 __all__ = ["cluster", "secrets"]
@@ -110,6 +112,30 @@ async def test_a_server_that_is_not_as_declared_is_found(tmp_path: Path) -> None
             "nats.anonymous", "nats.no_users", "nats.streams_differ", "nats.single_copy",
         }  # fmt: skip
         assert "DLQ" in next(one["what"] for one in found if one["id"] == "nats.streams_differ")
+
+
+async def test_a_server_that_runs_out_of_room_is_found(tmp_path: Path) -> None:
+    monitor = f"127.0.0.1:{free_port()}"
+    async with NatsServer(tmp_path / "small", monitor=monitor) as server:
+        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+        await topology.apply(bus, storage_bytes=20 * MIB)
+
+        async def crowded() -> dict[str, str]:
+            _, found = await asyncio.to_thread(
+                doctor, "--monitor", f"http://{monitor}", SIGNALBOX_NATS_URL=server.url
+            )
+            streams = [
+                one for one in found if "streams may take" in one["what"] or "holds" in one["what"]
+            ]
+            return {one["id"]: one["what"] for one in streams}
+
+        assert await crowded() == {}
+        for part in range(2):  # of 1.6 MiB
+            await bus.write(names.dead_letter("m", str(part)), bytes(700_000))
+        assert await crowded() == {"nats.nearly_full": "DLQ holds 83% of its max_bytes"}
+        await topology.apply(bus, storage_bytes=60 * 1024 * MIB)
+        assert list(await crowded()) == ["nats.overcommitted"]
+        await bus.close()
 
 
 async def test_a_user_with_more_rights_than_its_role_is_found(tmp_path: Path) -> None:

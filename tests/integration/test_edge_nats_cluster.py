@@ -18,7 +18,8 @@ from signalbox.names import Bucket
 from signalbox.natsserver import binary
 from signalbox.settings import Wire
 from signalbox.table import put
-from tests.conformance.programs import HOST, Program, free_port
+from tests.conformance.programs import Program
+from tests.ports import HOST, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("nats-1", "nats-2", "nats-3")

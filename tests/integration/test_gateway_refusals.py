@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gateway_plugin.dispatcher import REFUSED
 from gateway_plugin.waiting import End
 from signalbox import metrics, table
 from signalbox.messages import Signature, TensorSpec, Version
@@ -307,6 +308,27 @@ async def test_a_result_that_is_larger_written_than_stored_is_our_failure(
         )  # fmt: skip
     assert got.status == 500
     assert (job.status, job.doc["result"], job.doc["error"]["code"]) == (200, None, "internal")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/predict"])
+async def test_priority_hi_by_a_key_that_may_not_jump_the_queue_is_403_with_the_mend(
+    front: Rig, mine: Key, path: str
+) -> None:
+    plain = key(scopes=("jobs:submit",))
+    await front.publish(plain)
+    body = {"model": "half", "input": {"x": [1.0]}}
+    counted = REFUSED.labels("forbidden")._value.get()
+    got = await front.call("POST", path, {**body, "priority": "hi"}, key=plain)
+    assert (got.status, got.doc["code"], got.doc["scope"]) == (403, "forbidden", "jobs:urgent")
+    assert "jobs:urgent" in got.doc["detail"]
+    assert '"mid"' in got.doc["detail"]
+    assert REFUSED.labels("forbidden")._value.get() == counted + 1
+    assert await queued(front) == 0
+    for priority in ("mid", "lo"):
+        got = await front.call("POST", path, {**body, "priority": priority}, key=plain)
+        assert (got.status, got.doc["priority"]) == (202, priority)
+    got = await front.call("POST", path, {**body, "priority": "hi"}, key=mine)
+    assert (got.status, got.doc["priority"]) == (202, "hi")
 
 
 @pytest.mark.parametrize(

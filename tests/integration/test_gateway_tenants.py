@@ -149,6 +149,8 @@ async def test_every_route_asks_for_its_scope_and_for_no_other(front: Rig) -> No
             is_allowed = not needed or needed in scopes
             assert (got.status != 403) == is_allowed, (scopes, method, path, got.status)
             assert got.status < 500
+        got = await front.call("POST", "/v1/jobs", {**BODY, "priority": "hi"}, key=mine)
+        assert (got.status != 403) == ({"jobs:submit", "jobs:urgent"} <= set(scopes)), scopes
 
 
 async def test_five_hundred_mutated_keys_get_one_and_the_same_401(front: Rig) -> None:

@@ -222,6 +222,18 @@ async def test_killing_the_runner_keeps_the_flock_for_the_next_one(
     assert (await ear.hear("entered")).number == 1
 
 
+async def test_a_flock_given_back_after_its_runner_crashed_is_free_at_once(
+    start: Start, tmp_path: Path
+) -> None:
+    """Not at the deadline of a runner that is dead: somebody may be waiting."""
+    ear = await start()
+    os.kill(await ear.inside(), signal.SIGKILL)
+    await ear.hear("died")
+    ear.link.unlock()
+    await ear.hear("unlocked")
+    assert not flock_is_taken(tmp_path / "gpu.lock")
+
+
 async def test_what_the_runner_started_dies_with_it(start: Start, tmp_path: Path) -> None:
     ear = await start("parent")
     await ear.inside()

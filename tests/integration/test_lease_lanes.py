@@ -37,8 +37,8 @@ def now() -> float:
 class Worker:
     """One lane host and the facts it prints."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process, self.log = process, log
         self.seen: list[Fact] = []
 
     @classmethod
@@ -48,7 +48,7 @@ class Worker:
                 sys.executable, "-m", "tests.lanehost", json.dumps(facts),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr,
             )  # fmt: skip
-        return cls(process)
+        return cls(process, log)
 
     def tell(self, command: str) -> None:
         assert self.process.stdin is not None
@@ -57,13 +57,18 @@ class Worker:
     async def hear(self, event: str, limit_s: float = LIMIT_S) -> Fact:
         """The next fact of that kind."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(limit_s):
-            while line := await self.process.stdout.readline():
-                fact: Fact = json.loads(line)
-                self.seen.append(fact)
-                if fact["event"] == event:
-                    return fact
-        raise AssertionError(f"ended before {event}: {self.seen}")
+        what = "ended"
+        try:
+            async with asyncio.timeout(limit_s):
+                while line := await self.process.stdout.readline():
+                    fact: Fact = json.loads(line)
+                    self.seen.append(fact)
+                    if fact["event"] == event:
+                        return fact
+        except TimeoutError:
+            what = f"{limit_s} s passed"
+        told = "\n".join(map(str, self.seen))
+        raise AssertionError(f"{what} before {event}:\n{told}\n{self.log.read_text()}")
 
     def kill(self, sig: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(sig)

@@ -5,10 +5,12 @@ No real GPU is used here; what only a real one shows stands in docs/sandbox.md a
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,11 @@ from signalbox import metrics
 from signalbox.errors import Misconfigured
 from signalbox.messages import Device
 from signalbox.natsserver import NatsServer
+from tests import workerhouse
 from tests.integration.test_lease_lanes import QUICK, Worker
-from workers import devices
+from tests.submit import Ledger, floats, register
+from tests.workerprocess import WorkerProcess
+from workers import devices, strangers
 from workers.devices import Gpu, Unfree, find, unfree, wait_until_free
 from workers.keeper import _environment
 
@@ -67,6 +72,10 @@ def state(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sta
 
 def gpu(used: int = 0, processes: int = 0, error: int = 0, uuid: str = UUID, mig: str = "") -> str:
     return f"{uuid} {80 * GIB} {used} {processes} {error} {mig}"
+
+
+def used_by(*pids: int) -> str:
+    return f"{UUID} {80 * GIB} {GIB} ={','.join(map(str, pids))} 0"
 
 
 def counted(reason: str) -> float:
@@ -130,6 +139,27 @@ async def test_a_helper_that_hangs_is_ended_and_no_second_one_is_started(
     assert await helpers.look() is None
 
 
+async def test_one_helper_looks_again_and_again_until_it_hangs_and_is_ended(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", LIMIT_S)
+    monkeypatch.setattr(devices, "_KILL_S", LIMIT_S)
+    seen = []
+    async with aclosing(devices.looks(0.01)) as looks:
+        async for gpus in looks:
+            seen.append(gpus[0].pids)
+            if seen == [()]:
+                state(used_by(7, 8))
+            elif seen[-1] == (7, 8):
+                state(gpu(error=-1))
+                monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", 1.0)
+    assert seen[0] == ()
+    assert seen[-1] == (7, 8)
+    hung = devices._HELPERS._hung
+    assert hung is not None
+    assert hung.returncode == -signal.SIGKILL
+
+
 async def test_a_free_gpu_is_free_at_once(state: State) -> None:
     state(gpu(used=60 << 20, processes=-1))  # a little, and a list that may not be seen
     assert await wait_until_free(DEVICE, timeout_s=LIMIT_S)
@@ -169,7 +199,7 @@ async def test_a_gpu_that_becomes_free_is_taken(state: State) -> None:
 
 
 def test_memory_decides_before_processes_and_silence_before_both() -> None:
-    dirty = Gpu(index=0, uuid=UUID, name="x", used_bytes=GIB, processes=3)
+    dirty = Gpu(index=0, uuid=UUID, name="x", used_bytes=GIB, pids=(1, 2, 3))
     assert unfree([dirty], UUID, 0) is Unfree.MEMORY
     assert unfree(None, UUID, 0) is Unfree.SILENT
     assert unfree([], UUID, 0) is Unfree.GONE
@@ -233,3 +263,63 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     assert held["token"] > 0
     one.tell("run 0.01")
     await one.hear("answer")
+
+
+def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "sleep 600 & echo $!; wait"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as runner:
+        assert runner.stdout is not None
+        child = int(runner.stdout.readline())
+        try:
+            everybody = (runner.pid, child, os.getpid())
+            assert strangers.strangers(everybody, runner.pid) == {os.getpid()}
+            monkeypatch.setattr(strangers, "_HOST", "")
+            assert not strangers.strangers((child, os.getpid()), runner.pid), (
+                "whose numbers are these?"
+            )
+            monkeypatch.setattr(strangers, "_HOST", str(Path("/proc/self/ns/pid").readlink()))
+            assert strangers.strangers((child, os.getpid()), runner.pid) == {os.getpid()}
+        finally:
+            os.killpg(runner.pid, signal.SIGKILL)
+    assert not strangers.strangers((runner.pid,), os.getpid()), "it is gone"
+
+
+async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(
+    state: State, tmp_path: Path
+) -> None:
+    async with (
+        workerhouse.declared(tmp_path) as (url, bus),
+        WorkerProcess(
+            url, tmp_path, "w1", program="tests.chaos.toyworker", worker_device="gpu:0"
+        ) as worker,
+    ):
+        ledger = await Ledger(bus).start()
+        await register(bus, "slow", tmp_path)
+        await ledger.ended(await ledger.submit("slow", floats(0.0, name="seconds")))
+        runner = (await worker.said("runner.ready"))["pid"]
+        state(used_by(runner, os.getpid()))
+        running = await ledger.submit("slow", floats(4.0, name="seconds"))
+        found = await worker.said("gpu.strangers")
+        assert found["pids"] == [os.getpid()]
+        await register(bus, "half", tmp_path)
+        other = await ledger.submit("half", floats(1.0))
+        later = await ledger.submit("slow", floats(0.0, name="seconds"))
+        served = await ledger.ended(running, later)
+        assert ledger.open([other])
+        assert [line["model"] for line in worker.lines if line["event"] == "model.loaded"] == [
+            "slow"
+        ]
+        state(used_by(runner))
+        await worker.said("gpu.ours_again")
+        served += await ledger.ended(other)
+    assert {(record.state.value, record.token) for record in served} == {
+        ("succeeded", served[0].token)
+    }
+    assert not [line for line in worker.lines if line["event"] == "runner.died"][1:], (
+        "but at its end"
+    )

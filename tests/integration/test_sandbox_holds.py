@@ -1,5 +1,6 @@
 """What a confined process cannot do, tried for real; and that a sandbox with a hole refuses to run."""
 
+import fcntl
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ import pytest
 
 from tests.guardwords import Words
 from workers import landlock
-from workers.confinement import Sandbox
+from workers.confinement import Mode, Sandbox
 from workers.guardlink import GuardLink, Word
 from workers.runner import REFUSED
 from workers.sandbox import probe
@@ -134,7 +136,7 @@ def test_system_calls_a_model_has_no_business_with_are_refused() -> None:
         "setns", "bpf", "perf_event_open", "keyctl", "add_key", "userfaultfd", "io_uring_setup",
         "kexec_load", "init_module", "finit_module", "delete_module", "chroot", "pivot_root",
         "setresuid", "capset", "syslog", "shmget", "msgget", "semget", "connect", "bind",
-        "execveat", "open_by_handle_at",
+        "execveat", "open_by_handle_at", "flock",
     ]  # fmt: skip
     facts = tried(Sandbox(), *(f"call={NUMBERS[name][column]},-1,0,0,0,0" for name in names))
     assert dict(zip(names, facts["results"], strict=True)) == dict.fromkeys(names, "EPERM")
@@ -335,5 +337,35 @@ async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path
     assert died.status == REFUSED
     data.setblocking(True)
     assert data.recv(1) == b""
+    await guard.close(5.0)
+    data.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+async def test_a_runner_that_was_broken_into_keeps_the_lock_and_the_token_it_was_given(
+    tmp_path: Path, mode: Mode
+) -> None:
+    words, lock = Words(), tmp_path / "lock"
+    argv = [sys.executable, "-m", "tests.lockthief", Sandbox(mode=mode).argument()]
+    guard = GuardLink(lock, argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
+    data = guard.spawn()
+    runner = (await words.hear("spawned")).number
+    guard.lock()
+    await words.hear("locked")
+    guard.enter(41, time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LIMIT_S * 10**9)
+    await words.hear("entered")
+    data.setblocking(True)
+    found = json.loads(data.recv(4096))
+    is_confined = mode != "off"
+    assert (found["overwrite"], found["empty"]) == ("EBADF", "EINVAL")
+    assert int(lock.read_text()) == 41
+    if is_confined:
+        assert {found[name] for name in ("unlock", "weaken", "orphan")} == {"EPERM"}
+        assert found["reopen"] == ("EACCES" if landlock.abi() else "done")
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        watched = os.pidfd_open(runner)
+        os.kill(guard.pid, signal.SIGKILL)
+        await words.ended(watched)
     await guard.close(5.0)
     data.close()

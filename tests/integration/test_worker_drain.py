@@ -4,8 +4,11 @@ import asyncio
 import signal
 from pathlib import Path
 
+import pytest
+
 from signalbox import names, topology
 from signalbox.bus import Bus, Delivery
+from signalbox.errors import Unavailable
 from signalbox.messages import Batching, Desired, State, Worker
 from signalbox.names import Bucket, token
 from signalbox.natsserver import NatsServer
@@ -14,7 +17,10 @@ from signalbox.table import Table, put
 from tests import models
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess
-from workers import intervals
+from workers import devices, intervals
+from workers.identity import WorkerIdentity
+from workers.settings import WorkerSettings
+from workers.supervisor import Supervisor
 
 
 async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_zero(
@@ -153,3 +159,24 @@ async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path)
                 line for line in other.lines if line.get("event") == "bus.permission_denied"
             ]
         await bus.close()
+
+
+async def test_a_worker_that_loses_nats_while_it_starts_ends_and_leaves_the_rest_to_its_manager(
+    own_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting there for NATS it would not have heard a SIGTERM."""
+    require = topology.require
+
+    async def lost_just_after(bus: Bus) -> None:
+        await require(bus)
+        await own_nats.stop()
+
+    monkeypatch.setattr(topology, "require", lost_just_after)
+    settings = WorkerSettings(lock_dir=str(tmp_path))
+    bus = await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=0.5), role="worker")
+    identity = WorkerIdentity.of_this_process("w1", tmp_path)
+    supervisor = Supervisor(bus, settings, identity, devices.virtual(0, tmp_path))
+    with pytest.raises(Unavailable):
+        async with asyncio.timeout(30):
+            await supervisor.run()
+    await bus.close()

@@ -183,4 +183,56 @@ MUTANTS: Final = (
         39, "one death while loading ends the jobs that wait", "unit",
         _pytest("tests/unit/test_worker_execution.py"),
     ),
+    Mutant(
+        40, "batches begun while the lease is at risk", "integration",
+        _pytest("tests/integration/test_worker_risk.py"),
+    ),
+    Mutant(
+        41, "models loaded beside a stranger on the GPU", "integration",
+        _pytest("tests/integration/test_nvidia_devices.py", "beside_a_stranger"),
+    ),
+    Mutant(
+        42, "no second try for a load that used the memory up", "integration",
+        _pytest("tests/integration/test_worker_memory.py"),
+    ),
+    Mutant(
+        43, "lock file that its runner may write", "integration",
+        _pytest("tests/integration/test_sandbox_holds.py", "broken_into"),
+    ),
+    Mutant(
+        44, "share of a queue without regard to what is left free", "unit",
+        _pytest("tests/unit/test_gateway_fairness.py"),
+    ),
+    Mutant(
+        45, "retry of a submission placed anew", "unit",
+        _pytest("tests/unit/test_gateway_idempotency.py"),
+    ),
+    Mutant(
+        46, "absence told by a leader that was cut off", "integration",
+        _pytest("tests/integration/test_core_majority.py"),
+    ),
+    Mutant(
+        47, "guard's deadline on a clock that sleeps with the machine", "simulation",
+        _pytest("tests/unit/test_sim_world_kernel.py", "wakes"),
+    ),
+    Mutant(
+        48, "write under way taken for a loss", "integration",
+        _pytest("tests/integration/test_lease_cut_off.py"),
+    ),
+    Mutant(
+        49, "flock kept by who cannot write", "unit",
+        _pytest("tests/unit/test_lease_machine.py"),
+    ),
+    Mutant(
+        50, "place in the line lost with an answer", "unit",
+        _pytest("tests/unit/test_stateful_tickets.py"),
+    ),
+    Mutant(
+        51, "dead holder's jobs looked for once", "integration",
+        _pytest("tests/integration/test_worker_rescue.py", "given_back_again"),
+    ),
+    Mutant(
+        52, "flock kept after a crash, though said to be given back", "protocol",
+        ("-m", "tests.protocol", "--workers", "2", "--jobs", "1", "--faults", "1", "--only", "runner", "--mirror"),
+    ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
  *
  * NVIDIA_FAKE_STATE names the file. One line a GPU:
  *   uuid total_bytes used_bytes processes error [mig_uuid mig_total mig_used]
+ * processes: how many (numbers from 1 on), -1 = not told; or "=PID,PID" for those.
  * error: an NVML return code for its memory, 0 = none; -1 = the call never returns. A first line
  * "init CODE" makes nvmlInit fail. Every look reads the file again.
  */
@@ -13,16 +14,27 @@
 #define MOST 8
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
 
-typedef struct { char uuid[96]; unsigned long long total, used; int processes, error; } Gpu;
+typedef struct { char uuid[96]; unsigned long long total, used; int processes, error; unsigned int pids[MOST]; } Gpu;
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } Memory;
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gpu, compute; } Process;
 
 static Gpu gpus[MOST], parts[MOST];
 static int count, init_code;
 
+static void list(Gpu *gpu, const char *text)
+{
+    gpu->processes = atoi(text);
+    for (unsigned int at = 0; at < MOST; at++)
+        gpu->pids[at] = 1 + at;
+    if (*text != '=')
+        return;
+    for (gpu->processes = 0; text && gpu->processes < MOST; text = strchr(text + 1, ','))
+        gpu->pids[gpu->processes++] = (unsigned int)atoi(text + 1);
+}
+
 static void look(void)
 {
-    char line[512];
+    char line[512], processes[96];
     FILE *file = fopen(getenv("NVIDIA_FAKE_STATE") ? getenv("NVIDIA_FAKE_STATE") : "", "r");
     count = init_code = 0;
     memset(parts, 0, sizeof parts);
@@ -30,9 +42,11 @@ static void look(void)
         Gpu *gpu = &gpus[count], *part = &parts[count];
         if (sscanf(line, "init %d", &init_code) == 1)
             continue;
-        if (sscanf(line, "%95s %llu %llu %d %d %95s %llu %llu", gpu->uuid, &gpu->total, &gpu->used,
-                   &gpu->processes, &gpu->error, part->uuid, &part->total, &part->used) >= 5)
-            count++;
+        if (sscanf(line, "%95s %llu %llu %95s %d %95s %llu %llu", gpu->uuid, &gpu->total, &gpu->used,
+                   processes, &gpu->error, part->uuid, &part->total, &part->used) < 5)
+            continue;
+        list(gpu, processes);
+        count++;
     }
     if (file)
         fclose(file);
@@ -90,7 +104,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned int *room, Proces
         return TOO_SMALL;
     }
     for (unsigned int at = 0; at < wanted; at++)
-        found[at] = (Process){.pid = 1 + at, .used = 1};
+        found[at] = (Process){.pid = gpu->pids[at], .used = 1};
     *room = wanted;
     return SUCCESS;
 }

@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from tests.scope.explore import Found, explore
+from tests.graph import Found
+from tests.scope.explore import explore
 from tests.scope.nodes import Machines
-from tests.scope.steps import KINDS, faults_of
+from tests.scope.steps import KINDS, Step, faults_of
 from tests.scope.walk import Walked, walk_many
 
 
@@ -16,6 +17,11 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=1)
     parser.add_argument("--only", default=",".join(KINDS), help="kinds of faults: %(default)s")
     parser.add_argument("--kept", action="store_true", help="runners outlive a hand-over")
+    parser.add_argument(
+        "--at-rest",
+        action="store_true",
+        help="faults and slow steps only when all that is prompt has come: fewer states, more faults",
+    )
     parser.add_argument(
         "--twins", action="store_true", help="compare the futures of states that are taken for one"
     )
@@ -29,7 +35,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the seed of the first walk")
     asked = parser.parse_args()
     machines, names = Machines(is_kept=asked.kept), faults_of(asked.only)
-    found: Found | Walked
+    found: Found[Step] | Walked
     if asked.walks:
         found = walk_many(
             machines, workers=asked.workers, jobs=asked.jobs, max_faults=asked.faults, names=names,
@@ -38,7 +44,7 @@ def main() -> int:
     else:
         found = explore(
             machines, workers=asked.workers, jobs=asked.jobs, max_faults=asked.faults, names=names,
-            max_states=asked.max_states, are_twins_compared=asked.twins,
+            max_states=asked.max_states, is_at_rest=asked.at_rest, are_twins_compared=asked.twins,
         )  # fmt: skip
     print(found)
     return 1 if found.broken else 0

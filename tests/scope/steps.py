@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 from tests.scope import acts
 from tests.scope.nodes import Node
 from tests.scope.world import World
+from workers import moves
 
 
 class Step(NamedTuple):
@@ -56,6 +57,12 @@ def is_running(world: World, node: Node) -> bool:
     )  # fmt: skip
 
 
+def is_runner_asked_for(node: Node) -> bool:
+    """By a supervisor that has heard of the last one's death."""
+    is_heard = not any(isinstance(word, moves.RunnerDied) for word in node.words)
+    return node.runner == "none" and not node.is_down and not node.is_guard_dead and is_heard
+
+
 def is_ticket_dead(world: World, node: Node) -> bool:
     ticket = world.tickets.get(node.name)
     is_renewed = ticket is not None and ticket[2] == node.lease.me.boot and not node.is_down
@@ -78,7 +85,7 @@ SLOW: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.thaws_and_writes: lambda _, node: node.is_frozen and not node.is_cut and is_about_to_write(node),
     acts.is_connected_again: lambda _, node: node.is_cut,
     acts.starts_again: lambda _, node: node.is_down,
-    acts.runner_is_ready: lambda _, node: node.runner == "none" and not node.is_down and not node.is_guard_dead,
+    acts.runner_is_ready: lambda _, node: is_runner_asked_for(node),
     acts.answer_arrives: lambda _, node: node.op is not None and node.op.fate == "slow" and not node.is_cut,
     acts.read_is_answered: lambda _, node: node.reading is not None and is_awake(node),
     acts.stuck_runner_dies: lambda _, node: node.is_stuck,
@@ -217,6 +224,11 @@ def faults_of(kinds: str) -> frozenset[str]:
 
 
 assert {act.__name__ for act in FAULTS} < FAULT_NAMES, "a fault is of no kind"
+OF_WHAT_IS_UNDER_WAY: Final = frozenset({
+    "answer_is_lost", "answer_tarries", "write_is_late", "answer_about_job_is_lost", "write_of_job_is_late",
+    "runner_gets_stuck", "old_runner_gets_stuck",
+})  # fmt: skip
+"""Faults that there can be only before what is prompt has come."""
 _ACTS: Final[dict[str, Callable[[World, Any], None]]] = {
     act.__name__: cast("Callable[[World, Any], None]", act)
     for act in (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.scope.explore import told_path
+from tests.graph import told_path
 from tests.scope.frozen import digest
 from tests.scope.nodes import Machines
 from tests.scope.steps import (

@@ -15,16 +15,23 @@ if TYPE_CHECKING:
 
 _REACTION_S: Final = 0.05
 """From a timer to the signal, with every message on the way."""
-
-_DEADLINE_SLACK_S: Final = 1.0
+_DEADLINE_SLACK_S: Final = 1.5
+"""Of a minute by clocks that are wrong by 1 %, each its own way: NATS's, a gateway's and a worker's."""
 _DESERVED: Final[Mapping[str, tuple[str, ...]]] = {
     "refused": ("invalid_input", "model_error"),
     "crash": ("poison",),
     "hang": ("deadline_exceeded",),
 }
 """Codes that a job ends with for what it does; one that does well never fails."""
+_WELCOME: Final = frozenset({"fine", "alone"})
 _STOPPING: Final = frozenset({"stop_runner", "stop_machine", "hang_runner_in_kernel"})
 """A runner that is stopped is to its supervisor one that takes too long (a stopped machine may wake up one by one)."""
+
+
+LAPSING: Final = frozenset({
+    "step_nats_clock", "delete_lease", "lose_tail", "roll_back_leases", "late_markers",
+})  # fmt: skip
+"""What takes a record away before its time (a late marker takes the one that was written meanwhile)."""
 
 
 class Stored(NamedTuple):
@@ -100,17 +107,21 @@ def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iter
 
 
 def fate(
-    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str]
+    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str], served_by: float
 ) -> Iterator[str]:
     """S6, V4: a job ends as what it does deserves, whatever happens around it. done: the faults.
 
     Its input may be lost with its queue, which is said then; else only its owner, its deadline and itself end it badly.
+    served_by: when whatever went wrong has been well for so long that who still waits would have had its turn.
     """
     state, error = last.record.state, last.record.error
     if state is State.EXPIRED:
         is_time_true = "step_nats_clock" not in done
-        if is_time_true and last.at < entry.begun_at + deadline_s - _DEADLINE_SLACK_S:
+        ends_at = entry.begun_at + deadline_s - _DEADLINE_SLACK_S
+        if is_time_true and last.at < ends_at:
             yield f"expired {last.at - entry.begun_at:.3f} s after it was made, {deadline_s} s were given"
+        elif is_time_true and entry.task.does in _WELCOME and ends_at > served_by:
+            yield f"expired, and all had been well for {last.at - served_by:.3f} s more than it takes"
         return
     if state is State.CANCELLED:
         if not entry.may_be_cancelled:
@@ -150,24 +161,50 @@ def fenced(
     """S3: nobody is inside later than F + K after the send time of its last confirmed heartbeat.
 
     K is what a process takes to die here, which is less than the K that is promised: so a deadline that is
-    counted from the wrong moment is not hidden by it.
+    counted from the wrong moment is not hidden by it. What is suspended meanwhile dies as it wakes.
     """
     fence_s = world.shape.rules.fence_s
     for stay in stays:
         if stay.is_excused:
             continue
-        limit_s = fence_s / stay.machine.clock.rate + stay.machine.dying_s + _REACTION_S
         left = world.loop.now if stay.left is None else stay.left
         pairs = sorted(confirmed.get(stay.boot, ()))
         last = max((sent for heard, sent in pairs if heard <= stay.came), default=stay.came)
         for heard, sent in pairs:
-            if stay.came < heard <= last + limit_s:
+            if stay.came < heard <= _must_be_out_at(stay, last, fence_s):
                 last = max(last, sent)
-        if left > last + limit_s:
+        if left > _must_be_out_at(stay, last, fence_s):
             yield (
                 f"{stay.boot} was inside until {left:.3f}, its last confirmed heartbeat was sent at"
                 f" {last:.3f}"
             )
+
+
+def _must_be_out_at(stay: Stay, last: float, fence_s: float) -> float:
+    machine = stay.machine
+    deadline = last + fence_s / machine.clock.rate
+    dying_s = machine.dying_s + _REACTION_S
+    end = deadline + dying_s
+    for nap in machine.naps:
+        if nap.began < end and nap.ended > deadline:
+            end = nap.ended + dying_s
+    return end
+
+
+def outlived(leases: Sequence[LeaseWrite], stays: Sequence[Stay]) -> Iterator[str]:
+    """The margin: no record lapses before the runner that was let in under it is out, unless that could not run."""
+    boot = ""
+    for write in leases:
+        if write.lease is not None:
+            boot = write.lease.boot if write.lease.state == "HELD" else ""
+            continue
+        for stay in stays:
+            is_in = stay.came <= write.at and (stay.left is None or stay.left > write.at)
+            dying_s = stay.machine.dying_s + _REACTION_S
+            was_asleep = any(n.began <= write.at <= n.ended + dying_s for n in stay.machine.naps)
+            if stay.boot == boot and is_in and not stay.is_excused and not was_asleep:
+                yield f"{boot} was inside when its record lapsed at {write.at:.3f}"
+        boot = ""
 
 
 def overtaken(

@@ -9,6 +9,7 @@ from signalbox import names
 from signalbox.names import Bucket
 from tests.sim.hosts import Host, Worker
 from tests.sim.kernel import Machine, Process
+from tests.sim.naps import Naps
 from tests.sim.nats.link import Link
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Faults:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.chance = random.Random(f"faults {world.shape.seed}")
+        self.naps = Naps(world)
         self._undo: list[Callable[[], None]] = []
         self._stopped: set[Process] = set()
         is_clustered = self.chance.random() < 0.5
@@ -56,9 +58,10 @@ class Faults:
         for _ in range(shape.faults):
             kind = self.chance.choices(kinds, weights)[0]
             self.world.later(self.chance.uniform(0.5, shape.lull_s - 0.5), self._inject, kind)
+        self.naps.plan()
 
     def heal(self) -> None:
-        """Everything works again from now on."""
+        """Everything works again from now on, or as soon as it wakes."""
         while self._undo:
             self._undo.pop()()
         for process in list(self._stopped):
@@ -68,11 +71,7 @@ class Faults:
 
     def _inject(self, kind: Callable[[], bool]) -> None:
         if kind():
-            self._count(kind.__name__)
-
-    def _count(self, name: str) -> None:
-        faults = self.world.outcome.faults
-        faults[name] = faults.get(name, 0) + 1
+            self.world.injected(kind.__name__)
 
     # -- helpers of the kinds ------------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class Faults:
             worker = next(w for w in self.world.workers if boot.startswith(f"{w.name}."))
             if worker.process is not None and worker.process.is_running:
                 self._stop(worker.name, worker.process)
-                self._count("stop_heir")
+                self.world.injected("stop_heir")
 
         heard.append(freeze)
         self._undo.append(heard.clear)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tests.sim.kernel import End, Process
+from workers import guard as production
 from workers.guardlink import GuardWords, Word, parse
 from workers.guardmachine import GuardMachine
 
@@ -41,9 +42,8 @@ class SimGuard:
         control.send(f"guard {process.pid}".encode())
 
     def feed(self, event: str, *numbers: int) -> None:
-        """As the real guard does."""
-        now_ns = int(self.kernel.clock.boottime(self.kernel.loop.now) * 1e9)
-        for verb, what in self.machine.on(event, *numbers, now_ns=now_ns):
+        """As the real guard does, by the clock it reads."""
+        for verb, what in self.machine.on(event, *numbers, now_ns=production.now_ns()):
             if self.process.is_running:
                 getattr(self, f"_{verb}")(what)
 
@@ -102,12 +102,9 @@ class SimGuard:
             self.timer.cancel()
             self.timer = None
         if at_ns:
-            kernel = self.kernel
-            delay = at_ns / 1e9 - kernel.clock.boottime(kernel.loop.now)
-            self.timer = kernel.loop.post(
-                self.process.program, self.feed, "timer",
-                delay=max(0.0, delay / kernel.clock.rate) + kernel.moment() + 1e-6,
-            )  # fmt: skip
+            self.timer = self.kernel.alarm(
+                self.process, production.CLOCK_BOOTTIME, at_ns / 1e9, self.feed, "timer"
+            )
 
     def _store(self, token: int) -> None:
         self.lock.file.token = token

@@ -45,6 +45,9 @@ class Host:
         """A new process of it."""
         if not self.is_wanted or (self.process is not None and self.process.is_alive):
             return
+        if self.machine.is_asleep:
+            self.machine.on_wake.append(self.start)
+            return
         self.starts += 1
         process = self.process = Process(self.machine, self.name, None)
         process.last_words.append(self._ended)

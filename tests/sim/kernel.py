@@ -5,16 +5,26 @@ message takes a little while, a killed process takes a while to die, and only it
 it held: that is the moment at which others learn of it.
 """
 
+import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from tests.sim.loop import WORLD, Clock, Program, SimLoop
 
 SIGKILL: Final = -9
 Hear = Callable[[bytes | None], None]
 """Gets each message of a pipe, and None once the other end is closed for good."""
+
+
+class Nap(NamedTuple):
+    """From a machine's suspend to its resume, true seconds."""
+
+    began: float
+    ended: float
 
 
 class LockFile:
@@ -206,6 +216,9 @@ class Process:
         if self.is_stuck:  # in the kernel's D state
             self.machine.loop.post(WORLD, self._gone, status, delay=0.5)
             return
+        if self.machine.is_asleep:
+            self.machine.on_wake.append(partial(self._gone, status))
+            return
         self.status = status
         self.machine.processes.pop(self.pid, None)
         for word in self.last_words:
@@ -227,7 +240,10 @@ class Process:
 
 
 class Machine:
-    """One host: a kernel, a clock, a lock directory. boot: changes when it restarts."""
+    """One host: a kernel, a clock, a lock directory. boot: changes when it restarts.
+
+    naps: how often it was suspended, and is awake again. on_wake: what has to wait for that, each once.
+    """
 
     def __init__(self, loop: SimLoop, name: str, seed: str, clock: Clock) -> None:
         self.loop, self.name, self.clock = loop, name, clock
@@ -237,12 +253,19 @@ class Machine:
         self.files: dict[str, LockFile] = {}
         self.latency_s = 0.0002
         self.dying_s = 0.3
+        self.naps: list[Nap] = []
+        self.on_wake: list[Callable[[], None]] = []
         self._pids = 100
 
     @property
     def boot(self) -> str:
         """As /proc/sys/kernel/random/boot_id."""
         return f"boot-{self.name}-{self.boots}"
+
+    @property
+    def is_asleep(self) -> bool:
+        """Between suspend and resume."""
+        return self.clock.asleep_since is not None
 
     def next_pid(self) -> int:
         """Never used twice."""
@@ -280,11 +303,38 @@ class Machine:
                 file.owner = description
                 waiter.exit(0)
 
+    def alarm(
+        self, process: Process, clock_id: int, at_s: float, ring: Callable[..., None], *args: object
+    ) -> asyncio.TimerHandle:
+        """A timerfd, absolute: one on CLOCK_BOOTTIME that was due while the machine slept rings as it wakes."""
+        left_s = max(0.0, at_s - self.clock.read(clock_id, self.loop.now)) / self.clock.rate + 1e-6
+        late_s = self.moment()
+        if clock_id != time.CLOCK_BOOTTIME:
+            return self.loop.post(process.program, partial(ring, *args), delay=left_s + late_s)
+        ringing = partial(self.loop.post, process.program, partial(ring, *args), delay=late_s)
+        return self.loop.post(WORLD, ringing, delay=left_s)
+
+    def suspend(self) -> None:
+        """Nothing on it runs. Idempotent."""
+        if not self.is_asleep:
+            self.loop.suspend(self.clock)
+
+    def resume(self) -> None:
+        """Everything goes on at once; what was stopped stays so. Idempotent."""
+        if self.clock.asleep_since is None:
+            return
+        self.naps.append(Nap(self.clock.asleep_since, self.loop.now))
+        self.loop.wake(self.clock, [process.program for process in self.processes.values()])
+        waiting, self.on_wake = self.on_wake, []
+        for act in waiting:
+            act()
+
     def reboot(self) -> None:
         """Every process is gone at once, and with them every lock; the lock files' contents stay."""
         for process in list(self.processes.values()):
             process.vanish()
         self.processes.clear()
+        self.resume()
         for file in self.files.values():
             file.owner = None
             file.waiting.clear()

@@ -14,7 +14,7 @@ import secrets
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final, TypeVar, TypeVarTuple, cast
@@ -36,29 +36,39 @@ class Stuck(Exception):
 class Clock:
     """The clocks of one machine. rate: seconds it counts in a true one. wall: its error in UTC, seconds.
 
-    slept: seconds that CLOCK_BOOTTIME counted and CLOCK_MONOTONIC did not. started: true time of its start.
+    slept: seconds that CLOCK_BOOTTIME counted and CLOCK_MONOTONIC did not. asleep_since: true time at which the machine
+    was suspended, None while it is awake. started: true time of its start.
     """
 
-    __slots__ = ("rate", "slept", "started", "wall")
+    __slots__ = ("asleep_since", "rate", "slept", "started", "wall")
 
     def __init__(self, *, rate: float = 1.0, wall: float = 0.0, started: float = -1000.0) -> None:
         self.rate, self.wall, self.started = rate, wall, started
         self.slept = 0.0
+        self.asleep_since: float | None = None
 
     def boottime(self, now: float) -> float:
         """CLOCK_BOOTTIME at true time ``now``."""
         return (now - self.started) * self.rate
 
     def monotonic(self, now: float) -> float:
-        """CLOCK_MONOTONIC."""
+        """CLOCK_MONOTONIC, which stands still while the machine is suspended."""
+        if self.asleep_since is not None:
+            now = self.asleep_since
         return (now - self.started) * self.rate - self.slept
 
     def utc(self, now: float) -> float:
         """What this machine takes for UTC."""
         return EPOCH + now * self.rate + self.wall
 
+    def read(self, clock_id: int, now: float) -> float:
+        """As ``clock_gettime``."""
+        if clock_id == time.CLOCK_REALTIME:
+            return self.utc(now)
+        return (self.boottime if clock_id == time.CLOCK_BOOTTIME else self.monotonic)(now)
+
     def when(self, monotonic: float) -> float:
-        """The true time at which :meth:`monotonic` will be so."""
+        """The true time at which :meth:`monotonic` will be so, if the machine stays awake."""
         return (monotonic + self.slept) / self.rate + self.started
 
 
@@ -139,6 +149,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._prune_at = 1000
         self._runnable: list[Program] = []
         self._timers: list[tuple[float, float, int, asyncio.TimerHandle, Program]] = []
+        self._asleep: list[tuple[asyncio.TimerHandle, Program]] = []
         self._cancelled = 0
         self._instant = 0
         self._is_over = False
@@ -238,7 +249,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, owner: Program, callback: Callable[[*Ts], object], *args: *Ts, delay: float = 0.0
     ) -> asyncio.TimerHandle:
         """Let ``owner`` run ``callback`` in ``delay`` true seconds: how programs reach each other."""
-        when = self.now + delay if owner is WORLD else owner.clock.monotonic(self.now + delay)
+        when = owner.clock.monotonic(self.now) + delay * owner.clock.rate
         handle = asyncio.TimerHandle(when, callback, args, self, owner.context)
         handle._scheduled = True  # type: ignore[attr-defined]
         self._schedule(handle, owner)
@@ -252,6 +263,24 @@ class SimLoop(asyncio.BaseEventLoop):
         """SIGCONT."""
         owner.is_frozen = False
         self._list(owner)
+
+    def suspend(self, clock: Clock) -> None:
+        """Nothing that goes by ``clock`` runs, and its timers stand still."""
+        clock.asleep_since = self.now
+
+    def wake(self, clock: Clock, owners: Iterable[Program]) -> None:
+        """All of ``owners`` go on at once: which of them is first is drawn, as always."""
+        assert clock.asleep_since is not None
+        clock.slept += (self.now - clock.asleep_since) * clock.rate
+        clock.asleep_since = None
+        asleep, self._asleep = self._asleep, []
+        for handle, owner in asleep:
+            if owner.clock is clock:
+                self._schedule(handle, owner)
+            else:
+                self._asleep.append((handle, owner))
+        for owner in owners:
+            self._list(owner)
 
     def kill(self, owner: Program) -> None:
         """SIGKILL: nothing of it ever runs again."""
@@ -271,6 +300,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     continue
         self._tasks.clear()
         self._timers.clear()
+        self._asleep.clear()
         self._runnable.clear()
 
     # -- time ----------------------------------------------------------------------------------------
@@ -280,7 +310,7 @@ class SimLoop(asyncio.BaseEventLoop):
         while runnable and not self._stopping:
             place = int(draw() * len(runnable)) if len(runnable) > 1 else 0
             owner = runnable[place]
-            if not owner.ready or owner.is_frozen:
+            if not owner.ready or owner.is_frozen or owner.clock.asleep_since is not None:
                 owner.is_listed = False
                 runnable[place] = runnable[-1]
                 runnable.pop()
@@ -309,6 +339,9 @@ class SimLoop(asyncio.BaseEventLoop):
             if owner.is_dead:
                 continue
             if owner is not WORLD:
+                if owner.clock.asleep_since is not None:
+                    self._asleep.append((handle, owner))
+                    continue
                 due = owner.clock.when(handle.when())
                 if due > when + _ROUNDING_S:  # its machine slept meanwhile
                     self._schedule(handle, owner)
@@ -337,7 +370,8 @@ class SimLoop(asyncio.BaseEventLoop):
             self._list(owner)
 
     def _list(self, owner: Program) -> None:
-        if not owner.is_listed and not owner.is_frozen and not owner.is_dead:
+        is_held = owner.is_frozen or owner.is_dead or owner.clock.asleep_since is not None
+        if not owner.is_listed and not is_held:
             owner.is_listed = True
             self._runnable.append(owner)
 
@@ -362,10 +396,7 @@ def running(seed: int) -> Iterator[SimLoop]:
         return program.get(WORLD).clock.monotonic(loop.now)
 
     def clock_gettime(clock: int) -> float:
-        if clock == time.CLOCK_REALTIME:
-            return utc()
-        clocks = program.get(WORLD).clock
-        return (clocks.boottime if clock == time.CLOCK_BOOTTIME else clocks.monotonic)(loop.now)
+        return program.get(WORLD).clock.read(clock, loop.now)
 
     def token_hex(size: int = 32) -> str:
         return f"{chance.getrandbits(size * 8):0{size * 2}x}"

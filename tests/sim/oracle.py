@@ -3,6 +3,7 @@
 The checks themselves are pure functions (:mod:`tests.sim.checks`) over what stands here.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -204,8 +205,10 @@ class Oracle:
             self._count("no orphan")
             if not runner.is_alive or runner.was_stuck:
                 return
-            thawed_at = max(runner.thawed_at, guard.thawed_at)
-            is_stopped = runner.program.is_frozen or guard.program.is_frozen
+            machine = runner.machine
+            woke_at = machine.naps[-1].ended if machine.naps else 0.0
+            thawed_at = max(runner.thawed_at, guard.thawed_at, woke_at)
+            is_stopped = runner.program.is_frozen or guard.program.is_frozen or machine.is_asleep
             if is_stopped or self.world.loop.now - thawed_at < ORPHAN_S:
                 self.world.later(ORPHAN_S, look, whose)  # who is stopped computes nothing
             else:
@@ -278,22 +281,29 @@ class Oracle:
             self._count("own fate")
             found = checks.fate(
                 entry, stored[-1], deadline_s=self.world.model.limits.deadline_s,
-                done=self.world.outcome.faults.keys(),
+                done=self.world.outcome.faults.keys(), served_by=self._served_by(),
             )  # fmt: skip
             yield from (f"job {entry.job_id}: {what}" for what in found)
+
+    def _served_by(self) -> float:
+        """No time can be said where a job hangs or crashes: all that share its batches wait for it again and again."""
+        done = {entry.task.does for entry in self.world.ledger.entries.values()}
+        return math.inf if done & {"hang", "crash"} else self.world.served_by
 
     def _devices(self) -> Iterator[str]:
         for device in self.world.devices:
             stays = device.stays
             self._count("one inside", len(stays))
             self._count("fenced in time", len(stays))
-            self._count("in line", len(self.leases.get(device.id, [])))
+            leases = self.leases.get(device.id, [])
+            self._count("in line", len(leases))
             yield from device.overlaps
             yield from checks.tokens(stays)
             yield from checks.fenced(stays, self.confirmed, self.world)
-            yield from checks.overtaken(
-                self.leases.get(device.id, []), self.tickets.get(device.id, []), self.disturbed
-            )
+            if checks.LAPSING.isdisjoint(self.world.outcome.faults):
+                self._count("record outlives stay", sum(write.lease is None for write in leases))
+                yield from checks.outlived(leases, stays)
+            yield from checks.overtaken(leases, self.tickets.get(device.id, []), self.disturbed)
 
     def _count(self, what: str, times: int = 1) -> None:
         counts = self.world.outcome.checks

@@ -5,11 +5,12 @@ and when. :meth:`World.play` runs it to its end and returns what was seen.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
@@ -51,6 +52,11 @@ SHORT: Final = Rules(
 )
 """The production rules nearly three times as fast: a world costs less, and the sums still hold."""
 LONG: Final = Rules()
+RATE_ERROR: Final = 0.01
+"""By so much a clock may be too fast or too slow for all promises to hold."""
+_EXTREME: Final = 0.05
+_WORK_S: Final = 10.0
+"""More than all jobs of a world take together."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Shape:
     """What a world consists of. lull_s: until when the load and the faults last; then everything heals.
 
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
+    rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
 
     seed: int
@@ -71,10 +78,22 @@ class Shape:
     batch: int
     bound_s: float
     is_calm: bool = False
+    rate_error: float = RATE_ERROR
+    is_extreme: bool = False
+
+    @property
+    def recovery_s(self) -> float:
+        """After so long without a fault every lease, delivery and wait of before is over, and the work done."""
+        return self.rules.ttl_s + self.rules.ack_wait_s + _WORK_S
 
 
 def draw(seed: int) -> Shape:
     """The shape of world ``seed``."""
+    is_extreme = random.Random(f"rates {seed}").random() < _EXTREME
+    return replace(_draw(seed), is_extreme=is_extreme)
+
+
+def _draw(seed: int) -> Shape:
     chance = random.Random(f"shape {seed}")
     if chance.random() < 0.1:
         return Shape(
@@ -118,6 +137,7 @@ class World:
         self.make_faults = make_faults
         self.is_traced = is_traced
         self.is_over = False
+        self.served_by = math.inf
         self.chance = random.Random(f"world {shape.seed}")
         self.outcome = Outcome(shape.seed)
         self.oracle = Oracle(self)
@@ -165,6 +185,11 @@ class World:
         self.note("VIOLATION", what=what)
         self.outcome.violations.append(what)
 
+    def injected(self, fault: str) -> None:
+        """One fault more."""
+        faults = self.outcome.faults
+        faults[fault] = faults.get(fault, 0) + 1
+
     def later(self, delay_s: float, act: Callable[..., Any], *args: Any) -> None:
         """Have the world do something."""
         self.loop.post(WORLD, act, *args, delay=delay_s)
@@ -211,10 +236,15 @@ class World:
             await asyncio.sleep(self.shape.lull_s)
             faults.heal()
             self.note("healed")
-            healed_at = self.loop.now
+            healed_at = max(self.loop.now, faults.naps.over_at)
+            self.served_by = healed_at + self.shape.recovery_s
             while self.loop.now < healed_at + self.shape.bound_s:
                 await asyncio.sleep(1.0)
-                if all(task.done() for task in tasks) and self.oracle.is_quiet():
+                if (
+                    self.loop.now > healed_at
+                    and all(task.done() for task in tasks)
+                    and self.oracle.is_quiet()
+                ):
                     break
             for task in tasks:
                 task.cancel()
@@ -251,8 +281,11 @@ class World:
         await bus.close()
 
     def _clock(self) -> Clock:
+        share = self.chance.uniform(-1, 1)
+        if self.shape.is_extreme:
+            share = math.copysign(1, share)
         return Clock(
-            rate=1.0 + self.chance.uniform(-0.003, 0.003), wall=self.chance.uniform(-0.5, 0.5),
+            rate=1.0 + share * self.shape.rate_error, wall=self.chance.uniform(-0.5, 0.5),
             started=-self.chance.uniform(100, 100_000),
         )  # fmt: skip
 

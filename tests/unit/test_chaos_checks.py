@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.chaos import checks
-from tests.chaos.checks import LAWS, History
+from tests.chaos import checks, line
+from tests.chaos.checks import LAWS
+from tests.chaos.evidence import History
 from workers.intervals import Line
 
 Entry = dict[str, Any]
@@ -318,19 +319,19 @@ def harmed(worker: str, began: float, ended: float | None, settling_s: float = 5
     ids=["for ever", "a long fault", "nats", "still settling"],
 )
 def test_who_was_harmed_was_not_overtaken(who: str, began: float, ended: float | None) -> None:
-    assert checks.starved_waiters(harmed(who, began, ended)) == []
+    assert line.starved_waiters(harmed(who, began, ended)) == []
 
 
 @pytest.mark.parametrize(
     "history", [harmed("w3", 20.0, 22.0), harmed("w8", 25.0, None)], ids=["long ago", "another"]
 )
 def test_a_fault_that_is_over_or_another_s_excuses_nothing(history: History) -> None:
-    assert checks.starved_waiters(history)
+    assert line.starved_waiters(history)
 
 
 def test_the_order_of_the_line_is_judged_only_where_two_waited() -> None:
     assert checks.unjudged(OVERTAKEN) == {}
-    assert [r.is_judged for r in checks.releases(harmed("all", 29.0, 30.0))] == [True, False, True]
+    assert [r.is_judged for r in line.releases(harmed("all", 29.0, 30.0))] == [True, False, True]
     assert "starved waiters" in checks.unjudged(GOOD._replace(waiters=[ticket("w2", 1, 1, 10.0)]))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.chaos import scenarios
-from tests.chaos.checks import History
+from tests.chaos.evidence import History
 from tests.chaos.history import Entry
 from tests.chaos.scenarios import PROMISED, SCENARIOS
 

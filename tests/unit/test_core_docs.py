@@ -1,5 +1,7 @@
 """Pages made from code say what the code says."""
 
+import importlib
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from signalbox import assets, names, roles
 from signalbox.errors import MEANINGS
+from signalbox.metrics import REGISTRY
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -34,3 +37,19 @@ def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
     wanted += [bucket.value for bucket in names.Bucket]
     wanted += [names.Header.JOB.value, names.Header.RECORD.value, *roles.ROLES]
     assert [name for name in wanted if f"`{name}`" not in text] == []
+
+
+def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
+    for module in (
+        "console.accounts.throttle", "console.fleet.storage", "console.live.origin",
+        "signalbox.looplag", "workers.gauges",
+    ):  # fmt: skip
+        importlib.import_module(module)
+    served = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in REGISTRY.collect()
+    }
+    rules = (DOCS / "operations.md").read_text("utf-8").partition("```yaml")[2].partition("```")[0]
+    wanted = re.findall(r"signalbox_\w+", rules)
+    assert len(wanted) > 7
+    assert [name for name in wanted if name not in served] == []

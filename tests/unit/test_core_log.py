@@ -10,6 +10,7 @@ import structlog
 
 from signalbox import log, metrics
 from signalbox.errors import Misconfigured
+from tests.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -46,19 +47,11 @@ def test_metrics_are_served_and_a_taken_port_is_named() -> None:
     accepted = metrics.counter("test_accepted", "For a test.", "model")
     accepted.labels("m").inc(3)
     assert metrics.serve(0) == 0
-    port = metrics.serve(_free_port())
+    port = metrics.serve(free_port())
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
         assert 'signalbox_test_accepted_total{model="m"} 3.0' in page.read().decode()
     with pytest.raises(Misconfigured, match=f"Metrics port {port}"):
         metrics.serve(port)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def test_a_failure_s_local_variables_are_never_shown_not_even_before_the_log_is_set_up() -> None:

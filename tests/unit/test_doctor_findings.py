@@ -3,11 +3,12 @@
 import json
 import os
 import resource
+import shutil
 import stat
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from msgspec.structs import fields
@@ -326,8 +327,22 @@ def test_a_weak_api_definition_is_found(
     assert wanted in ids(tyk.examine_api(api_of(change), "signalbox.json"))
 
 
+class disk_usage(NamedTuple):  # noqa: N801  as shutil has it
+    """Bytes of a file system."""
+
+    total: int
+    used: int
+    free: int
+
+
+def jetstream(**stats: int) -> dict[str, Any]:
+    """What a monitor tells of a server that may store 100 bytes."""
+    return {"jetstream": {"config": {"sync_always": True, "max_storage": 100}, "stats": stats}}
+
+
 GOOD_VARZ = {
-    "auth_required": True, "http_host": "127.0.0.1", "http_port": 8222, "jetstream": {"config": {"sync_always": True}},
+    "auth_required": True, "http_host": "127.0.0.1", "http_port": 8222,
+    **jetstream(storage=79, reserved_storage=70),
 }  # fmt: skip
 
 
@@ -338,6 +353,8 @@ GOOD_VARZ = {
         ("nats.unsynced", {"jetstream": None}),
         ("nats.monitor_exposed", {"http_host": "0.0.0.0"}),
         ("nats.no_users", {"auth_required": False}),
+        ("nats.nearly_full", jetstream(storage=80, reserved_storage=70)),
+        ("nats.overcommitted", jetstream(storage=79, reserved_storage=71)),
     ],
 )
 def test_what_a_running_server_says_of_itself_is_judged(
@@ -345,6 +362,16 @@ def test_what_a_running_server_says_of_itself_is_judged(
 ) -> None:
     assert list(natsrules.examine_varz(GOOD_VARZ, "varz")) == []
     assert wanted in ids(natsrules.examine_varz({**GOOD_VARZ, **change}, "varz"))
+
+
+def test_a_disk_that_is_nearly_full_is_found_where_it_is_this_machine_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    varz = {**GOOD_VARZ, "jetstream": {"config": {"sync_always": True, "store_dir": str(tmp_path)}}}
+    for free, wanted in ((21, set()), (20, {"nats.nearly_full"})):
+        usage = disk_usage(total=110, used=100 - free, free=free)  # ten are kept for root
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        assert ids(natsrules.examine_varz(varz, "varz")) == wanted
 
 
 def test_a_worker_without_a_sandbox_is_found() -> None:
@@ -411,7 +438,7 @@ def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
     tried |= {"host.core_dumps", "worker.runner_is_root"}
     of_a_running_server = {
         "nats.away", "nats.old", "nats.streams_differ", "nats.single_copy", "nats.other_rights",
-        "nats.lazy_copies",
+        "nats.lazy_copies", "nats.nearly_full", "nats.overcommitted",
     }  # fmt: skip
     assert tried | of_a_running_server == set(CATALOG)
     assert len(BAD) + len(CONFS) + len(TYKS) + len(APIS) > 70

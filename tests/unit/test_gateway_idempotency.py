@@ -1,21 +1,25 @@
 """What an Idempotency-Key is worth when a write's answer is lost, or the write is refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.settings import GatewaySettings
 from signalbox import names
 from signalbox.errors import Ambiguous, SignalboxError, Unavailable
-from signalbox.messages import ApiKey, Model, encode
+from signalbox.messages import ApiKey, Idem, Model, decode, encode
 from signalbox.names import Bucket
 from tests.fuzz.dispatch import MemoryBus
 from tests.gatewayrig import model
 
+CROWD = 30
+"""Jobs of one tenant above which its next one goes to ``lo``."""
 BODY = json.dumps({"model": "half", "input": {"x": [1.0]}}).encode()
 
 
@@ -52,17 +56,33 @@ async def bus() -> FaultyBus:
     return made
 
 
-async def submit(bus: FaultyBus, name: str = "order-17") -> tuple[int, dict[str, str], Any]:
-    """A submission through a plugin that has just started: nothing is remembered but by the bus."""
+Answered = tuple[int, dict[str, str], Any]
+
+
+@asynccontextmanager
+async def started(bus: FaultyBus, *, after: int = 0) -> AsyncIterator[Gateway]:
+    """A plugin that has just started and let so many jobs of the tenant in; else only the bus remembers."""
     gateway = await Gateway.start(bus, GatewaySettings(key_pepper="p"))  # type: ignore[arg-type]
     try:
-        obj = Object(hook_name="SignalboxPost", metadata={"key_id": "mine"})
-        obj.spec.update(APIID="signalbox", OrgID="signalbox")
-        obj.request.method, obj.request.url, obj.request.raw_body = "POST", "/v1/jobs", BODY
-        obj.request.headers["Idempotency-Key"] = name
-        overrides = (await gateway.dispatcher.dispatch(obj)).request.return_overrides
+        for _ in range(after):
+            assert (await send(gateway))[0] == 202
+        yield gateway
     finally:
         await gateway.close()
+
+
+async def submit(bus: FaultyBus, name: str = "order-17") -> Answered:
+    async with started(bus) as gateway:
+        return await send(gateway, name)
+
+
+async def send(gateway: Gateway, name: str = "") -> Answered:
+    obj = Object(hook_name="SignalboxPost", metadata={"key_id": "mine"})
+    obj.spec.update(APIID="signalbox", OrgID="signalbox")
+    obj.request.method, obj.request.url, obj.request.raw_body = "POST", "/v1/jobs", BODY
+    if name:
+        obj.request.headers["Idempotency-Key"] = name
+    overrides = (await gateway.dispatcher.dispatch(obj)).request.return_overrides
     doc = json.loads(overrides.response_body)
     return overrides.response_code, dict(overrides.headers), doc
 
@@ -110,3 +130,24 @@ async def test_a_record_that_cannot_be_written_accepts_nothing(bus: FaultyBus) -
     bus.faults = [("$KV.idem.", Unavailable(), False)]
     status, _, doc = await submit(bus)
     assert (status, doc["code"], bus.jobs) == (503, "unavailable", [])
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_a_retry_goes_where_the_first_try_went_so_that_a_late_first_write_finds_it_there(
+    bus: FaultyBus, is_older: bool
+) -> None:
+    lost = [("jobs.", Ambiguous(), False)] * 3
+    async with started(bus, after=0 if is_older else CROWD) as first:
+        bus.faults = list(lost)
+        status, headers, _ = await send(first, "order-17")
+    assert status == 503
+    if is_older:  # a gateway of before there were shares wrote no class, and used the one asked for
+        (held,) = [s for s in bus.stored.values() if s.subject.startswith("$KV.idem.")]
+        old = replace(decode(Idem, held.data), priority=None)
+        await bus.write(held.subject, encode(old))
+    async with started(bus, after=CROWD if is_older else 0) as second:
+        status, _, _ = await send(second, "order-17")
+    assert status == 202
+    job_id = headers["X-Signalbox-Job-Id"]
+    late = names.job("half", "mid" if is_older else "lo", job_id)
+    assert [subject for subject in bus.jobs if subject.endswith(job_id)] == [late]

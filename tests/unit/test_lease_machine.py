@@ -67,6 +67,18 @@ def test_runner_enters_only_when_lease_and_flock_are_there() -> None:
     assert lease.on(moves.Locked(0), 0.5) == [moves.Enter(4, 0.0 + RULES.fence_s)]
 
 
+@pytest.mark.parametrize("is_unsure", [False, True])
+def test_who_cannot_write_leaves_the_flock_to_others_for_a_while(is_unsure: bool) -> None:
+    lease, _ = standby()
+    lease.on(moves.RunnerReady(), 0.0)
+    lease.on(moves.Locked(0), 0.0)
+    assert moves.Unlock in kinds(lease.on(moves.Failed(is_unsure), 1.0))
+    lease.on(moves.Unlocked(), 1.0)
+    stale = moves.Observed(held_by("other"), 5, is_leader=True)
+    assert moves.Lock not in kinds(lease.on(stale, 1.2))
+    assert moves.Lock in kinds(lease.on(moves.Tick(), 1.0 + RULES.reserved_s))
+
+
 def test_deadline_counts_from_the_send_time_of_the_acknowledged_beat() -> None:
     lease, _ = holder()
     assert moves.Write in kinds(lease.on(moves.Tick(), 2.5))
@@ -114,6 +126,31 @@ def test_without_acknowledgements_the_lease_is_given_up_at_the_deadline() -> Non
     lease.on(moves.Tick(), 2.0)
     assert moves.AtRisk() in lease.on(moves.Tick(), RULES.fence_s / 2 + 0.1)
     assert moves.Ended("deadline") in lease.on(moves.Tick(), RULES.fence_s)
+
+
+def test_holder_is_at_risk_until_a_beat_is_confirmed_again() -> None:
+    lease, _ = holder()
+    half = RULES.fence_s / 2
+    lease.on(moves.Tick(), half - 1.0)
+    found = [lease.is_at_risk]
+    assert lease.wake_at == half, "it says so by itself"
+    assert moves.AtRisk() in lease.on(moves.Tick(), half)
+    assert moves.AtRisk() not in lease.on(moves.Tick(), half + 0.1), "once"
+    found.append(lease.is_at_risk)
+    assert moves.OutOfRisk() in lease.on(moves.Written(11), half + 0.2)
+    assert [*found, lease.is_at_risk] == [False, True, False]
+
+
+def test_holder_whose_beats_fate_is_unknown_is_at_risk_until_it_is_known() -> None:
+    lease, _ = holder()
+    half = RULES.fence_s / 2
+    lease.on(moves.Tick(), half - 2.0)
+    lease.on(moves.Failed(is_unsure=True), half - 1.0)
+    lease.on(moves.Tick(), half - 0.5)
+    lease.on(moves.Refused(), half - 0.4)
+    assert moves.AtRisk() in lease.on(moves.Tick(), half)
+    ours = held_by("me", token=10, beats=1)
+    assert moves.OutOfRisk() in lease.on(moves.Observed(ours, 11, is_leader=True), half + 0.1)
 
 
 def test_living_holder_is_left_alone_however_long_the_wait() -> None:
@@ -379,6 +416,39 @@ def test_expired_ticket_goes_to_the_end_of_the_line() -> None:
     assert (again.expect, again.ticket.number) == (17, 0)
 
 
+def test_renewal_whose_answer_was_lost_costs_no_place_in_the_line() -> None:
+    ticket = OwnTicket("g", "me", "boot", ttl_s=20, epoch=0.0)
+    ticket.want(is_wanted=True, now=0.0)
+    ticket.due(0.0)
+    ticket.written(5, 0.0)
+    ticket.due(7.0)
+    ticket.failed(8.0)
+    ticket.due(9.0)
+    ticket.refused(None, 9.0)  # it is still under way
+    assert ticket.due(9.0) is None
+    ticket.due(10.0)
+    ticket.refused(8, 10.0)  # it was stored
+    again = ticket.due(10.0)
+    assert isinstance(again, PutTicket)
+    assert (again.expect, again.ticket.number) == (8, 5)
+
+
+def test_giving_up_whose_answer_was_lost_gives_the_place_up() -> None:
+    ticket = OwnTicket("g", "me", "boot", ttl_s=20, epoch=0.0)
+    ticket.want(is_wanted=True, now=0.0)
+    ticket.due(0.0)
+    ticket.written(5, 0.0)
+    ticket.want(is_wanted=False, now=1.0)
+    ticket.due(1.0)
+    ticket.failed(2.0)
+    ticket.want(is_wanted=True, now=3.0)
+    ticket.due(3.0)
+    ticket.refused(6, 3.0)
+    again = ticket.due(3.0)
+    assert isinstance(again, PutTicket)
+    assert again.ticket.number == 0
+
+
 def test_default_rules_fit_together() -> None:
     Rules().check()
 
@@ -388,6 +458,7 @@ def test_default_rules_fit_together() -> None:
     [
         (Rules(fence_s=10.0), "failover_s"),
         (Rules(ttl_s=19), "<= ttl_s"),
+        (Rules(margin_s=0.3), "<= margin_s"),
         (Rules(ack_wait_s=20.0), "ack_wait_s > ttl_s"),
         (Rules(heartbeat_s=4.0), "4 * heartbeat_s"),
     ],

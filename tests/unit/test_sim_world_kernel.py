@@ -1,14 +1,19 @@
 """The simulated kernel keeps the promises of the real one that tests/integration/test_lease_guard.py measures."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.sim.guarding import SimGuardLink
 from tests.sim.kernel import End, Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
 from tests.sim.runner import Device, SimRunner
+from workers import guard as production
 from workers.guardlink import Word
 
 LOCK = "/locks/gpu.lock"
@@ -92,6 +97,78 @@ def test_runner_of_a_frozen_supervisor_is_dead_soon_after_its_deadline() -> None
         assert 9.5 < left - at < 10.5
 
     play(story)
+
+
+def is_inside(device: Device) -> bool:
+    return device.stays[0].left is None
+
+
+def left_after_waking(nap_s: float) -> list[float]:
+    """Seconds from a machine's resume to the end of its runner, whose supervisor never says a word of it."""
+    found: list[float] = []
+
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        await started(loop, Ear(machine, device, "a"))
+        machine.suspend()
+        await asyncio.sleep(nap_s)
+        assert is_inside(device)  # nothing can end while nothing runs
+        machine.resume()
+        woke_at = loop.now
+        await asyncio.sleep(100)
+        left = device.stays[0].left
+        found.append(math.inf if left is None else left - woke_at)
+
+    play(story)
+    return found
+
+
+def test_guard_ends_its_runner_as_the_machine_wakes_past_its_deadline() -> None:
+    assert max(left_after_waking(60.0)) < 0.5
+
+
+def test_machine_that_wakes_before_the_deadline_has_the_rest_of_its_time() -> None:
+    found = left_after_waking(5.0)
+    assert min(found) > 4.0
+    assert max(found) < 5.5
+
+
+def test_guard_that_sleeps_through_its_deadline_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(production, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    assert min(left_after_waking(60.0)) > 4.0
+
+
+def is_held(machine: Machine) -> bool:
+    return machine.files[LOCK].owner is not None
+
+
+def test_killed_while_it_sleeps_dies_and_frees_its_lock_as_the_machine_wakes() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        ear = Ear(machine, device, "a")
+        await started(loop, ear, 1000.0)
+        machine.suspend()
+        ear.process.kill()
+        await asyncio.sleep(60)
+        assert is_held(machine)
+        machine.resume()
+        await asyncio.sleep(1)
+        assert not ear.process.is_alive
+        assert not is_held(machine)
+
+    play(story)
+
+
+def test_power_lost_in_its_sleep_brings_a_machine_back_awake() -> None:
+    async def story(loop: SimLoop, machine: Machine, device: Device) -> None:
+        await started(loop, Ear(machine, device, "a"), 100.0)
+        machine.suspend()
+        await asyncio.sleep(60)
+        machine.reboot()
+        assert machine.clock.boottime(loop.now) == machine.clock.monotonic(loop.now) == 0
+        await started(loop, Ear(machine, device, "b"))
+
+    assert play(story).overlaps == []
 
 
 def test_frozen_guard_keeps_the_flock_and_a_killed_one_takes_the_runner_along() -> None:

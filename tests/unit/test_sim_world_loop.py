@@ -33,17 +33,38 @@ def test_clocks_of_a_program_drift_and_step_and_its_timers_follow_them() -> None
         assert utc == pytest.approx(EPOCH + 101 + 3600)
 
 
-def test_sleeping_machine_counts_boottime_only() -> None:
+def test_suspended_machine_counts_boottime_only_and_its_timers_wait() -> None:
     with running(1) as loop:
-        laptop = Program("laptop", Clock())
+        laptop, desk = Program("laptop", Clock(rate=1.01)), Program("desk", Clock())
 
-        async def sleep() -> float:
-            await asyncio.sleep(10)
-            return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        async def sleep() -> tuple[float, float]:
+            await asyncio.sleep(10.1)
+            slept_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+            return loop.now, slept_s
 
-        loop.call_at(5.0, lambda: setattr(laptop.clock, "slept", 60.0))
-        assert loop.run_until_complete(loop.spawn(laptop, sleep())) == pytest.approx(60)
-        assert loop.now == pytest.approx(70)
+        sleeping, other = loop.spawn(laptop, sleep()), loop.spawn(desk, sleep())
+        loop.call_at(5.0, loop.suspend, laptop.clock)
+        loop.call_at(65.0, loop.wake, laptop.clock, [laptop])
+        assert loop.run_until_complete(sleeping) == pytest.approx((70, 60.6))
+        assert other.result() == pytest.approx((10.1, 0))
+
+
+def test_suspended_program_hears_what_came_when_it_wakes_unless_it_is_stopped() -> None:
+    with running(1) as loop:
+        clock = Clock()
+        heard: list[tuple[str, float]] = []
+        awake, stopped = Program("awake", clock), Program("stopped", clock)
+        loop.freeze(stopped)
+        loop.call_at(1.0, loop.suspend, clock)
+        for each in (awake, stopped):
+            loop.call_at(
+                2.0, loop.post, each, lambda name: heard.append((name, loop.now)), each.name
+            )
+        loop.call_at(60.0, loop.wake, clock, [awake, stopped])
+        loop.call_at(70.0, loop.thaw, stopped)
+        loop.run_until_complete(asyncio.sleep(80))
+        assert [name for name, _ in heard] == ["awake", "stopped"]
+        assert [at for _, at in heard] == pytest.approx([60, 70])
 
 
 def test_frozen_program_goes_on_when_it_thaws_and_a_killed_one_never() -> None:

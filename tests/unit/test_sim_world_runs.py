@@ -3,19 +3,29 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from signalbox.bus import Delivery
+from signalbox.messages import Record, State
+from tests.sim import checks
 from tests.sim.__main__ import play, silenced
+from tests.sim.clients import Entry
 from tests.sim.faults import Faults
-from tests.sim.world import Outcome, World, draw
+from tests.sim.kernel import Machine
+from tests.sim.runner import SimRunner, Task
+from tests.sim.world import LONG, SHORT, Outcome, World, draw
+from workers import frames, guard
 from workers.guardmachine import GuardMachine
+from workers.lane import Lane
 from workers.lease import Lease
+from workers.rules import Rules
 from workers.session import Session
 from workers.tickets import Line
 
@@ -105,17 +115,73 @@ class FreezeSlowHolder(FreezeHolder):
         self.world.links[boot.partition(".")[0]].delay_s = (0.25, 0.3)
 
 
-def played(faults: type[Faults], *, workers: int = 2) -> list[Outcome]:
+class SuspendHolder(FreezeHolder):
+    """Its whole machine, for longer than any lease, wait for an acknowledgement or silence of a client's."""
+
+    seconds = 35.0
+
+    def on_held(self, boot: str) -> None:
+        if not self.is_done:
+            self.is_done = True
+            machine = self.world.machines[0]
+            self.world.later(self.delay_s, self.naps.suspend, machine, self.seconds, "nap")
+
+
+class SuspendFrozenHolder(FreezeHolder):
+    """After a first nap its supervisor stops for good: nobody but the guard minds its deadline."""
+
+    def on_held(self, boot: str) -> None:
+        if not self.is_done:
+            self.naps.suspend(self.world.machines[0], 3.0, "nap")
+            self.world.later(3.5, super().on_held, boot)
+
+
+class SuspendAnsweringMachine(Faults):
+    """Each machine once, for so long that its jobs go to the other, while a result is between runner and supervisor."""
+
+    def plan(self) -> None:
+        self.asleep: set[str] = set()
+
+    def on_ran(self, machine: Machine) -> None:
+        if machine.name not in self.asleep:
+            self.asleep.add(machine.name)
+            self.world.later(machine.latency_s / 4, self.naps.suspend, machine, 25.0, "nap")
+
+
+class DriftAndFreeze(FreezeHolder):
+    """The holder stops for good. Its machine's clock is too slow and NATS's too fast, by ``error`` each."""
+
+    error = 0.05
+
+    def plan(self) -> None:
+        super().plan()
+        self.world.nats_clock.rate = 1 + self.error
+        for machine in self.world.machines:
+            machine.clock.rate = 1 - self.error
+
+
+class DriftFar(DriftAndFreeze):
+    """Beyond what the margin bears."""
+
+    error = 0.3
+
+
+def played(faults: type[Faults], **shape: Any) -> list[Outcome]:
     return [
-        play(seed, make_faults=faults, shape=replace(draw(seed), workers=(workers,)))
+        play(seed, make_faults=faults, shape=replace(draw(seed), **{"workers": (2,)} | shape))
         for seed in range(4)
     ]
 
 
 def late_fences() -> list[str]:
     """Of a lone worker, whom nobody asks to yield before it stops."""
-    found = violations(played(FreezeSlowHolder, workers=1))
+    found = violations(played(FreezeSlowHolder, workers=(1,)))
     return [what for what in found if "its last confirmed heartbeat" in what]
+
+
+def is_unsafe(what: str) -> bool:
+    """Two in one device, or a token that did not grow."""
+    return " entered " in what or " was let in with token " in what
 
 
 def violations(outcomes: list[Outcome]) -> list[str]:
@@ -169,6 +235,103 @@ def test_runner_may_hear_its_word_late_while_its_guard_is_stopped_and_keeps_the_
     outcomes = played(HearLate)
     assert violations(outcomes) == []
     assert all(len(set(outcome.inside)) == 2 for outcome in outcomes)
+
+
+def test_machine_that_was_suspended_serves_again() -> None:
+    outcomes = played(SuspendHolder, lull_s=60.0)
+    assert violations(outcomes) == []
+    assert all(outcome.faults == {"nap": 1} for outcome in outcomes)
+    assert all(len(outcome.inside) > 1 for outcome in outcomes)
+
+
+def test_lease_counted_on_a_clock_that_sleeps_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deadlines are the guard's past: whoever is let in is ended at once, for ever."""
+    defaults = Lane.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "clock", lambda: time.monotonic())  # noqa: PLW0108  see _adapted
+    assert violations(played(SuspendHolder, lull_s=60.0)) != []
+
+
+def test_runner_whose_machine_slept_is_fenced_in_time_by_its_guard_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert violations(played(SuspendFrozenHolder)) == []
+    monkeypatch.setattr(guard, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    found = violations(played(SuspendFrozenHolder))
+    assert any("its last confirmed heartbeat" in what for what in found)
+
+
+def test_result_that_was_on_its_way_as_its_machine_fell_asleep_ends_no_job_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its supervisor may hear of it before anybody minds the deadline: the revision it expects is what refuses it."""
+    worlds: list[SuspendAnsweringMachine] = []
+    send = SimRunner._send
+
+    def make_faults(world: World) -> SuspendAnsweringMachine:
+        worlds.append(SuspendAnsweringMachine(world))
+        return worlds[-1]
+
+    def tell(self: SimRunner, answer: frames.Answer) -> None:
+        send(self, answer)
+        if isinstance(answer, frames.Ran):
+            worlds[-1].on_ran(self.process.machine)
+
+    monkeypatch.setattr(SimRunner, "_send", tell)
+    outcomes = [
+        play(
+            seed, is_traced=True, make_faults=make_faults,
+            shape=replace(draw(seed), workers=(1, 1), jobs=12, lull_s=40.0, is_calm=False),
+        )
+        for seed in range(4)
+    ]  # fmt: skip
+    assert violations(outcomes) == []
+    stories = ["\n".join(outcome.trace) for outcome in outcomes]
+    assert any("attempt=2" in story for story in stories)
+
+
+@pytest.mark.parametrize("rules", [SHORT, LONG])
+def test_record_outlives_its_holder_by_clocks_that_are_wrong_by_five_percent(rules: Rules) -> None:
+    assert violations(played(DriftAndFreeze, rules=rules)) == []
+
+
+@pytest.mark.parametrize("rules", [SHORT, LONG])
+def test_clocks_beyond_the_margin_cost_the_record_its_lead_and_nobody_the_device(
+    rules: Rules,
+) -> None:
+    found = violations(played(DriftFar, rules=rules))
+    assert any("when its record lapsed" in what for what in found)
+    assert [what for what in found if is_unsafe(what)] == []
+
+
+def test_no_device_is_shared_and_tokens_grow_by_clocks_of_any_rate() -> None:
+    found = violations(
+        [
+            play(seed, shape=replace(draw(seed), rate_error=0.5, is_extreme=True))
+            for seed in range(8)
+        ]
+    )
+    assert [what for what in found if is_unsafe(what)] == []
+
+
+def test_clocks_are_drawn_up_to_the_bound_and_some_worlds_stand_at_it() -> None:
+    shapes = [draw(seed) for seed in range(400)]
+    assert {shape.rate_error for shape in shapes} == {0.01}
+    assert 5 < sum(shape.is_extreme for shape in shapes) < 40
+
+
+def test_job_that_expires_although_all_has_been_well_is_found_out() -> None:
+    record = Record(
+        id="j", model="m", version=1, signature="s", key_id="k", state=State.EXPIRED,
+        created_at=10.0, deadline_at=50.0,
+    )  # fmt: skip
+    entry, last = Entry("j", Task("j"), "", 10.0), checks.Stored(51.0, 1, record, b"")
+
+    def found(served_by: float) -> list[str]:
+        return list(checks.fate(entry, last, deadline_s=40.0, done=(), served_by=served_by))
+
+    assert found(served_by=49.0) == []
+    assert any("all had been well" in what for what in found(served_by=40.0))
 
 
 def test_device_that_cannot_be_looked_at_is_left_to_the_others(

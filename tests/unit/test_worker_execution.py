@@ -18,6 +18,7 @@ from signalbox.errors import (
 from signalbox.messages import Job, Limits, Model
 from workers.execution import Execution, Flight
 from workers.hand import Held
+from workers.residency import Renew
 from workers.runnerlink import RunReport
 from workers.runnerwire import RunnerLost
 from workers.tally import Tally
@@ -69,15 +70,19 @@ class Runner:
 
 
 class Memory:
-    """A version is there, or loading it takes so many runners down."""
+    """A version is there, or loading it takes so many runners down. is_full: it needs a fresh one."""
 
-    def __init__(self, *, deaths: int = 0) -> None:
+    def __init__(self, *, deaths: int = 0, is_full: bool = False) -> None:
         self.deaths = deaths
+        self.is_full = is_full
 
     def is_ready(self, _key: object) -> bool:
         return not self.deaths
 
-    async def pin(self, _key: object) -> None:
+    async def pin(self, _key: object, renew: Renew) -> None:
+        if self.is_full:
+            self.is_full = False
+            await renew()
         if self.deaths:
             self.deaths -= 1
             raise RunnerCrashed
@@ -184,6 +189,14 @@ async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
     found = await outcomes(made, made.begin([held(FINE) for _ in range(8)]))
     assert found == [FINE] * 8
     assert runner.restarts == 1
+
+
+async def test_who_takes_a_runner_down_that_was_made_for_him_is_to_blame() -> None:
+    runner = Runner()
+    made = execution(runner, Memory(is_full=True))
+    assert await outcomes(made, made.begin([held(KILLER)])) == [RunnerCrashed]
+    assert runner.runs == [1]
+    assert runner.restarts == 2, "one for the load, one for the death"
 
 
 async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:

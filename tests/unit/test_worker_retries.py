@@ -15,6 +15,7 @@ from signalbox.errors import (
     Unavailable,
 )
 from workers.retries import Fate, Verdict, judge
+from workers.shelf import DoesNotFit
 
 
 def verdict(error: SignalboxError, *, crashes: int = 0, max_delivery: int = 5) -> Verdict:
@@ -63,6 +64,10 @@ def test_a_version_that_cannot_be_loaded_is_waited_for_only_so_often_and_is_no_p
     assert verdict(NotServing(), crashes=2) == Verdict(Fate.RETRY, 4.0, is_strike=True)
     found = verdict(NotServing(), crashes=4)
     assert found == Verdict(Fate.FAIL, is_strike=True, is_dead_letter=True)
+
+
+def test_a_version_that_does_not_fit_fails_its_jobs_at_once_and_blames_none() -> None:
+    assert judge(DoesNotFit(), crashes=0, max_delivery=0) == (Fate.FAIL, 0.0, False, False, False)
 
 
 def test_what_must_not_happen_cannot_happen_for_ever() -> None:

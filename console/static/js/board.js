@@ -38,7 +38,7 @@ function alarms(rows) {
   });
 }
 
-const HEALTH = ["nats", "workers", "lanes", "projector", "dead"];
+const HEALTH = ["nats", "workers", "lanes", "projector", "storage", "dead"];
 function health(rows) {
   return HEALTH.filter((key) => rows[key]).map((key) => {
     const row = rows[key];

@@ -337,6 +337,18 @@ async def a_delivery_can_be_answered_in_the_name_of_another(rig: Rig) -> None:
 
 
 @case
+async def a_delivery_given_back_by_an_outdated_number_comes_again_all_the_same(rig: Rig) -> None:
+    bus, name = await rig.bus(), await queue(rig)
+    await bus.write(rig.job())
+    _, taken = await pulling(bus, name)
+    first = (await taken.until(1))[0]
+    await first.nak()
+    await taken.until(2)
+    await first.nak()
+    assert [delivery.attempt for delivery in await taken.until(3)] == [1, 2, 3]
+
+
+@case
 async def an_acknowledgement_for_nobody_is_refused(rig: Rig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable) as error:

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from console.fleet.reconciler import Reconciler
+from console.fleet.storage import keep_measured
 from console.keys.usage import UseLog
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
@@ -26,4 +27,9 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     reconciler = Reconciler(
         bus, every_s=console.reconcile_s, vanished_after_s=console.vanished_after_s
     )
-    return [Publisher(bus, console.outbox_poll_s).run(), reconciler.run(), UseLog(bus).run()]
+    return [
+        Publisher(bus, console.outbox_poll_s).run(),
+        reconciler.run(),
+        UseLog(bus).run(),
+        keep_measured(bus),
+    ]

@@ -6,7 +6,7 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from signalbox import log
+from signalbox import log, metrics
 from signalbox.errors import Misconfigured
 
 
@@ -23,6 +23,7 @@ class Command(BaseCommand):
         if not port.isdecimal():
             raise Misconfigured("SIGNALBOX_CONSOLE_LISTEN is host:port, e.g. 127.0.0.1:8000.")
         log.configure(console.log_level, program="console")
+        metrics.serve(console.metrics_port, host=console.metrics_host)
         uvicorn.run(
             "console.asgi:application", host=host.strip("[]") or "127.0.0.1", port=int(port),
             lifespan="on", ws_max_size=65_536, ws_ping_interval=20, timeout_graceful_shutdown=10,

@@ -1,0 +1,43 @@
+"""The figure of the health strip that says how full NATS is."""
+
+from typing import Final
+
+from console.live.rows import Health
+from signalbox import log, storage
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.storage import NEARLY_FULL
+
+EVERY_S: Final = 30.0
+
+
+class StorageFigure:
+    """Asks NATS at most every :data:`EVERY_S`; in between the figure stays."""
+
+    def __init__(self) -> None:
+        self._asked_at = float("-inf")
+        self._row = _UNKNOWN
+
+    async def read(self, bus: Bus, now: float) -> Health:
+        """The row as of ``now`` (seconds of any clock that goes on)."""
+        if now >= self._asked_at + EVERY_S:
+            self._asked_at = now
+            self._row = await _row(bus)
+        return self._row
+
+
+async def _row(bus: Bus) -> Health:
+    try:
+        found = await storage.read(bus)
+    except SignalboxError as error:
+        log.warning("live.storage_failed", reason=error.public_message)
+        return _UNKNOWN
+    if not found:
+        return Health("Storage", "ok", "no limit")
+    fullest = found[0]
+    if fullest.share < NEARLY_FULL:
+        return Health("Storage", "ok", f"{fullest.share:.0%}")
+    return Health("Storage", "late", f"{fullest.share:.0%}", f"{fullest.stream} is nearly full")
+
+
+_UNKNOWN: Final = Health("Storage", "unknown", "?")

@@ -1,0 +1,122 @@
+"""From a request that may be served to a job that is durable: its slip, its class, its one message."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from gateway_plugin.admission import Admission
+from gateway_plugin.catalog import Ready
+from gateway_plugin.idempotency import HEADER as IDEMPOTENCY_KEY
+from gateway_plugin.idempotency import Idempotency, Slip, digest_of
+from gateway_plugin.intake import Inputs
+from gateway_plugin.keyring import tenant_of
+from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
+from gateway_plugin.routing import Route
+from gateway_plugin.submission import Submitter, Wishes
+from signalbox import metrics
+from signalbox.errors import SignalboxError
+from signalbox.messages import ApiKey, Job
+
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+
+ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway plugin.", "model")
+
+
+class Entry(NamedTuple):
+    """A job that may be written. wishes: as asked; the job's class may be another. slip: None without a key."""
+
+    job: Job
+    frame: bytes
+    wishes: Wishes
+    slip: Slip | None
+
+
+class Acceptance:
+    """Admits and writes jobs. instance: of this plugin, for whoever waits."""
+
+    def __init__(
+        self,
+        submitter: Submitter,
+        admission: Admission,
+        idempotency: Idempotency,
+        *,
+        instance: str,
+    ) -> None:
+        self._submitter = submitter
+        self._admission = admission
+        self._idempotency = idempotency
+        self._instance = instance
+        self._accepted: dict[str, Any] = {}
+
+    async def close(self) -> None:
+        """Wait for open questions. Idempotent."""
+        await self._admission.close()
+
+    async def slip(self, request: MiniRequestObject, key: ApiKey, route: Route) -> Slip | None:
+        """What is known of the request's Idempotency-Key; None for one that has none."""
+        headers = request.headers
+        if IDEMPOTENCY_KEY not in headers:
+            return None
+        digest = digest_of(
+            route.act, route.model, str(route.version), str(route.label),
+            headers.get("Content-Encoding", ""), body=request.raw_body,
+        )  # fmt: skip
+        return await self._idempotency.look_up(key, headers[IDEMPOTENCY_KEY], digest)
+
+    async def admit(
+        self,
+        headers: Mapping[str, str],
+        key: ApiKey,
+        ready: Ready,
+        inputs: Inputs,
+        wishes: Wishes,
+        slip: Slip | None,
+        *,
+        is_waiting: bool,
+    ) -> Entry:
+        """The job, in the class it goes into, but not yet written. Raises as :meth:`Admission.admit`.
+
+        What an earlier try was named for stands: in another class it would be another message, and run twice.
+        """
+        named = None
+        if slip is not None and slip.revision:
+            named = slip.priority or wishes.priority
+        priority = await self._admission.admit(
+            ready.model, tenant_of(key), wishes.priority, named=named
+        )
+        job = self._submitter.job(
+            key,
+            ready,
+            inputs,
+            wishes._replace(priority=priority),
+            trace=_trace(headers),
+            waiter=self._instance if is_waiting else "",
+            job_id=slip.job_id if slip is not None else "",
+        )
+        if slip is not None:
+            slip = slip._replace(priority=priority)
+        return Entry(job, inputs.frame, wishes, slip)
+
+    async def write(self, entry: Entry) -> int:
+        """Make the job durable; returns its sequence in ``JOBS``. Raises as :meth:`Submitter.accept`."""
+        job, slip = entry.job, entry.slip
+        if slip is None:
+            seq = await self._submitter.accept(job, entry.frame)
+        else:
+            slip = await self._idempotency.hold(slip)
+            try:
+                seq = await self._submitter.accept(job, entry.frame)
+            except SignalboxError:
+                await self._idempotency.release(slip)
+                raise
+        counter = self._accepted.get(job.model)
+        if counter is None:
+            counter = self._accepted[job.model] = ACCEPTED.labels(job.model)
+        counter.inc()
+        return seq
+
+
+def _trace(headers: Mapping[str, str]) -> str:
+    """A well-formed ``traceparent``, else nothing."""
+    text = headers.get("Traceparent", "")
+    return text if text and _TRACE.match(text) else ""

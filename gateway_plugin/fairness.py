@@ -1,0 +1,76 @@
+"""Whose job of a model goes into the class it asked for, and whose goes to ``lo``. Pure: counts in, a class out.
+
+A class has some room; of it a tenant may have as many jobs waiting as are places left. That alone holds places
+for newcomers and gives equal shares to all who keep their share full: the dynamic thresholds of A. K. Choudhury and
+E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998), with a factor of one. What is
+above goes to ``lo``, which is served when nothing waits before it: so nobody who is alone loses anything.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway_plugin.line import Line
+from signalbox.names import PRIORITIES, Priority
+
+LEAST: Final = PRIORITIES[-1]
+_ROOM_S: Final = 0.5
+"""The room of a quick model is what its workers take in this time: it answers many callers with one batch."""
+
+
+class Shares:
+    """The classes of one model. room: places in each class above ``lo``, at least; 0 = as asked for."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self.lines: dict[Priority, Line] = {priority: Line() for priority in PRIORITIES}
+        self._sent_back: dict[tuple[str, Priority], int] = {}
+
+    @property
+    def since(self) -> int:
+        """Jobs let in after the last measurement."""
+        return sum(line.since for line in self.lines.values())
+
+    @property
+    def most(self) -> int:
+        """Jobs that wait if none was taken since the last measurement."""
+        return sum(line.most for line in self.lines.values())
+
+    def measured(self, waiting: Mapping[Priority, int], now: float) -> None:
+        """How many wait in each class; see :meth:`Line.measured`."""
+        for priority, line in self.lines.items():
+            line.measured(waiting[priority], now)
+        gone = self._gone(now)
+        self._sent_back = {who: at for who, at in self._sent_back.items() if at > gone}
+
+    def place(self, tenant: str, asked: Priority, now: float) -> Priority:
+        """The class for one more job of a tenant. A tenant none of whose jobs wait gets what it asked for."""
+        if not self._room or asked == LEAST:
+            return asked
+        line = self.lines[asked]
+        own, length = line.of(tenant, now), line.length(now)
+        room = max(self._room, _ROOM_S * sum(line.rate for line in self.lines.values()))
+        if own and own >= room - length:
+            return LEAST
+        return LEAST if self._goes_on(tenant, asked, own, now) else asked
+
+    def enter(self, tenant: str, asked: Priority, given: Priority) -> None:
+        """A job was let in."""
+        self.lines[given].enter(tenant)
+        if given != asked:
+            self._sent_back[tenant, asked] = self.lines[LEAST].total
+
+    def _gone(self, now: float) -> int:
+        """Which of the jobs let into ``lo``, counted from one, is the last that waits no more."""
+        return self.lines[LEAST].total - self.lines[LEAST].length(now)
+
+    def _goes_on(self, tenant: str, asked: Priority, own: int, now: float) -> bool:
+        """Whether a tenant with jobs sent back stays in ``lo``: in its own order, and past others only one for one."""
+        sent_back = self._sent_back.get((tenant, asked))
+        if sent_back is None or sent_back <= self._gone(now):
+            return False
+        others = sum(
+            line.length(now) - line.of(tenant, now)
+            for priority, line in self.lines.items()
+            if priority != LEAST
+        )
+        return own >= others

@@ -1,0 +1,69 @@
+"""One class of a model's queue as a plugin knows it between two measurements. Pure: counts and instants in."""
+
+from collections import Counter, deque
+from typing import Final
+
+_RATE_OVER_S: Final = 0.1
+
+
+class Line:
+    """What was measured, what was let in since, and whose those are that wait.
+
+    A class is served in order, so they are the last to come. Between two measurements the workers are taken to go on
+    as fast as they did. Instants are of one clock, in seconds.
+
+    rate: jobs taken a second. waiting: as last measured. since: let in after that was asked. total: let in ever.
+    """
+
+    def __init__(self) -> None:
+        self._tenants: deque[str] = deque()
+        self._counts: Counter[str] = Counter()
+        self._asked = 0
+        self._taken = 0
+        self._taken_from = self._measured_at = float("-inf")
+        self.rate = 0.0
+        self.waiting = 0
+        self.since = 0
+        self.total = 0
+
+    @property
+    def most(self) -> int:
+        """Jobs that wait if none was taken since the last measurement."""
+        return self.waiting + self.since
+
+    def enter(self, tenant: str) -> None:
+        """One more."""
+        self._tenants.append(tenant)
+        self._counts[tenant] += 1
+        self.since += 1
+        self.total += 1
+
+    def ask(self) -> None:
+        """The server is being asked: what is let in from now on is not in its answer."""
+        self._asked = self.since
+
+    def measured(self, waiting: int, now: float) -> None:
+        """The answer to the last :meth:`ask`."""
+        self._taken += max(0, self.waiting + self._asked - waiting)
+        if now - self._taken_from >= _RATE_OVER_S:
+            self.rate = self._taken / (now - self._taken_from)
+            self._taken, self._taken_from = 0, now
+        self.waiting, self._measured_at = waiting, now
+        self.since -= self._asked
+        self._asked = 0
+        while len(self._tenants) > self.most:
+            gone = self._tenants.popleft()
+            self._counts[gone] -= 1
+            if not self._counts[gone]:
+                del self._counts[gone]
+
+    def length(self, now: float) -> int:
+        """Jobs that wait, as far as can be known."""
+        if not self.rate:
+            return self.most
+        return max(0, round(self.most - self.rate * (now - self._measured_at)))
+
+    def of(self, tenant: str, now: float) -> int:
+        """How many of them are this tenant's."""
+        own = self._counts.get(tenant, 0)
+        return round(own * self.length(now) / self.most) if own and self.rate else own

@@ -1,0 +1,229 @@
+"""All that NATS keeps for us, as a folder of files and back. What operators do with it: docs/operations.md.
+
+Streams are saved one after another while everything runs, so their moments differ; the order makes that harmless
+(ADR 0152). What expires within seconds is not kept, only how far its numbers had come: a fencing token is one of
+them, and none may be given twice.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from signalbox import snapshots, topology
+from signalbox.assets import STREAMS
+from signalbox.bus import Bus
+from signalbox.errors import Misconfigured, NotFound, Unavailable
+from signalbox.events import is_removal
+from signalbox.names import PRIORITIES, Bucket, Stream, consumer, key, untoken
+from signalbox.snapshots import Saved
+
+KEPT: Final = (
+    Stream.JOBS, Stream.SCHED, Stream.STATE, Stream.PAYLOADS, Stream.DLQ, Stream.ADVISORY,
+    *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
+    Stream.EVENTS,
+)  # fmt: skip
+"""In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost."""
+COUNTED: Final = tuple(
+    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
+)
+"""Leases, tickets, presence, duties: the living write them again, and must not be told of the dead."""
+MANIFEST: Final = "backup.json"
+WRITES_PER_S: Final = 1000
+"""More than any of :data:`COUNTED` is written to in a second, so that numbers begin above all that were given since."""
+_FORMAT: Final = 1
+_MIB: Final = 1024 * 1024
+_TOLD_EVERY_S: Final = 1.0
+_QUEUES_S: Final = 30.0
+_QUEUES_PAUSE_S: Final = 0.1
+
+Say = Callable[[str], None]
+"""Called with a line a person should read."""
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`."""
+
+    format: int
+    taken_at: float
+    server: str
+    streams: tuple[Saved, ...]
+    counted: dict[str, int]
+
+
+async def take(bus: Bus, folder: Path, say: Say) -> Backup:
+    """Save everything into a new folder. Without its last file, the manifest, it is not a backup.
+
+    Raises :class:`Misconfigured` where the folder is not new, and as :func:`signalbox.snapshots.save`.
+    """
+    topology.refuse_old(bus)
+    _make(folder)
+    taken_at = time.time()
+    streams = []
+    for name in KEPT:
+        told = _Progress(name, say)
+        streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
+        say(f"{name}: {streams[-1].state['messages']} messages, {told}")
+    counted = {name: await _last(bus, name) for name in COUNTED}
+    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted)
+    _sign(folder, made)
+    return made
+
+
+async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = None) -> Backup:
+    """Put everything back into a NATS that has none of our streams. replicas: None = as it was.
+
+    Raises :class:`Misconfigured` before anything is written where a file is damaged or a stream exists.
+    """
+    topology.refuse_old(bus)
+    found = read(folder)
+    await _refuse_existing(bus)
+    copies = replicas or max(saved.config.get("num_replicas", 1) for saved in found.streams)
+    await _count_on(bus, found, copies)
+    # JOBS, saved first, comes last: before it nothing is accepted and nothing runs.
+    for saved in reversed(found.streams):
+        told = _Progress(saved.name, say)
+        await snapshots.put_back(
+            bus, _as_declared(saved, copies), folder / _file(saved.name), told.add
+        )
+        say(f"{saved.name}: {saved.state['messages']} messages, {told}")
+    await _have_queues(bus, copies)
+    return found
+
+
+def read(folder: Path) -> Backup:
+    """The manifest of a backup whose every file is whole. Raises :class:`Misconfigured` naming what is not."""
+    try:
+        found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Backup)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Misconfigured(f"{folder} is not a whole backup: {MANIFEST}: {error}.") from error
+    names = {saved.name for saved in found.streams}
+    if found.format != _FORMAT or names != set(KEPT) or set(found.counted) != set(COUNTED):
+        raise Misconfigured(
+            f"{folder} was made by another version of Signalbox; restore it with that."
+        )
+    for saved in found.streams:
+        if not snapshots.is_whole(saved, folder / _file(saved.name)):
+            raise Misconfigured(f"{folder / _file(saved.name)} is damaged; take another backup.")
+    return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise Misconfigured(f"{folder} cannot be made: {error.strerror}.") from error
+
+
+def _sign(folder: Path, made: Backup) -> None:
+    """The manifest, in one piece: there is none until everything else is on the disk."""
+    unsigned = folder / f"{MANIFEST}.part"
+    with unsigned.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(made)))
+        file.flush()
+        os.fsync(file.fileno())
+    unsigned.rename(folder / MANIFEST)
+    entries = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(entries)
+    finally:
+        os.close(entries)
+
+
+async def _refuse_existing(bus: Bus) -> None:
+    there = [name for name in (*KEPT, *COUNTED) if await _exists(bus, name)]
+    if there:
+        raise Misconfigured(
+            f"NATS already has {', '.join(there)}, and nothing is restored over it. Give it an empty store folder "
+            "(jetstream.store_dir), start it, and restore before any `signalbox topology apply`."
+        )
+
+
+async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
+    """Make what is not kept anew, with numbers above all that were ever given."""
+    gone_s = max(0.0, time.time() - found.taken_at)
+    for declared in STREAMS:
+        name = declared["name"]
+        if name in COUNTED:
+            first = found.counted[name] + int(gone_s * WRITES_PER_S) + 1
+            config = topology.wanted(declared, replicas) | {"first_seq": first}
+            await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+
+
+async def _have_queues(bus: Bus, replicas: int) -> None:
+    """Return when every model can be pulled: a cluster makes consumers again a little after their stream."""
+    models = await bus.list_latest(Bucket.MODELS.stream, [key(Bucket.MODELS, ">")])
+    missing = [
+        consumer(untoken(model.subject.removeprefix(key(Bucket.MODELS, ""))), priority)
+        for model in models
+        for priority in PRIORITIES
+        if not is_removal(model.headers)
+    ]
+    try:
+        async with asyncio.timeout(_QUEUES_S):
+            while missing:
+                if await _is_settled(bus, missing[-1], replicas):
+                    missing.pop()
+                else:
+                    await asyncio.sleep(_QUEUES_PAUSE_S)
+    except TimeoutError:
+        raise Unavailable(f"JOBS is restored, and its queue {missing[-1]} is not.") from None
+
+
+async def _is_settled(bus: Bus, queue: str, replicas: int) -> bool:
+    """Whether a queue has a leader, and every copy is current: before that it has no state to save again."""
+    try:
+        info = await bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{queue}")
+    except (NotFound, Unavailable):  # not made yet, or nobody leads it
+        return False
+    copies = info.get("cluster", {}).get("replicas") or ()
+    return len(copies) == replicas - 1 and all(copy.get("current") for copy in copies)
+
+
+def _as_declared(saved: Saved, replicas: int) -> Saved:
+    """For so many replicas and as this version declares it; only its disk stays what the operator gave it."""
+    own = {"max_bytes": saved.config["max_bytes"]}
+    (declared,) = (config for config in STREAMS if config["name"] == saved.name)
+    return msgspec.structs.replace(saved, config=topology.wanted(declared, replicas) | own)
+
+
+async def _exists(bus: Bus, name: str) -> bool:
+    try:
+        await _last(bus, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def _last(bus: Bus, name: str) -> int:
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
+    return int(info["state"]["last_seq"])
+
+
+def _file(name: str) -> str:
+    return f"{name}.tar.s2"
+
+
+class _Progress:
+    """Says every second how much of a stream has passed."""
+
+    def __init__(self, name: str, say: Say) -> None:
+        self._name = name
+        self._say = say
+        self._bytes = 0
+        self._told_at = time.monotonic()
+
+    def __str__(self) -> str:
+        return f"{self._bytes / _MIB:.1f} MiB"
+
+    def add(self, size_bytes: int) -> None:
+        """So much more."""
+        self._bytes += size_bytes
+        now = time.monotonic()
+        if now - self._told_at >= _TOLD_EVERY_S:
+            self._told_at = now
+            self._say(f"{self._name}: {self} so far")

@@ -1,0 +1,126 @@
+"""How full NATS is: on the board, and for a Prometheus that scrapes the controller."""
+
+import asyncio
+import os
+import sys
+import urllib.request
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.fleet.storage import measure
+from console.live.storage import EVERY_S, StorageFigure
+from signalbox import names, topology
+from signalbox.assets import MIB
+from signalbox.bus import Bus
+from signalbox.metrics import REGISTRY
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from tests.console.mirror import Viewer
+from tests.console.test_live_feed import watching
+from tests.outagerig import becomes
+from tests.ports import free_port
+
+
+@pytest.fixture
+async def small(own_nats: NatsServer) -> AsyncIterator[Bus]:
+    """A NATS of 20 MiB, of which dead letters may take 1.6."""
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    await topology.apply(bus, storage_bytes=20 * MIB)
+    yield bus
+    await bus.close()
+
+
+async def fill(bus: Bus) -> None:
+    for part in range(2):
+        await bus.write(names.dead_letter("m", str(part)), bytes(700_000))
+
+
+async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream(
+    small: Bus,
+) -> None:
+    figure = StorageFigure()
+    first = await figure.read(small, 0.0)
+    assert (first.state, first.value) == ("ok", "0%")
+    await fill(small)
+    assert await figure.read(small, EVERY_S - 1) == first
+    then = await figure.read(small, EVERY_S)
+    assert (then.state, then.value, then.note) == ("late", "83%", "DLQ is nearly full")
+
+
+async def test_history_that_is_full_by_design_is_no_reason_to_look(small: Bus) -> None:
+    subject = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.m_hi"
+    for _ in range(2):
+        await small.write(subject, bytes(90_000))
+    assert (await StorageFigure().read(small, 0.0)).state == "ok"
+
+
+async def test_without_an_answer_the_figure_is_unknown(small: Bus) -> None:
+    await small.request_json("$JS.API.STREAM.DELETE.DLQ")
+    assert (await StorageFigure().read(small, 0.0)).state == "unknown"
+
+
+async def test_the_board_shows_it(own_nats: NatsServer, small: Bus) -> None:
+    await fill(small)
+
+    def is_late(viewer: Viewer) -> bool:
+        return bool(viewer.row("health", "storage").get("state") == "late")
+
+    async with watching(Wire(nats_url=own_nats.url)) as (_, viewer):
+        await viewer.until(lambda: is_late(viewer))
+
+
+async def test_the_controller_s_figures_are_scraped(
+    own_nats: NatsServer, small: Bus, tmp_path: Path
+) -> None:
+    await fill(small)
+    port = free_port()
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
+    env = clean | {
+        "SIGNALBOX_NATS_URL": own_nats.url, "SIGNALBOX_METRICS_PORT": str(port),
+        "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
+    }  # fmt: skip
+    program = (sys.executable, "-m", "console")
+    quiet: dict[str, Any] = {"env": env, "stdout": DEVNULL, "stderr": DEVNULL}
+    bootstrap = await asyncio.create_subprocess_exec(*program, "bootstrap", **quiet)
+    assert await bootstrap.wait() == 0
+    controller = await asyncio.create_subprocess_exec(*program, "controller", **quiet)
+
+    async def is_told() -> bool:
+        found = await asyncio.to_thread(scraped, port)
+        used = found.get('signalbox_stream_bytes{stream="DLQ"}', 0.0)
+        limit = found.get('signalbox_stream_limit_bytes{stream="DLQ"}', 1.0)
+        return used / limit > 0.8
+
+    try:
+        await becomes(is_told)
+    finally:
+        controller.kill()
+        await controller.wait()
+
+
+async def test_what_nats_does_not_tell_any_more_is_not_told_on(small: Bus) -> None:
+    def limit() -> float | None:
+        return REGISTRY.get_sample_value("signalbox_stream_limit_bytes", {"stream": "DLQ"})
+
+    await measure(small)
+    assert limit()
+    await small.request_json("$JS.API.STREAM.DELETE.DLQ")
+    await measure(small)
+    assert limit() is None
+
+
+def scraped(port: int) -> dict[str, float]:
+    """What is served, by name and labels; nothing while nobody serves."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return {}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")
+    }

@@ -1,0 +1,280 @@
+"""A backup put back into an empty NATS is what was saved; what is damaged, half or in the way is refused first."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox import backup, names, snapshots, topology
+from signalbox.assets import MIB, STREAMS
+from signalbox.backup import COUNTED, KEPT, MANIFEST
+from signalbox.bus import Bus
+from signalbox.errors import Misconfigured, NotFound, SignalboxError, Unavailable
+from signalbox.names import Bucket, Stream
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from tests.integration.test_edge_nats_cluster import Cluster, cluster
+from tests.outagerig import becomes
+
+__all__ = ["cluster"]
+
+JOB = names.job("m", "hi", "00000000-0000-0000-0000-000000000001")
+MOST_BYTES = 96 * MIB
+RECORD = names.state("00000000-0000-0000-0000-000000000001")
+
+
+def unheard(line: str) -> None:
+    """For what a person should read, and a test need not."""
+
+
+@asynccontextmanager
+async def connected(server: NatsServer) -> AsyncIterator[Bus]:
+    bus = await Bus.connect(Wire(nats_url=server.url, request_timeout_s=10), role="admin")
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+@pytest.fixture
+async def full(own_nats: NatsServer) -> AsyncIterator[Bus]:
+    """A NATS with something in many streams, one of them several blocks and many chunks long."""
+    async with connected(own_nats) as bus:
+        await topology.ensure_consumers(bus, "m")
+        await bus.write(JOB, b"input", headers={"Sb-Job": "{}"})
+        await bus.write(RECORD, b"running")
+        await bus.write(RECORD, b"succeeded")
+        await bus.write(names.key(Bucket.MODELS, "m"), b"a model")
+        for _ in range(20):
+            await bus.write(names.payload("1", "in"), os.urandom(1_000_000))
+        for number in range(3):
+            await bus.write(names.key(Bucket.LEASES, f"gpu{number}"), b"{}", ttl_s=60)
+        await becomes(lambda: has_events(bus, 3))
+        yield bus
+
+
+async def has_events(bus: Bus, count: int) -> bool:
+    """Whether the server has sourced so many: it does so in its own time and tells nobody."""
+    return bool((await contents(bus, Stream.EVENTS))[0][0] >= count)
+
+
+@pytest.fixture
+async def empty(tmp_path: Path) -> AsyncIterator[Bus]:
+    """A NATS that holds nothing."""
+    async with NatsServer(tmp_path / "empty") as server, connected(server) as bus:
+        yield bus
+
+
+async def contents(bus: Bus, stream: str) -> list[tuple[Any, ...]]:
+    """How much a stream holds, its last sequence, and everything in it in order."""
+    info = (await bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))["state"]
+    found: list[tuple[Any, ...]] = [(info["messages"], info["last_seq"])]
+    for seq in range(max(1, info["first_seq"]), info["last_seq"] + 1):
+        try:
+            told = await bus.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": seq})
+        except NotFound:
+            continue
+        message = told["message"]
+        found.append(
+            (
+                message["seq"],
+                message["subject"],
+                message.get("hdrs"),
+                message["time"],
+                message.get("data"),
+            )
+        )
+    return found  # fmt: skip
+
+
+def test_every_declared_stream_is_kept_or_counted() -> None:
+    assert sorted((*KEPT, *COUNTED)) == sorted(declared["name"] for declared in STREAMS)
+
+
+async def test_what_is_restored_is_what_was_saved_message_for_message(
+    full: Bus, empty: Bus, tmp_path: Path
+) -> None:
+    was = {name: await contents(full, name) for name in KEPT}
+    said: list[str] = []
+    await backup.take(full, tmp_path / "kept", said.append)
+    await backup.restore(empty, tmp_path / "kept", unheard)
+    assert {name: await contents(empty, name) for name in KEPT} == was
+    assert was[Stream.PAYLOADS][0][0] == 20
+    assert "PAYLOADS: 20 messages, 19.1 MiB" in said
+    assert await topology.check(empty) == []
+    assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == 1
+    assert await empty.write(names.state("2"), expect=0) == was[Stream.STATE][0][1] + 1
+
+
+@pytest.mark.slow
+async def test_three_nodes_take_the_backup_of_one_and_one_takes_theirs(
+    full: Bus, empty: Bus, cluster: Cluster, tmp_path: Path
+) -> None:
+    was = {name: await contents(full, name) for name in KEPT}
+    await backup.take(full, tmp_path / "of one", unheard)
+    three = await Bus.connect(cluster.wire("admin"), role="admin")
+    try:
+        await becomes(lambda: has_leader(three))
+        await backup.restore(three, tmp_path / "of one", unheard, replicas=3)
+        info = await three.request_json("$JS.API.STREAM.INFO.PAYLOADS")
+        assert len(info["cluster"]["replicas"]) == 2
+        assert {name: await contents(three, name) for name in KEPT} == was
+        assert await topology.check(three) == []
+        assert (await three.consumer_info(names.consumer("m", "hi"))).num_pending == 1
+        await backup.take(three, tmp_path / "of three", unheard)
+    finally:
+        await three.close()
+    await backup.restore(empty, tmp_path / "of three", unheard, replicas=1)
+    assert {name: await contents(empty, name) for name in KEPT} == was
+    assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == 1
+    assert await topology.check(empty) == []
+
+
+async def has_leader(bus: Bus) -> bool:
+    """Whether a young cluster has agreed on who answers."""
+    try:
+        await bus.request_json("$JS.API.STREAM.NAMES")
+    except SignalboxError:
+        return False
+    return True
+
+
+async def test_what_was_counted_goes_on_above_every_number_ever_given(
+    full: Bus, empty: Bus, tmp_path: Path
+) -> None:
+    await backup.take(full, tmp_path / "kept", unheard)
+    writes = [full.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) for _ in range(20)]
+    last = max(await asyncio.gather(*writes))  # tokens that the backup knows nothing of
+    await backup.restore(empty, tmp_path / "kept", unheard)
+    assert (await contents(empty, Bucket.LEASES.stream))[0][0] == 0
+    assert await empty.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) > last
+
+
+async def test_a_job_that_ends_while_streams_are_saved_is_not_lost(
+    own_nats: NatsServer, empty: Bus, tmp_path: Path
+) -> None:
+    async def end_it() -> None:
+        async with connected(own_nats) as bus:
+            await bus.write(RECORD, b"succeeded")
+            await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}")
+
+    async with connected(own_nats) as bus:
+        await bus.write(JOB, b"input")
+        await backup.take(bus, tmp_path / "kept", once(lambda: asyncio.run(end_it())))
+    await backup.restore(empty, tmp_path / "kept", unheard)
+    assert [await empty.leader_get(Stream.STATE, RECORD)] != [None]
+
+
+def once(act: Callable[[], None]) -> Callable[[str], None]:
+    """Has another program do something after the first stream was saved, and waits until it is done."""
+    acts = [act]
+
+    def say(line: str) -> None:
+        if acts:
+            other = threading.Thread(target=acts.pop())
+            other.start()
+            other.join()
+
+    return say
+
+
+async def test_nothing_is_restored_over_what_exists(full: Bus, tmp_path: Path) -> None:
+    await backup.take(full, tmp_path / "kept", unheard)
+    was = {name: await contents(full, name) for name in KEPT}
+    with pytest.raises(Misconfigured, match=r"already has JOBS, .*empty store folder"):
+        await backup.restore(full, tmp_path / "kept", unheard)
+    assert {name: await contents(full, name) for name in KEPT} == was
+
+
+@pytest.mark.parametrize("harm", ["a byte", "an end", "a file", "the manifest", "a stream"])
+async def test_a_harmed_backup_is_refused_before_anything_is_written(
+    own_nats: NatsServer, empty: Bus, tmp_path: Path, harm: str
+) -> None:
+    async with connected(own_nats) as bus:
+        await bus.write(RECORD, b"succeeded")
+        await backup.take(bus, tmp_path / "kept", unheard)
+    file, manifest = tmp_path / "kept" / "STATE.tar.s2", tmp_path / "kept" / MANIFEST
+    data = file.read_bytes()
+    if harm == "a byte":
+        file.write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:])
+    elif harm == "an end":
+        file.write_bytes(data[:-1])
+    elif harm == "a file":
+        file.unlink()
+    elif harm == "the manifest":
+        manifest.unlink()
+    else:
+        doc = json.loads(manifest.read_text())
+        doc["streams"] = [one for one in doc["streams"] if one["name"] != "STATE"]
+        manifest.write_text(json.dumps(doc))
+    with pytest.raises(Misconfigured):
+        await backup.restore(empty, tmp_path / "kept", unheard)
+    assert (await empty.request_json("$JS.API.STREAM.NAMES"))["total"] == 0
+
+
+async def test_a_stream_that_nats_cannot_read_makes_no_backup(
+    full: Bus, own_nats: NatsServer, tmp_path: Path
+) -> None:
+    blocks = sorted((own_nats.folder / "store").rglob("PAYLOADS/msgs/*.blk"))
+    assert len(blocks) > 2
+    blocks[1].unlink()
+    with pytest.raises(Misconfigured, match="NATS cannot read PAYLOADS"):
+        await backup.take(full, tmp_path / "kept", unheard)
+    with pytest.raises(Misconfigured, match="is not a whole backup"):
+        backup.read(tmp_path / "kept")
+
+
+async def test_a_connection_lost_in_the_middle_makes_no_backup(
+    full: Bus, own_nats: NatsServer, tmp_path: Path
+) -> None:
+    def lose_it(size_bytes: int) -> None:
+        if own_nats.pid:
+            os.kill(own_nats.pid, signal.SIGKILL)
+
+    with pytest.raises(Unavailable, match="connection was lost during PAYLOADS"):
+        await snapshots.save(full, Stream.PAYLOADS, tmp_path / "half", lose_it)
+
+
+async def test_neither_way_needs_memory_for_what_passes(
+    own_nats: NatsServer, empty: Bus, tmp_path: Path
+) -> None:
+    async with connected(own_nats) as bus:
+        for part in range(MOST_BYTES // MIB + 30):
+            await bus.write(names.payload(str(part), "in"), os.urandom(1_000_000))
+    assert await within_memory(own_nats.url, "backup", str(tmp_path / "kept")) == 0
+    assert (tmp_path / "kept" / "PAYLOADS.tar.s2").stat().st_size > MOST_BYTES
+    assert await within_memory(empty.settings.nats_url, "restore", str(tmp_path / "kept")) == 0
+
+
+async def within_memory(url: str, *arguments: str) -> int:
+    """Exit status of the signalbox command, which gets :data:`MOST_BYTES` from the kernel and no more."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "signalbox", *arguments, env={**os.environ, "SIGNALBOX_NATS_URL": url},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES)),
+    )  # fmt: skip
+    async with asyncio.timeout(120):
+        return await process.wait()
+
+
+async def test_a_backup_is_for_its_owner_alone_and_never_goes_into_another(
+    own_nats: NatsServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "all" / "tonight"
+    async with connected(own_nats) as bus:
+        await backup.take(bus, folder, unheard)
+        with pytest.raises(Misconfigured, match="tonight cannot be made: File exists"):
+            await backup.take(bus, folder, unheard)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    saved = [stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.s2")]
+    assert saved == [0o600] * len(KEPT)

@@ -1,0 +1,426 @@
+"""Submitting, retrying, cancelling and ending in every order, with deaths and late writes, on a real nats-server.
+
+The gateway's own acceptance, idempotency and jobs run on a connection that dies at a drawn call, loses what is
+written from there on, keeps it and says nothing, or lets it arrive much later.
+"""
+
+import asyncio
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from gateway_plugin.acceptance import Acceptance
+from gateway_plugin.admission import Admission
+from gateway_plugin.catalog import Ready
+from gateway_plugin.idempotency import Idempotency
+from gateway_plugin.intake import Inputs
+from gateway_plugin.jobs import Found, Jobs
+from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
+from gateway_plugin.routing import Act, Route
+from gateway_plugin.submission import Submitter, Wishes
+from signalbox import job as life
+from signalbox import topology
+from signalbox.answers import Stored
+from signalbox.bus import Bus
+from signalbox.errors import (
+    Ambiguous,
+    Conflict,
+    KeyReused,
+    NotFound,
+    SignalboxError,
+    StaleRevision,
+    Unavailable,
+)
+from signalbox.messages import ApiKey, Job, Record, State, decode
+from signalbox.names import Header, Stream
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.settings import Wire
+from tests import streams
+from tests.gatewayrig import model
+
+T = TypeVar("T")
+READY = Ready(model(), model().versions[0])
+NAMES = "klmnop"
+Slot = tuple[str, str]
+"""A tenant and an Idempotency-Key of its own."""
+
+
+class Crash(BaseException):
+    """The process is gone: nothing of ours may catch it."""
+
+
+class Fate(Enum):
+    """What befalls a gateway's calls from a drawn one on. Reads that are lost fail, whatever the writes do."""
+
+    DIES_BEFORE = "dies before it"
+    DIES_AFTER = "dies after it"
+    LOST = "written nowhere"
+    KEPT = "written, and nobody told"
+    LATE = "written later"
+
+
+FATAL = (Fate.DIES_BEFORE, Fate.DIES_AFTER)
+SUBMITTING = ("read", "measure", "write $KV", "write jobs", "write jobs")
+"""The calls of a submission; what becomes of the last matters most."""
+FATES = (*Fate, Fate.LATE, Fate.LATE)
+CANCELLING = ("read", "write", "tell")
+
+
+class Fault(NamedTuple):
+    """fate: of every call from the first one on that begins so."""
+
+    on: str
+    fate: Fate
+
+
+class FrailBus:
+    """A connection with a fate. late: what is still on its way."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.fault: Fault | None = None
+        self.late: list[Callable[[], Awaitable[int]]] = []
+
+    def grouped(self, stream: Stream) -> "FrailBus":
+        return self
+
+    async def write(
+        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None,
+        expect: int | None = None,
+    ) -> int:  # fmt: skip
+        call = partial(self._bus.write, subject, data, headers=headers, expect=expect)
+        fate = self._fate(f"write {subject}")
+        if fate is Fate.LATE:
+            self.late.append(call)
+        if fate in {Fate.DIES_AFTER, Fate.KEPT, None}:
+            revision = await call()
+            if fate is None:
+                return revision
+        if fate in FATAL:
+            raise Crash
+        raise Ambiguous
+
+    async def leader_get(self, stream: str, subject: str) -> Stored | None:
+        return await self._read(f"read {subject}", self._bus.leader_get(stream, subject))
+
+    async def consumer_info(self, name: str) -> Any:
+        return await self._read("measure", self._bus.consumer_info(name))
+
+    async def request_json(self, subject: str) -> dict[str, Any]:
+        return await self._read("read", self._bus.request_json(subject))
+
+    async def publish(self, subject: str, data: bytes = b"") -> None:
+        await self._read("tell", self._bus.publish(subject, data))
+
+    async def _read(self, what: str, call: Coroutine[Any, Any, T]) -> T:
+        fate = self._fate(what)
+        if fate is None:
+            return await call
+        call.close()
+        if fate in FATAL:
+            raise Crash
+        raise Unavailable
+
+    def _fate(self, what: str) -> Fate | None:
+        if self.fault is None or not what.startswith(self.fault.on):
+            return None
+        self.fault = self.fault._replace(on="")
+        return self.fault.fate
+
+
+class Gateway:
+    """One process of the plugin, as far as it accepts, finds and cancels. Little room, so that ``lo`` is met often."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.frail = FrailBus(bus)
+        frail = cast("Bus", self.frail)
+        nothing = cast("Any", None)
+        self.jobs = Jobs(frail, Records(frail), nothing, nothing, nothing)
+        self.acceptance = Acceptance(
+            Submitter(frail, inline_limit_bytes=1024),
+            Admission(frail, fair_room=1),
+            Idempotency(frail, self.jobs, request_timeout_s=0.0, wall=time.time),
+            instance="gateway",
+        )
+
+    async def submit(self, slot: Slot, body: str) -> str:
+        """The job's id."""
+        tenant, name = slot
+        key = ApiKey(id=tenant, hmac="")
+        request = MiniRequestObject(headers={"Idempotency-Key": name}, raw_body=body.encode())
+        slip = await self.acceptance.slip(request, key, Route(Act.SUBMIT))
+        assert slip is not None
+        if slip.found is not None:
+            return slip.found.record.id
+        inputs = Inputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
+        entry = await self.acceptance.admit(
+            {}, key, READY, inputs, Wishes(), slip, is_waiting=False
+        )
+        await self.acceptance.write(entry)
+        return entry.job.id
+
+
+class World(RuleBasedStateMachine):
+    """What callers were told, beside what the server stores."""
+
+    runner: asyncio.Runner
+    bus: Bus
+
+    def __init__(self) -> None:
+        super().__init__()
+        prefix = uuid.uuid4().hex[:8]
+        self.tenants = (f"{prefix}a", f"{prefix}b")
+        self.gateways = [self._born(), self._born()]
+        self.late: list[Callable[[], Awaitable[int]]] = []
+        self.tried: dict[Slot, set[str]] = defaultdict(set)
+        self.bound: dict[Slot, str] = {}
+        self.ids: dict[Slot, str] = {}
+        self.ends: dict[str, State] = {}
+        self.claims: dict[str, tuple[Record, int]] = {}
+
+    def _born(self) -> Gateway:
+        async def make() -> Gateway:
+            return Gateway(self.bus)
+
+        return self.runner.run(make())
+
+    @rule(
+        which=st.integers(0, 1),
+        tenant=st.integers(0, 1),
+        name=st.sampled_from(NAMES),
+        body=st.sampled_from("xxxy"),
+        fault=st.none() | st.builds(Fault, st.sampled_from(SUBMITTING), st.sampled_from(FATES)),
+    )
+    def submit(self, which: int, tenant: int, name: str, body: str, fault: Fault | None) -> None:
+        self._submit(which, (self.tenants[tenant], name), body, fault)
+
+    @precondition(lambda self: self._in_doubt)
+    @rule(data=st.data(), which=st.integers(0, 1))
+    def retry(self, data: st.DataObject, which: int) -> None:
+        slot = data.draw(st.sampled_from(self._in_doubt))
+        self._submit(which, slot, data.draw(st.sampled_from(sorted(self.tried[slot]))), None)
+
+    def _submit(self, which: int, slot: Slot, body: str, fault: Fault | None) -> None:
+        gateway = self.gateways[which]
+        gateway.frail.fault = fault
+        self.tried[slot].add(body)
+        try:
+            job_id = self.runner.run(gateway.submit(slot, body))
+        except KeyReused:
+            assert self.tried[slot] != {body}
+            assert self.bound.get(slot) != body
+        except SignalboxError:
+            assert fault is not None
+        except Crash:
+            self.late += gateway.frail.late
+            self.gateways[which] = self._born()
+        else:
+            self._told(slot, body, job_id)
+        gateway.frail.fault = None
+
+    @rule(
+        tenant=st.integers(0, 1),
+        name=st.sampled_from(NAMES[:2]),
+        bodies=st.sampled_from(["xx", "xy"]),
+    )
+    def race(self, tenant: int, name: str, bodies: str) -> None:
+        slot = (self.tenants[tenant], name)
+        self.tried[slot].update(bodies)
+
+        async def both() -> list[str | BaseException]:
+            calls = (g.submit(slot, b) for g, b in zip(self.gateways, bodies, strict=True))
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        got = self.runner.run(both())
+        assert any(isinstance(one, str | KeyReused) for one in got), got
+        for body, one in zip(bodies, got, strict=True):
+            if isinstance(one, str):
+                self._told(slot, body, one)
+            else:
+                assert isinstance(one, KeyReused | Conflict), one
+
+    @precondition(lambda self: self._on_its_way)
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        late = self._on_its_way
+        call = data.draw(st.sampled_from(late))
+        for kept in (self.late, *(gateway.frail.late for gateway in self.gateways)):
+            if call in kept:
+                kept.remove(call)
+        self.runner.run(_whatever(call))
+
+    @precondition(lambda self: self.ids)
+    @rule(
+        data=st.data(),
+        which=st.integers(0, 1),
+        fault=st.none() | st.builds(Fault, st.sampled_from(CANCELLING), st.sampled_from(FATAL)),
+    )
+    def cancel(self, data: st.DataObject, which: int, fault: Fault | None) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.ids)))
+        gateway = self.gateways[which]
+        gateway.frail.fault = fault
+        try:
+            found = self.runner.run(gateway.jobs.cancel(self.ids[slot], slot[0]))
+        except Conflict:
+            assert self.ends.get(self.ids[slot], State.SUCCEEDED) is State.SUCCEEDED
+        except Crash:
+            self.late += gateway.frail.late
+            self.gateways[which] = self._born()
+        else:
+            self._saw(found.record)
+        gateway.frail.fault = None
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def claim(self, data: st.DataObject) -> None:
+        job_id = self.ids[data.draw(st.sampled_from(sorted(self.ids)))]
+        claimed = self.runner.run(_claim(self.bus, job_id))
+        if claimed is not None:
+            self.claims[job_id] = claimed
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), is_cancelled=st.booleans())
+    def commit(self, data: st.DataObject, is_cancelled: bool) -> None:
+        slot = data.draw(
+            st.sampled_from([s for s in sorted(self.ids) if self.ids[s] in self.claims])
+        )
+        job_id = self.ids[slot]
+
+        async def both() -> tuple[State | None, Found | None]:
+            ending = _commit(self.bus, *self.claims.pop(job_id))
+            if not is_cancelled:
+                return await ending, None
+            return await asyncio.gather(ending, _cancelled(self.gateways[0].jobs, job_id, slot[0]))
+
+        state, found = self.runner.run(both())
+        if state is not None:
+            assert self.ends.setdefault(job_id, state) is state
+        if found is not None and found.record.state.is_terminal:  # else it asked before the end
+            self._saw(found.record)
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), which=st.integers(0, 1))
+    def look(self, data: st.DataObject, which: int) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.ids)))
+        jobs = self.gateways[which].jobs
+        self._saw(self.runner.run(jobs.find(self.ids[slot], slot[0])).record)
+        stranger = next(tenant for tenant in self.tenants if tenant != slot[0])
+        try:
+            self.runner.run(jobs.find(self.ids[slot], stranger))
+        except NotFound:
+            return
+        raise AssertionError("somebody else's job was found")
+
+    def teardown(self) -> None:
+        while self._on_its_way:
+            late, self.late = self._on_its_way, []
+            for gateway in self.gateways:
+                gateway.frail.late = []
+            for call in late:
+                self.runner.run(_whatever(call))
+        found: dict[str, list[str]] = defaultdict(list)
+        for stored in self.runner.run(self.bus.list_latest(Stream.JOBS, ["jobs.>"])):
+            job = decode(Job, stored.headers[Header.JOB])
+            if job.key_id in self.tenants:
+                found[stored.data.decode()].append(job.id)
+        for what, ids in found.items():
+            assert len(ids) == 1, f"{what}: {ids}"
+        for (tenant, name), job_id in self.ids.items():
+            assert found[f"{tenant} {name}"] == [job_id]
+
+    @property
+    def _on_its_way(self) -> list[Callable[[], Awaitable[int]]]:
+        return [*self.late, *(call for gateway in self.gateways for call in gateway.frail.late)]
+
+    @property
+    def _in_doubt(self) -> list[Slot]:
+        return sorted(self.tried.keys() - self.ids.keys())
+
+    def _told(self, slot: Slot, body: str, job_id: str) -> None:
+        assert self.bound.setdefault(slot, body) == body
+        assert self.ids.setdefault(slot, job_id) == job_id
+
+    def _saw(self, record: Record) -> None:
+        if record.state.is_terminal or record.id in self.ends:
+            assert self.ends.setdefault(record.id, record.state) is record.state
+
+
+async def _whatever(call: Callable[[], Awaitable[int]]) -> None:
+    """A write that was on its way arrives; nobody hears how it went."""
+    try:
+        await call()
+    except StaleRevision:
+        return
+
+
+async def _claim(bus: Bus, job_id: str) -> tuple[Record, int] | None:
+    """What a worker does that was given the job."""
+    records = Records(bus)
+    queued, known = await records.queued(job_id), await records.read(job_id)
+    assert queued is not None
+    job = decode(Job, queued.headers[Header.JOB])
+    try:
+        record = life.claimed(
+            job, known[0] if known else None, worker="w", gpu="g", token=1, now=time.time()
+        )
+    except Conflict:
+        return None
+    return record, await records.write(record, expect=known[1] if known else 0)
+
+
+async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
+    """It ends the job, and knows how; where somebody else wrote meanwhile, only a wish to cancel is its business."""
+    records = Records(bus)
+    ended = life.succeeded(record, now=time.time(), phases={}, batch=1, size_bytes=0)
+    try:
+        await records.write(ended, expect=revision)
+    except StaleRevision:
+        found = await records.read(record.id)
+        assert found is not None
+        if not found[0].cancel_requested or found[0].attempt != record.attempt:
+            return None
+        ended = life.cancelled(found[0], now=time.time())
+        await records.write(ended, expect=found[1])
+    return ended.state
+
+
+async def _cancelled(jobs: Jobs, job_id: str, tenant: str) -> Found | None:
+    try:
+        return await jobs.cancel(job_id, tenant)
+    except Conflict:
+        return None
+
+
+def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(
+    shared_server: NatsServer,
+) -> None:
+    with asyncio.Runner() as runner:
+        World.runner = runner
+        World.bus = runner.run(_clean(shared_server.url))
+        try:
+            run_state_machine_as_test(
+                World,
+                settings=settings(
+                    max_examples=120, stateful_step_count=25, deadline=None, database=None,
+                    phases=[Phase.generate],  # a server with a past of its own does not shrink well
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )  # fmt: skip
+        finally:
+            runner.run(World.bus.close())
+
+
+async def _clean(url: str) -> Bus:
+    bus = await Bus.connect(Wire(nats_url=url), role="admin")
+    await streams.make_clean(bus)
+    await topology.ensure_consumers(bus, READY.model.name)
+    return bus

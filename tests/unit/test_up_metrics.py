@@ -1,0 +1,58 @@
+"""Every program of ``make up`` serves its metrics where no other does."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from signalbox.up.child import Spec
+from signalbox.up.ground import DataDir
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
+
+SAYS_ITS_PORT = (
+    "import os, time; print(os.environ['SIGNALBOX_METRICS_PORT'], flush=True); time.sleep(600)"
+)
+PROGRAMS = ("gateway", "console", "controller", "projector", "worker-1", "worker-2")
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Stack:
+    options = Options(front_port=0, console_port=0, nats_port=0)
+    return Stack(options, DataDir(tmp_path), lambda _: None)
+
+
+async def told(stack: Stack, name: str) -> str:
+    """The port one program is given, as it says itself."""
+    log = stack.data.path / "logs" / f"{name}.log"
+
+    async def has_spoken() -> bool:
+        return log.exists() and log.read_text().endswith("\n")
+
+    env = {**stack.env("worker")}
+    await stack.start(Spec(name, (sys.executable, "-c", SAYS_ITS_PORT), env, has_spoken))
+    return log.read_text().strip()
+
+
+async def test_programs_that_inherit_one_port_are_given_one_each(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "9100")
+    try:
+        ports = await asyncio.gather(*(told(stack, name) for name in PROGRAMS))
+        assert ports == ["9100", "9101", "9102", "9103", "9104", "9105"]
+        assert [stack.metrics()[name] for name in PROGRAMS] == [
+            f"http://127.0.0.1:{port}/metrics" for port in ports
+        ]
+    finally:
+        await stack.stop()
+
+
+async def test_without_a_port_none_is_given(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "0")
+    try:
+        assert await told(stack, "console") == "0"
+        assert stack.metrics() == {}
+    finally:
+        await stack.stop()
