@@ -103,6 +103,7 @@ class Connection(Client):
         self._out: list[bytes] = []
         self._is_write_due = False
         self._needs_tls = False
+        self._reconnecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
     async def open(self, settings: Wire, role: str, name: str) -> None:
@@ -218,13 +219,24 @@ class Connection(Client):
             # would raise there and end the reader.
             await asyncio.shield(answered)
 
+    async def _connect_to_server(self, s: Any) -> None:
+        """nats-py's connecting, after the end of what an attempt that failed has left.
+
+        nats-py would forget its socket open, subscribed at the server for as long as nobody collects garbage, and its
+        reader running, which takes the first bytes of the new connection away from the handshake.
+        """
+        for left in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if left is not None:
+                left.cancel()
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
+
     async def _process_connect_init(self) -> None:
         """nats-py's handshake. That the socket has closed meanwhile is a :class:`RuntimeError` in uvloop's words."""
         try:
             await super()._process_connect_init()
         except RuntimeError as error:
-            if self._transport is not None:
-                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py would forget it open
             raise ConnectionError(str(error)) from error
 
     def _connect_command(self) -> bytes:
@@ -244,7 +256,15 @@ class Connection(Client):
         return writer.get_extra_info("ssl_object") is not None
 
     async def _attempt_reconnect(self) -> None:
-        """nats-py's reconnecting, which an error it does not expect ends without a word, and the client with it."""
+        """nats-py's reconnecting, one at a time, and again after an error that it does not expect and would end of.
+
+        nats-py cancels an attempt and starts the next without awaiting its end, which then settles the future of the
+        next. That one, cancelled in its turn, failed of this; tried again, it shook hands on one socket with the third.
+        """
+        async with self._reconnecting:
+            await self._reconnect()
+
+    async def _reconnect(self) -> None:
         while True:
             try:
                 await super()._attempt_reconnect()

@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from signalbox.bus import Bus
+from signalbox.connection import Connection
 from signalbox.errors import SignalboxError
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
@@ -118,25 +119,118 @@ async def test_reconnecting_that_fails_in_its_middle_is_tried_again(
     assert proxy.connections == 3
 
 
-def test_resets_in_the_middle_of_reconnecting_are_outlived(tmp_path: Path) -> None:
-    """On uvloop, as the programs run. Before, one of the first ten made the client deaf for ever."""
+@pytest.mark.parametrize("step", ["_connect_command", "_flush_pending"])
+async def test_an_attempt_that_failed_leaves_no_connection_behind(
+    bus: Bus, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """nats-py left its socket open, subscribed at the server, and after the handshake its reader running as well."""
+    whole = getattr(bus.connection, step)
+    failed = asyncio.Event()
 
-    async def resets() -> None:
+    def fail_once(*args: object, **settings: object) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise ConnectionResetError("Connection lost")
+        return whole(*args, **settings)
+
+    monkeypatch.setattr(bus.connection, step, fail_once)
+    proxy.reset()
+    await failed.wait()
+
+    async def is_alone() -> bool:
+        return len(proxy.links) == 1 and await answers(bus)
+
+    await becomes(is_alone, limit_s=20)
+    assert proxy.connections == 3
+
+
+async def test_an_attempt_that_ends_late_does_not_go_on_beside_the_next(
+    bus: Bus, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two connections lost in a row, each before its server has answered the first PING; see Connection."""
+    whole = bus.connection.flush  # type: ignore[attr-defined]
+    lost = [asyncio.Event(), asyncio.Event()]
+
+    async def end_late() -> None:
+        event = next((event for event in lost if not event.is_set()), None)
+        if event is None:
+            await whole()
+            return
+        event.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if event is lost[0]:
+                await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(bus.connection, "flush", end_late)
+    proxy.reset()
+    for event in lost:
+        await event.wait()
+        proxy.reset()
+
+    async def is_over() -> bool:
+        attempts = [task for task in asyncio.all_tasks() if "_attempt_reconnect" in repr(task)]
+        return not attempts and await answers(bus)
+
+    await becomes(is_over, limit_s=20)
+    assert proxy.connections == 4
+
+
+@pytest.mark.parametrize("end", [Proxy.reset, Proxy.hang_up])
+def test_ends_in_the_middle_of_reconnecting_are_outlived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Proxy], None]
+) -> None:
+    """On uvloop, as the programs run. One of the first ten resets made the client deaf for ever before; of a hundred
+    hang-ups twenty left a socket open, and two attempts shook hands at once on one.
+    """
+    handshakes = Handshakes(Connection._process_connect_init)
+    monkeypatch.setattr(Connection, "_process_connect_init", handshakes.one)
+
+    async def ends() -> None:
         chance = random.Random(1)
         async with NatsServer(tmp_path) as nats, Proxy((nats.host, nats.port)) as proxy:
             wire = Wire(nats_url=proxy.url, request_timeout_s=0.5, reconnect_wait_s=0.01)
             bus = await Bus.connect(wire, role="admin")
-            for _ in range(100):
-                before = proxy.connections
-                proxy.reset()
+            try:
+                for _ in range(100):
+                    before = proxy.connections
+                    end(proxy)
+                    async with asyncio.timeout(30):
+                        while proxy.connections == before:  # noqa: ASYNC110  a proxy announces nothing
+                            await asyncio.sleep(0.000_2)
+                    await asyncio.sleep(chance.uniform(0, 0.003))
                 async with asyncio.timeout(30):
-                    while proxy.connections == before:  # noqa: ASYNC110  a proxy announces nothing
-                        await asyncio.sleep(0.000_2)
-                await asyncio.sleep(chance.uniform(0, 0.003))
-            async with asyncio.timeout(30):
-                while not bus.is_connected:  # noqa: ASYNC110  nor does a connection
-                    await asyncio.sleep(0.01)
-            await bus.flush()
-            await bus.close()
+                    while not bus.is_connected:  # noqa: ASYNC110  nor does a connection
+                        await asyncio.sleep(0.01)
+                await bus.flush()
+                *before_last, last = handshakes.writers
+                assert not [writer for writer in before_last if not writer.is_closing()]
+                assert not last.is_closing()
+            finally:
+                await bus.close()
 
-    uvloop.run(resets())
+    uvloop.run(ends())
+    assert handshakes.most_at_once == 1
+
+
+class Handshakes:
+    """Counts those under way and keeps the sockets they used. Wraps ``Connection._process_connect_init``."""
+
+    def __init__(self, whole: Callable[[Connection], Awaitable[None]]) -> None:
+        self.writers: list[asyncio.StreamWriter] = []
+        self.most_at_once = 0
+        self._whole, self._under_way = whole, 0
+        self.one = self._wrapped()
+
+    def _wrapped(self) -> Callable[[Connection], Awaitable[None]]:
+        async def shake(connection: Connection) -> None:
+            self.writers.append(connection._transport._io_writer)  # type: ignore[union-attr]
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+            try:
+                await self._whole(connection)
+            finally:
+                self._under_way -= 1
+
+        return shake

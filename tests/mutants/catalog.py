@@ -235,4 +235,12 @@ MUTANTS: Final = (
         52, "flock kept after a crash, though said to be given back", "protocol",
         ("-m", "tests.protocol", "--workers", "2", "--jobs", "1", "--faults", "1", "--only", "runner", "--mirror"),
     ),
+    Mutant(
+        53, "connection of a failed attempt left open", "integration",
+        _pytest("tests/integration/test_chaos_connection.py", "leaves_no_connection"),
+    ),
+    Mutant(
+        54, "two attempts to reconnect at once", "integration",
+        _pytest("tests/integration/test_chaos_connection.py", "ends_late"),
+    ),
 )  # fmt: skip
