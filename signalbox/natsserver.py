@@ -19,10 +19,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from signalbox.errors import Misconfigured, Unavailable
+from signalbox.ports import HOST, free_port
 from signalbox.roles import permissions
 
 MAX_PAYLOAD_BYTES: Final = 2 * 1024 * 1024
 _READY: Final = b"Server is ready"
+_ROUTES: Final = b"Listening for route connections"
+"""Said after it is ready; a node whose port for the others is taken ends between the two."""
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -45,19 +48,18 @@ def binary() -> str:
 def render(
     store_dir: Path | str,
     *,
-    host: str = "127.0.0.1",
-    port: int = -1,
+    host: str = HOST,
+    port: int = 4222,
     monitor: str = "",
     users: Mapping[str, str] | None = None,
     workers: Mapping[str, Sequence[str]] | None = None,
     name: str = "",
-    ports_dir: Path | str = "",
     cluster: str = "",
     max_file_bytes: int = 64 * 1024**3,
 ) -> str:
     """The server's configuration file.
 
-    port: -1 = any free one. monitor: ``host:port`` of the HTTP monitor, empty = none. users: role -> password; given,
+    monitor: ``host:port`` of the HTTP monitor, empty = none. users: role -> password; given,
     each role gets a user of its name with its own subjects and nobody else gets in. workers: see
     :func:`authorization`. cluster: the body of
     a ``cluster`` block, as text. max_file_bytes: given outright, as the server would otherwise take three quarters of
@@ -68,7 +70,6 @@ def render(
         f"host: {_quoted(host)}",
         f"port: {port}",
         f"http: {_quoted(monitor)}" if monitor else "",
-        f"ports_file_dir: {_quoted(str(ports_dir))}" if ports_dir else "",
         f"max_payload: {MAX_PAYLOAD_BYTES}",
         "max_pending: 67108864",
         'write_deadline: "10s"',
@@ -87,15 +88,15 @@ class NatsServer:
     """One nats-server process. ``async with NatsServer(folder) as server: ... server.url``.
 
     folder: holds its store, configuration and log tail; kept, so that a restart finds the data. users: role ->
-    password, see :func:`render`. dies_with_parent: the kernel kills it when this process ends,
-    however that happens.
+    password, see :func:`render`. port: 0 = a free one, the same at every start. dies_with_parent: the kernel kills it
+    when this process ends, however that happens.
     """
 
     def __init__(
         self,
         folder: Path | str,
         *,
-        port: int = -1,
+        port: int = 0,
         users: Mapping[str, str] | None = None,
         workers: Mapping[str, Sequence[str]] | None = None,
         monitor: str = "",
@@ -107,8 +108,8 @@ class NatsServer:
         self.folder = Path(folder)
         self.users = dict(users or {})
         self.workers = dict(workers or {})
-        self.host = "127.0.0.1"
-        self.port = port
+        self.host = HOST
+        self.port = port or free_port()
         self.monitor = monitor
         self.name = name or f"signalbox-{os.getpid()}"
         self.cluster = cluster
@@ -150,7 +151,7 @@ class NatsServer:
         config.write_text(
             render(
                 self.folder / "store", host=self.host, port=self.port, monitor=self.monitor,
-                users=self.users, workers=self.workers, name=self.name, ports_dir=self.folder, cluster=self.cluster,
+                users=self.users, workers=self.workers, name=self.name, cluster=self.cluster,
             ),
             encoding="utf-8",
         )  # fmt: skip
@@ -175,8 +176,6 @@ class NatsServer:
         if not self._is_serving:
             await self.kill()
             raise Unavailable(f"nats-server ended at once: {self._last_words()}")
-        if self.port <= 0:
-            self.port = await self._chosen_port(self._process.pid)
 
     async def stop(self) -> None:
         """End it in an orderly way. Idempotent."""
@@ -216,19 +215,10 @@ class NatsServer:
         """Drain its log for as long as it runs: a full pipe would stop the server."""
         while line := await stream.readline():
             self.tail.append(line.decode(errors="replace").rstrip())
-            if _READY in line:
+            if (_ROUTES if self.cluster else _READY) in line:
                 self._is_serving = True
                 self._ready.set()
         self._ready.set()
-
-    async def _chosen_port(self, pid: int) -> int:
-        """The port the server chose. It says that it is ready just before it writes this file."""
-        ports = self.folder / f"nats-server_{pid}.ports"
-        async with asyncio.timeout(self._start_timeout_s):
-            while not (ports.exists() and ports.stat().st_size):  # noqa: ASYNC110  a file of another process
-                await asyncio.sleep(0.005)
-        chosen = json.loads(ports.read_text(encoding="utf-8"))["nats"][0]
-        return int(str(chosen).rsplit(":", 1)[1])
 
     def _last_words(self) -> str:
         faults = [line for line in self.tail if "[FTL]" in line or "[ERR]" in line]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from signalbox.natsserver import NatsServer
-from tests.ports import HOST, free_ports
+from signalbox.ports import HOST, free_ports
 
 START_S: Final = 60.0
 """Far above what a node takes: a busy machine is no fault of the server's."""

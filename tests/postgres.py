@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from signalbox.ports import HOST, free_port
 from signalbox.up.child import Child, Spec
-from signalbox.up.ground import HOST, choose_port
 from tests.processes import gone
 
 
@@ -28,7 +28,7 @@ class Postgres:
     def __init__(self, folder: Path) -> None:
         self._programs = folder
         self._folder = Path(tempfile.mkdtemp(prefix="signalbox-postgres-"))
-        self._port = choose_port(0, 0, "")
+        self._port = free_port()
         self._password = secrets.token_hex(8)
         self._drop: tuple[str, ...] = ()
         if os.geteuid() == 0:

@@ -1,11 +1,10 @@
-"""What the stack stands on: a data folder of our own, room on the disk, free ports, kept secrets."""
+"""What the stack stands on: a data folder of our own, room on the disk, kept secrets."""
 
 import fcntl
 import json
 import os
 import secrets
 import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +13,6 @@ from typing import IO, Any, Final, Self
 from signalbox.errors import Misconfigured
 
 LEAST_FREE_BYTES: Final = 512 * 1024 * 1024
-HOST: Final = "127.0.0.1"
 SECRET_BYTES: Final = 32
 PASSWORD_BYTES: Final = 12
 """A password that a person types; logins are throttled."""
@@ -109,37 +107,6 @@ def write_private(path: Path, text: str) -> None:
     scratch.touch(mode=0o600)
     scratch.write_text(text, encoding="utf-8")
     scratch.replace(path)
-
-
-def choose_port(wanted: int | None, usual: int, what: str) -> int:
-    """The port to use on this machine: the one asked for, else the usual one, else any free one.
-
-    wanted: 0 = any free one, None = nobody asked. Raises :class:`Misconfigured` naming ``what`` when
-    the port asked for is taken.
-    """
-    if wanted:
-        if not _is_free(wanted):
-            raise Misconfigured(
-                f"Port {wanted}, asked for as {what}, is taken by another program. "
-                "Give another one, or none to have a free one chosen."
-            )
-        return wanted
-    if wanted is None and _is_free(usual):
-        return usual
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
 
 
 def metrics_port(name: str) -> int:

@@ -19,13 +19,12 @@ from signalbox.errors import SignalboxError
 from signalbox.http1 import Pool
 from signalbox.messages import Worker, decode
 from signalbox.names import Bucket, key, token
+from signalbox.ports import HOST, choose_port
 from signalbox.settings import Wire
 from signalbox.up.child import Child, Spec
 from signalbox.up.ground import (
-    HOST,
     PASSWORD_BYTES,
     DataDir,
-    choose_port,
     metrics_port,
     write_private,
 )

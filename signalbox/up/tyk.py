@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from signalbox.errors import Misconfigured
+from signalbox.ports import HOST, free_port
 from signalbox.up.child import Spec
-from signalbox.up.ground import HOST, choose_port, write_private
+from signalbox.up.ground import write_private
 from signalbox.up.stack import PROBE_S, ROOT, Stack
 
 OLDEST: Final = (5, 13)
@@ -64,8 +65,8 @@ class Tyk:
         self._stack = stack
         self._programs = programs
         self._plugin = plugin
-        self._redis_port = choose_port(0, 0, "Redis")
-        self._control_port = choose_port(0, 0, "Tyk's control API")
+        self._redis_port = free_port()
+        self._control_port = free_port()
         self._socket = stack.data.path / "plugin.sock"
 
     async def start(self) -> None:

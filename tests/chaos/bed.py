@@ -12,8 +12,9 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError, Unavailable
 from signalbox.names import Bucket, key
 from signalbox.natsserver import NatsServer
+from signalbox.ports import HOST
 from signalbox.settings import Wire
-from signalbox.up.ground import HOST, DataDir
+from signalbox.up.ground import DataDir
 from tests.chaos.census import Census
 from tests.chaos.disk import Disk
 from tests.chaos.history import Journal, Recorder, now

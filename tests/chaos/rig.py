@@ -16,8 +16,9 @@ from signalbox import settings
 from signalbox.errors import SignalboxError, Unavailable
 from signalbox.messages import Worker, decode
 from signalbox.names import Bucket, key, token
+from signalbox.ports import HOST
 from signalbox.up.child import Child, Spec
-from signalbox.up.ground import HOST, DataDir
+from signalbox.up.ground import DataDir
 from tests.chaos.bed import Bed
 from tests.chaos.census import GUARD
 from tests.chaos.clients import CANARY

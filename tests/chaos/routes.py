@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from signalbox.natsserver import NatsServer
+from signalbox.ports import HOST, free_ports
 from tests.chaos.proxy import CALM, CUT, Proxy
-from tests.ports import HOST, free_ports
 
 NOWHERE: Final = f"{HOST}:1"
 

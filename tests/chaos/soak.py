@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from signalbox.http1 import Pool
+from signalbox.ports import HOST, free_ports
 from tests.chaos import faults
 from tests.chaos.catalogue import catalogue
 from tests.chaos.clients import Load
 from tests.chaos.rig import Rig, rig
 from tests.chaos.scene import finished, loaded, settled
-from tests.ports import HOST, free_ports
 from tests.processes import resident_bytes
 
 FAULT_EVERY_S: Final = 10.0

@@ -9,7 +9,7 @@ from typing import Final
 
 from signalbox.errors import SignalboxError
 from signalbox.natsserver import NatsServer
-from signalbox.up.ground import HOST
+from signalbox.ports import HOST, free_ports
 from tests.chaos import faults
 from tests.chaos.clients import Load, Tenant
 from tests.chaos.history import Entry, now
@@ -25,7 +25,6 @@ from tests.chaos.scene import (
     settled,
 )
 from tests.outagerig import becomes
-from tests.ports import free_ports
 from tests.processes import is_alive
 
 FRONT: Final = "gateway-2"

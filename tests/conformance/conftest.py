@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from signalbox.ports import HOST, free_port
 from tests.conformance import programs
 from tests.conformance.programs import FILES, Program, tyk_binary
-from tests.ports import HOST, free_port
 
 KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.ports import HOST
+from signalbox.ports import HOST
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tyk"

@@ -20,6 +20,7 @@ from signalbox import keys, table, topology
 from signalbox.bus import Bus
 from signalbox.names import PRIORITIES, Bucket, token
 from signalbox.natsserver import NatsServer
+from signalbox.ports import HOST, free_port
 from signalbox.pull import Delivery
 from signalbox.settings import Wire
 from tests import streams
@@ -27,7 +28,6 @@ from tests.conformance import programs
 from tests.conformance.conftest import Front, put_tyk_in_front
 from tests.conformance.programs import FILES, Program
 from tests.gatewayrig import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
-from tests.ports import HOST, free_port
 
 PREDICT = "/v1/models/half:predict"
 ONE = {"instances": [1.0]}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from signalbox.ports import HOST
 from tests.conformance.conftest import Front, FrontMaker, probed_front
-from tests.ports import HOST
 
 pytestmark = pytest.mark.tyk
 SECRET = {"x-tyk-authorization": "conformance"}

@@ -23,8 +23,8 @@ from signalbox import messages, names, topology
 from signalbox.bus import Bus, Message
 from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
+from signalbox.ports import free_port
 from signalbox.settings import Wire
-from tests.ports import free_port
 
 PASSWORD = "correct horse battery staple"
 

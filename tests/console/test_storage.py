@@ -18,11 +18,11 @@ from signalbox.assets import MIB
 from signalbox.bus import Bus
 from signalbox.metrics import REGISTRY
 from signalbox.natsserver import NatsServer
+from signalbox.ports import free_port
 from signalbox.settings import Wire
 from tests.console.mirror import Viewer
 from tests.console.test_live_feed import watching
 from tests.outagerig import becomes
-from tests.ports import free_port
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from signalbox import names, topology
 from signalbox.assets import MIB
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
+from signalbox.ports import free_port
 from signalbox.roles import ROLES
 from signalbox.settings import Wire
 from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
-from tests.ports import free_port
 from tests.unit.test_compose_file import OURS, different, local, secrets
 
 __all__ = ["cluster", "secrets"]

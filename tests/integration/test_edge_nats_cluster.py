@@ -16,10 +16,10 @@ from signalbox.errors import SignalboxError
 from signalbox.messages import Desired
 from signalbox.names import Bucket
 from signalbox.natsserver import binary
+from signalbox.ports import HOST, free_port
 from signalbox.settings import Wire
 from signalbox.table import put
 from tests.conformance.programs import Program
-from tests.ports import HOST, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("nats-1", "nats-2", "nats-3")

@@ -10,7 +10,7 @@ import structlog
 
 from signalbox import log, metrics
 from signalbox.errors import Misconfigured
-from tests.ports import free_port
+from signalbox.ports import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -1,25 +1,15 @@
-"""The data folder, its secrets and the ports of ``signalbox up``."""
+"""The data folder, and the secrets of ``signalbox up``."""
 
 import os
 import shutil
-import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from signalbox.errors import Misconfigured
-from signalbox.up.ground import DataDir, choose_port
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        yield holder.getsockname()[1]
+from signalbox.up.ground import DataDir
 
 
 def test_a_second_stack_in_the_same_folder_is_refused_and_told_who_runs(tmp_path: Path) -> None:
@@ -73,18 +63,3 @@ def test_the_running_stacks_file_is_private_and_replaced_whole(tmp_path: Path) -
     assert data.read_json("up.json") == {"front": "b"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["up.json"]
-
-
-def test_a_port_asked_for_and_taken_is_refused_by_name(taken_port: int) -> None:
-    with pytest.raises(Misconfigured, match=rf"Port {taken_port}, asked for as --port"):
-        choose_port(taken_port, 8080, "--port")
-
-
-def test_the_usual_port_is_replaced_by_a_free_one_when_taken(taken_port: int) -> None:
-    chosen = choose_port(None, taken_port, "--port")
-    assert chosen not in {0, taken_port}
-
-
-def test_a_port_asked_for_and_free_is_taken(taken_port: int) -> None:
-    free = choose_port(0, taken_port, "--port")
-    assert choose_port(free, taken_port, "--port") == free
