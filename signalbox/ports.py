@@ -7,10 +7,11 @@ gets one for as long as this process runs: it holds a lock on a byte of a file t
 
 import fcntl
 import os
-import random
+import secrets
 import socket
 import tempfile
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,8 @@ _given: Final[set[int]] = set()
 def free_port() -> int:
     """A port that nobody listens on, ours from now on. Raises :class:`Misconfigured` when there is none."""
     candidates = range(_LOWEST, min(_HIGHEST + 1, _first_of_the_system()))
-    for port in random.sample(candidates, len(candidates)):
+    start = secrets.randbelow(len(candidates))
+    for port in chain(candidates[start:], candidates[:start]):
         if port not in _given and _is_free(port) and _lock(port):
             _given.add(port)
             return port
