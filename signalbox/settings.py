@@ -8,6 +8,7 @@ An unknown ``SIGNALBOX_`` name is refused: a misspelt setting must not be a sile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -29,6 +30,7 @@ TOOL_VARIABLES: Final = {
 _BOOLEANS: Final = {"on": True, "true": True, "1": True, "yes": True,
                     "off": False, "false": False, "0": False, "no": False}  # fmt: skip
 _SECRET: Final = {"secret": True}
+_SCHEMES: Final = frozenset({"nats", "tls", "ws", "wss"})
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +88,22 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     ] = "INFO"
 
     def problems(self) -> Iterator[str]:
-        """Rules that span fields, each violation one sentence. Programs extend this."""
-        yield from ()
+        """What no type says, each violation one sentence. Programs extend this."""
+        if not all(map(_is_server, self.nats_url.split(","))):
+            yield (
+                f"{PREFIX}NATS_URL wants addresses like nats://host:4222 or tls://host:4222, with "
+                "commas between them"
+            )
+
+
+def _is_server(url: str) -> bool:
+    """Whether nats-py can read it; of one that it cannot read it says nothing one could mend."""
+    text = url.strip()
+    try:
+        parts = urlsplit(text if "://" in text else f"nats://{text}")
+        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 S = TypeVar("S", bound=Wire)

@@ -12,6 +12,7 @@ from signalbox.errors import Unavailable
 from signalbox.messages import Desired, Ticket
 from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
+from signalbox.ports import free_port
 from signalbox.settings import Wire
 from signalbox.table import Table, put, remove
 
@@ -112,7 +113,7 @@ async def test_what_changed_while_the_server_was_away_is_seen_after_it_is_back(
     async with asyncio.timeout(10):
         await lost.wait()
     # Cut our own way back until the other one has written: the events in between are missed for good.
-    port, own_nats.port = own_nats.port, -1
+    port, own_nats.port = own_nats.port, free_port()
     await own_nats.start()
     other = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     await remove(other, Bucket.DESIRED, "worker.a")

@@ -17,6 +17,7 @@ class Program(Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Name.")]
 
     def problems(self):  # type: ignore[no-untyped-def]  # noqa: ANN201  as a program would
+        yield from super().problems()
         if self.limit > 10 and not self.is_warm:
             yield "a limit above 10 needs SIGNALBOX_WORKER_IS_WARM"
 
@@ -90,3 +91,42 @@ def test_a_missing_secret_file_is_named_by_its_variable() -> None:
 
 def test_every_setting_has_a_description() -> None:
     assert [s.name for s in declared(Wire, "SIGNALBOX_") if not s.description] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://a:1,nats://b:2",
+        "tls://a",
+        "127.0.0.1",
+        "a:4222",
+        "nats://user:word@a:1",
+        "nats://[::1]:1 , b",
+    ],
+)
+def test_addresses_of_nats_that_it_can_use_are_taken(url: str) -> None:
+    assert load(Wire, "SIGNALBOX_", {"SIGNALBOX_NATS_URL": url}).nats_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        " ",
+        "nats://a:b",
+        "nats://a:-1",
+        "nats://a:70000",
+        "nats://",
+        "http://a",
+        "nats://a,",
+        "nats://u:se/cret@a",
+    ],
+)
+def test_an_address_of_nats_that_nobody_can_read_is_refused_by_name_and_not_repeated(
+    url: str,
+) -> None:
+    with pytest.raises(
+        Misconfigured, match="SIGNALBOX_NATS_URL wants addresses like nats://host"
+    ) as caught:
+        load(Wire, "SIGNALBOX_", {"SIGNALBOX_NATS_URL": url})
+    assert "cret" not in str(caught.value)
