@@ -227,7 +227,6 @@ class Feed:
         now = self._clock()
         for gpu, stretches in (await history.strips(bus, now)).items():
             self.view.lanes.seed(gpu, stretches, now)
-        self.view.earlier(await history.transitions(bus))
         await self._read_leases()
 
     async def _read_leases(self) -> None:
@@ -320,12 +319,19 @@ class Feed:
             await asyncio.sleep(FLUSH_S)
 
     async def _watch(self) -> None:
+        """Listens first and reads then, so that nothing falls between what happened before and what happens."""
         bus = self._require_bus()
         jobs = await bus.subscribe(event_of_jobs(), self._on_job)
         try:
             records = await bus.subscribe(event_of_state(), self._on_record)
         except SignalboxError:
             await jobs.close()
+            raise
+        try:
+            self.view.earlier(await history.transitions(bus))
+        except SignalboxError:
+            await jobs.close()
+            await records.close()
             raise
         self._watching = [jobs, records]
 

@@ -8,6 +8,8 @@ the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.liv
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from console.live.alarms import find
 from console.live.lanes import Lanes
 from console.live.protocol import Frame, Topic, Topics
@@ -98,9 +100,12 @@ class LiveView:
         self._topic["health"].set(name, row)
 
     def earlier(self, transitions: list[Transition]) -> None:
-        """What happened before this process watched, oldest first."""
+        """What happened while this process did not watch, oldest first. What is shown already is not repeated."""
+        ticker = self._topic["ticker"]
+        shown = {_step(entry) for entry in (*ticker.entries, *self._news)}
         for entry in transitions:
-            self._topic["ticker"].append(entry)
+            if _step(entry) not in shown:
+                ticker.append(entry)
 
     def age(self, now: float, *, is_blind: bool) -> None:
         """Called every second: what changes because time passes. is_blind: NATS is away."""
@@ -173,6 +178,12 @@ def transition(record: Record, at: float) -> Transition:
         after_s=round(max(0.0, at - record.created_at), 4), batch=record.batch,
         error=record.error.message if record.error and record.state is not State.RUNNING else "",
     )  # fmt: skip
+
+
+def _step(entry: msgspec.Struct) -> tuple[str, int, str]:
+    """Which step of which job an entry of the ticker tells."""
+    assert isinstance(entry, Transition)
+    return entry.id, entry.attempt, entry.state
 
 
 def _with_skipped(entry: Transition, skipped: int) -> Transition:

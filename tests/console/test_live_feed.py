@@ -133,6 +133,37 @@ async def test_a_lease_that_runs_out_is_shown_as_expired_and_raises_an_alarm(
         assert viewer.row("lanes", GPU.id)["holder"] == "worker-a"
 
 
+async def test_what_happened_between_the_start_and_the_first_viewer_is_in_the_ticker_once(
+    bus: Bus, wire: Wire
+) -> None:
+    """A console that came back said that it was live, and missed every job that ended before it followed them."""
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    await railway.acquire("worker-a")
+    puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+    feed, viewer = Feed(wire), Viewer()
+    task = asyncio.create_task(feed.run())
+    try:
+        async with asyncio.timeout(15):
+            await feed.synced.wait()
+        document = accepted("digits")
+        await submit(bus, document)
+        puller.ask(1)
+        await railway.run_one(await railway.queue.get())
+        feed.hub.subscribe(viewer, TOPICS, {}, time.time())
+        await viewer.until(lambda: viewer.mirror.entries.get("ticker"))
+        later = accepted("digits")
+        await submit(bus, later)
+        puller.ask(1)
+        await railway.run_one(await railway.queue.get())
+        await viewer.until(lambda: viewer.mirror.entries["ticker"][-1]["id"] == later.id)
+        assert [e["id"] for e in viewer.mirror.entries["ticker"]].count(document.id) == 1
+    finally:
+        await puller.close()
+        task.cancel()
+        await asyncio.wait([task])
+
+
 async def test_running_jobs_are_on_the_lane_and_in_the_ticker(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
