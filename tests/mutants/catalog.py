@@ -243,4 +243,8 @@ MUTANTS: Final = (
         54, "two attempts to reconnect at once", "integration",
         _pytest("tests/integration/test_chaos_connection.py", "ends_late"),
     ),
+    Mutant(
+        55, "board that follows from now on only", "integration",
+        _pytest("tests/console/test_live_feed.py", "first_viewer"),
+    ),
 )  # fmt: skip
