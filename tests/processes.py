@@ -1,7 +1,8 @@
-"""What a test asks of processes that need not be its children."""
+"""What a test asks of processes; they need not be its children where nothing else is said."""
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 
@@ -21,6 +22,18 @@ def resident_bytes(pid: int) -> int:
     """Resident memory of ``pid``."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def stop(*children: int) -> None:
+    """SIGSTOP to children of ours, all at one instant; returns when none of their threads runs any more.
+
+    The kernel has one thread take the signal and tell the others: until it gets a processor, and until another's sync
+    has returned, a server of several threads goes on answering.
+    """
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in children:
+        await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
 
 async def gone(pid: int, limit_s: float = 5.0) -> None:

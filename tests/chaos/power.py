@@ -4,11 +4,8 @@ Only a rig that was given disks of their own (:mod:`tests.chaos.disk`) can do th
 """
 
 import asyncio
-import os
 import random
-import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from signalbox import topology
@@ -21,6 +18,7 @@ from tests.chaos.history import now
 from tests.chaos.rig import Rig
 from tests.chaos.strikes.workers import ask_release
 from tests.outagerig import becomes
+from tests.processes import stop
 
 SERVING_BOUND_S: Final = 60.0
 FORGOTTEN_JOBS: Final = 50
@@ -37,22 +35,10 @@ async def blackout(nodes: Sequence[NatsServer], disks: Sequence[Disk]) -> None:
     """
     pids = [node.pid for node in nodes]
     assert all(pids), "a node has ended by itself"  # 0 would be our own group
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-
-    async def stand_still() -> bool:
-        return all(map(_stands_still, pids))
-
-    await becomes(stand_still)
+    await stop(*pids)
     for each in disks:
         each.cut()
     await asyncio.gather(*(node.kill() for node in nodes))
-
-
-def _stands_still(pid: int) -> bool:
-    """Whether every thread has stopped: one that was in a sync stops when that has returned."""
-    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 async def power_cut(rig: Rig, rng: random.Random) -> None:

@@ -22,6 +22,7 @@ from signalbox.errors import (
 from signalbox.names import Bucket, Stream, consumer, job
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from tests.processes import stop
 
 HI = consumer("m", "hi")
 
@@ -324,7 +325,7 @@ async def test_an_unanswered_write_is_ambiguous_and_may_be_applied_later(
     own_nats: NatsServer,
 ) -> None:
     async with connected(own_nats, request_timeout_s=0.3) as bus:
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        await stop(own_nats.pid)
         try:
             with pytest.raises(Ambiguous):
                 await bus.write("st.a", b"late", expect=0)

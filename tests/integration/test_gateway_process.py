@@ -22,6 +22,7 @@ from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from tests.gatewayrig import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
+from tests.processes import stop
 
 ROOT = Path(__file__).parents[2]
 
@@ -311,7 +312,7 @@ async def test_a_frozen_nats_leaves_one_job_under_the_id_that_was_answered(
         body = {"model": "half", "instances": [1.0]}
         first = await front.call("POST", "/v1/jobs", body, key=mine)
         assert first.status == 202
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        await stop(own_nats.pid)
         try:
             unknown = await front.call("POST", "/v1/jobs", body, key=mine)
         finally:

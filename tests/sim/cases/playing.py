@@ -34,6 +34,8 @@ async def outcome(rig: Rig, script: Script[T], limit_s: float) -> T | Exception:
             return await script(rig)
     except Exception as error:  # noqa: BLE001  see above
         return error
+    except pytest.fail.Exception as failed:  # what pytest.raises raises, and is no Exception
+        return AssertionError(str(failed)).with_traceback(failed.__traceback__)
     finally:
         await rig.close()
 

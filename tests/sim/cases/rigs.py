@@ -14,6 +14,7 @@ from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from tests.processes import stop
 from tests.sim.cases.rig import Rig
 from tests.sim.loop import EPOCH
 from tests.sim.nats.bus import ModelBus
@@ -87,7 +88,7 @@ class RealRig(Rig):
         await self._only.start()
 
     async def freeze(self) -> None:
-        os.kill(self._only.pid, signal.SIGSTOP)
+        await stop(self._only.pid)
 
     async def thaw(self) -> None:
         os.kill(self._only.pid, signal.SIGCONT)
