@@ -158,6 +158,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- what asyncio asks ---------------------------------------------------------------------------
 
+    get_debug = staticmethod(
+        bool
+    )  # False, as every handle that is made asks: in C, a fortieth of a run
+
     def time(self) -> float:
         """CLOCK_MONOTONIC of the program that asks."""
         running = program.get(WORLD)

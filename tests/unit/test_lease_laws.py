@@ -1,10 +1,12 @@
 """The laws of the lease, under any order of events that the model of the world allows."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.leaseworld import RULES, World
 
+pytestmark = pytest.mark.proof
 ACTS = (
     "deliver", "deliver", "deliver", "store", "store", "read", "lose", "store_unheard", "time_out",
     "refuse", "late", "read_fails", "freeze", "thaw", "crash", "runner_crash", "runner_start", "want",

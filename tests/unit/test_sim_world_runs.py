@@ -29,6 +29,7 @@ from workers.rules import Rules
 from workers.session import Session
 from workers.tickets import Line
 
+pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,7 +53,7 @@ def test_same_seed_is_the_same_world_in_another_process() -> None:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "tests.sim", "--first", "77", "--trace"],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True,
-            check=True, timeout=120,
+            check=True,
         )  # fmt: skip
         return done.stdout
 

@@ -3,6 +3,7 @@
 import base64
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,6 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|us|µs|ns|s)")
 _UNITS: Final = {
     "h": 3600 * NANO, "m": 60 * NANO, "s": NANO, "ms": 1_000_000, "us": 1000, "µs": 1000, "ns": 1,
 }  # fmt: skip
-_second = (-1, "")
 
 
 class Msg:
@@ -101,11 +101,13 @@ def ttl_ns(text: str) -> int:
 
 def stamp(ts: int) -> str:
     """RFC 3339 of UTC unix nanoseconds."""
-    global _second  # noqa: PLW0603  the last whole second, formatted: most messages share it
     second, rest = divmod(ts, NANO)
-    if second != _second[0]:
-        _second = (second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S"))
-    return f"{_second[1]}.{rest:09d}Z"
+    return f"{_whole(second)}.{rest:09d}Z"
+
+
+@lru_cache(maxsize=256)
+def _whole(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def status_block(code: int, text: str, **fields: object) -> bytes:

@@ -21,7 +21,7 @@ from tests.sim.nats.messages import BATCH_ID, MSG_ID, NANO, Refusal, encode, ser
 from tests.sim.nats.session import Session
 from tests.sim.nats.sources import Source
 from tests.sim.nats.stream import Stream
-from tests.sim.nats.subjects import Interest
+from tests.sim.nats.subjects import Interest, stem
 
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 MAX_PAYLOAD: Final = 2 * 1024 * 1024
@@ -214,7 +214,7 @@ class Server:
 
     def stream_of(self, subject: str) -> Stream | None:
         """The stream that captures ``subject``."""
-        for stream in self._captures.get(_first(subject), ()):
+        for stream in self._captures.get(stem(subject), ()):
             if stream.takes(subject):
                 return stream
         return None
@@ -335,7 +335,7 @@ class Server:
         self._captures.clear()
         for stream in self.streams.values():
             for subject in stream.config.get("subjects") or []:
-                self._captures.setdefault(_first(subject), []).append(stream)
+                self._captures.setdefault(stem(subject), []).append(stream)
 
     # ------------------------------------------------------------------------------ faults
 
@@ -419,12 +419,6 @@ class Server:
         stream.rearm()
         for consumer in stream.consumers.values():
             consumer.restarted(forgotten=forgotten)
-
-
-def _first(subject: str) -> str:
-    """What a stream's subjects are indexed by: the first token, two where the first is NATS' own."""
-    first, _, rest = subject.partition(".")
-    return f"{first}.{rest.partition('.')[0]}" if first[:1] == "$" else first
 
 
 def _acked(stream: Stream, seq: int, more: str = "") -> bytes:

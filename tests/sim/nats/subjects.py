@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-_ROUTES_LIMIT = 20_000
 
 
 @lru_cache(maxsize=4096)
@@ -72,32 +71,48 @@ def transform(src: str, dest: str) -> Callable[[str], str | None]:
 
 
 class Interest(Generic[T]):
-    """Who listens to which pattern; lookups are remembered.
+    """Who listens to which pattern.
 
-    Inboxes are looked up by all but their last token: nobody here subscribes to a single answer.
+    Patterns are filed under their stem, lookups are remembered until one of those changes. Inboxes are looked up
+    by all but their last token: nobody here subscribes to a single answer.
     """
 
     def __init__(self) -> None:
-        self._patterns: dict[T, tuple[str, Callable[[str], bool]]] = {}
-        self._routes: dict[str, tuple[T, ...]] = {}
+        self._places: dict[T, str] = {}
+        self._patterns: dict[str, dict[T, Callable[[str], bool]]] = {}
+        self._routes: dict[str, dict[str, tuple[T, ...]]] = {}
 
     def add(self, who: T, pattern: str) -> None:
         """``who`` listens to ``pattern`` from now on."""
-        self._patterns[who] = (pattern, matcher(pattern))
-        self._routes.clear()
+        place = stem(pattern)
+        if "*" in place or ">" in place:
+            raise NotImplementedError(f"The model knows no pattern as wide as {pattern}.")
+        self._places[who] = place
+        self._patterns.setdefault(place, {})[who] = matcher(pattern)
+        self._routes.pop(place, None)
 
     def remove(self, who: T) -> None:
         """``who`` listens no more. Idempotent."""
-        if self._patterns.pop(who, None) is not None:
-            self._routes.clear()
+        place = self._places.pop(who, None)
+        if place is not None:
+            del self._patterns[place][who]
+            self._routes.pop(place, None)
 
     def of(self, subject: str) -> tuple[T, ...]:
         """Everybody who listens to ``subject``, in the order in which they began to."""
+        place = stem(subject)
+        patterns = self._patterns.get(place)
+        if not patterns:
+            return ()
         known = subject[: subject.rfind(".")] if subject.startswith("_INBOX") else subject
-        found = self._routes.get(known)
+        routes = self._routes.setdefault(place, {})
+        found = routes.get(known)
         if found is None:
-            if len(self._routes) > _ROUTES_LIMIT:
-                self._routes.clear()
-            found = tuple(who for who, (_, fits) in self._patterns.items() if fits(subject))
-            self._routes[known] = found
+            found = routes[known] = tuple(who for who, fits in patterns.items() if fits(subject))
         return found
+
+
+def stem(subject: str) -> str:
+    """What subjects and patterns are filed under: the first token, two where the first is NATS' own or an inbox."""
+    first, _, rest = subject.partition(".")
+    return f"{first}.{rest.partition('.')[0]}" if first[:1] in {"$", "_"} else first
