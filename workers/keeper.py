@@ -186,6 +186,9 @@ def _environment(device: Device) -> dict[str, str]:
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         # The kernel takes gigabytes back page by page before it frees the flock: large pages are 500 times fewer.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        # Whoever serves signatures needs no Keras, and importing it is a third of TensorFlow's start. Without the
+        # old Keras, which is not installed either, TensorFlow goes on with none.
+        "TF_USE_LEGACY_KERAS": passed.get("TF_USE_LEGACY_KERAS", "1"),
         "TF_CPP_MIN_LOG_LEVEL": passed.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         "PYTHONPATH": _ROOT,
         "PYTHONNOUSERSITE": "1",

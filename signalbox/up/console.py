@@ -9,7 +9,7 @@ from signalbox.errors import Unavailable
 from signalbox.http1 import Pool
 
 SLOW_S: Final = 180.0
-"""Registering a model inspects it in a process of its own, which imports TensorFlow."""
+"""Registering a model reads all of its files, in a process of its own."""
 
 
 class Console:

@@ -27,10 +27,11 @@ from signalbox.tensors import ITEM_SIZE, Tensor
 from tests import models
 from workers import inspect, intervals
 from workers.guardlink import Word
-from workers.keeper import Keeper, Timing
+from workers.keeper import Keeper, Timing, _environment
 from workers.runnerlink import RunnerLink
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+DEVICE = Device(id="CPU-test-0", kind="cpu", name="test")
 LIMIT_S = 60.0
 FAR_NS = 1 << 62
 
@@ -43,7 +44,7 @@ class House:
         self.token = 0
         self.log = folder / "intervals"
         self.keeper = Keeper(
-            Device(id="CPU-test-0", kind="cpu", name="test"), folder / "gpu.lock",
+            DEVICE, folder / "gpu.lock",
             [
                 "--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1",
                 "--inter", "1", "--interval-log", str(self.log),
@@ -102,6 +103,18 @@ def texts(*values: bytes) -> bytes:
 def values_of(frame: bytes) -> list[float]:
     (tensor,) = tensors.decode(frame)
     return list(struct.unpack(f"<{len(tensor.data) // 4}f", tensor.data))
+
+
+async def test_a_runner_starts_without_keras_and_does_not_look_for_garbage_in_tensorflow() -> None:
+    code = (
+        "import gc, sys; from workers.runner import _tensorflow; _tensorflow('cpu', 1, 1);"
+        "print('keras' in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, env=_environment(DEVICE)
+    )
+    out, _ = await process.communicate()
+    assert out.split() == [b"False", b"True", b"True"]
 
 
 async def test_jobs_are_joined_and_their_rows_split_back(runner: RunnerLink) -> None:
