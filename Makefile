@@ -3,7 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The first that can make an environment, the system's own before others: distributions build it with profile-guided
+# optimisation, and without that, as pyenv compiles one, everything here takes a sixth longer.
+PYTHON ?= $(shell for each in /usr/bin/python3.11 python3.11 python3; do \
+	"$$each" -c 'import ensurepip, ssl' 2>/dev/null && command -v "$$each" && break; done || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
@@ -34,7 +37,7 @@ ifeq ($(strip $(ARGS)),)
 # Three rows at once: whole systems; all other tests; and, in the time both leave, the proofs, which compute for minutes.
 # The programs of a system lead sessions, and Linux shares its processors between sessions before it looks at how nice
 # a program is: so the proofs are a session too, of the least weight.
-	@out=$$(mktemp -d); rows=(); trap 'kill "$${rows[@]}" 2>/dev/null || true' INT TERM; \
+	@out=$$(mktemp -d); rows=(); trap 'kill -- "$${rows[@]}" "$${rows[@]/#/-}" 2>/dev/null || true' INT TERM; \
 	setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' - \
 	$(BIN)/python -m pytest tests/unit -m proof --timeout 1800 -p no:cacheprovider >$$out/proofs 2>&1 & rows+=($$!); \
 	$(BIN)/python -m pytest $(BESIDE) -m "not proof" -p no:cacheprovider >$$out/beside 2>&1 & rows+=($$!); \

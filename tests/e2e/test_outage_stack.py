@@ -211,22 +211,14 @@ async def test_accepted_jobs_each_end_once_although_two_holders_are_killed_in_tu
     token = 0
     async with Holders(house) as holders:
         for round_ in range(2):
-            await asyncio.gather(
-                *(caller.submit("slow", (number % 5) / 50) for number in range(60))
-            )
+            ended = 60 * round_ - len(ledger.open(caller.accepted))
+            async with asyncio.TaskGroup() as group:
+                for number in range(60):
+                    group.create_task(caller.submit("slow", (number % 5) / 20))
+                await ledger.until(lambda ended=ended: is_halfway(ledger, caller, ended + 5))
+                holder, token = await holders.after(token)
+                await house.kill(holder)
             assert len(caller.accepted) == 60 * (round_ + 1)
-            done = len(caller.accepted) - len(ledger.open(caller.accepted))
-            await ledger.until(
-                lambda done=done: (
-                    len(caller.accepted) - len(ledger.open(caller.accepted)) >= done + 5
-                    and any(
-                        (last := ledger.last(job_id)) is not None and last.state is State.RUNNING
-                        for job_id in caller.accepted
-                    )
-                )
-            )
-            holder, token = await holders.after(token)
-            await house.kill(holder)
             heir, token_now = await holders.after(token)
             assert heir != holder
             await house.revive(holder)
@@ -239,6 +231,15 @@ async def test_accepted_jobs_each_end_once_although_two_holders_are_killed_in_tu
         assert value == pytest.approx(caller.accepted[job_id])
     log = house.data.path.parent / "intervals.log"
     assert intervals.violations(intervals.read(log)) == []
+
+
+def is_halfway(ledger: Ledger, caller: Caller, ended: int) -> bool:
+    """Whether so many accepted jobs have ended, and another runs."""
+    ids = list(caller.accepted)
+    lasts = [last for last in map(ledger.last, ids) if last is not None]
+    return len(ids) - len(ledger.open(ids)) >= ended and any(
+        last.state is State.RUNNING for last in lasts
+    )
 
 
 async def all_succeed(caller: Caller) -> None:
