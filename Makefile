@@ -30,8 +30,6 @@ up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS=
 demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 	@exec $(BIN)/python -m signalbox demo $(ARGS)
 
-BESIDE := tests/integration tests/unit tests/console tests/conformance
-
 test: debian lint ## lint, types, layers, then the whole test suite (ARGS="-k lease" for a part)
 ifeq ($(strip $(ARGS)),)
 # Three rows at once: whole systems; all other tests; and, in the time both leave, the proofs, which compute for minutes.
@@ -39,8 +37,8 @@ ifeq ($(strip $(ARGS)),)
 # a program is: so the proofs are a session too, of the least weight.
 	@out=$$(mktemp -d); rows=(); trap 'kill -- "$${rows[@]}" "$${rows[@]/#/-}" 2>/dev/null || true' INT TERM; \
 	setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' - \
-	$(BIN)/python -m pytest tests/unit -m proof --timeout 1800 -p no:cacheprovider >$$out/proofs 2>&1 & rows+=($$!); \
-	$(BIN)/python -m pytest $(BESIDE) -m "not proof" -p no:cacheprovider >$$out/beside 2>&1 & rows+=($$!); \
+	$(BIN)/python -m pytest --ignore=tests/e2e -m proof --timeout 1800 -p no:cacheprovider >$$out/proofs 2>&1 & rows+=($$!); \
+	$(BIN)/python -m pytest --ignore=tests/e2e -m "not proof" -p no:cacheprovider >$$out/beside 2>&1 & rows+=($$!); \
 	status=0; $(BIN)/python -m pytest tests/e2e || status=$$?; echo "waiting for what runs beside ($$out)"; \
 	for row in "$${rows[@]}"; do wait $$row || status=$$?; done; cat $$out/*; rm -r $$out; exit $$status
 else

@@ -25,7 +25,7 @@ def test_leaders_of_three_nodes_die_and_no_job_fails_and_no_healthy_runner_is_fe
             sys.executable, "-m", "tests.chaos", "leader",
             "--rounds", "3", "--seed", "1", "--folder", str(tmp_path),
         ],
-        cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        cwd=ROOT, check=False, text=True, timeout=360, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     print(done.stdout[-6000:])  # its exit status is also about seconds
     found = History.of(tmp_path / "history")

@@ -158,9 +158,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- what asyncio asks ---------------------------------------------------------------------------
 
-    get_debug = staticmethod(
-        bool
-    )  # False, as every handle that is made asks: in C, a fortieth of a run
+    # False, and said in C: every handle that is made asks, which is a fortieth of a run.
+    get_debug = staticmethod(bool)
 
     def time(self) -> float:
         """CLOCK_MONOTONIC of the program that asks."""
