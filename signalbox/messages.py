@@ -260,6 +260,21 @@ class Residency(Doc, frozen=True, kw_only=True):
     max_rows: int = 0
 
 
+class Run(Doc, frozen=True, kw_only=True):
+    """What a worker's runner does now. activity: ``loading`` or ``computing``; an idle runner has no Run.
+
+    jobs: ids of the batch, at most 32. since: when it began. expected_s: how long such a run or load usually
+    takes on this worker, 0 = not known yet.
+    """
+
+    activity: str
+    model: str
+    version: int
+    jobs: tuple[str, ...] = ()
+    since: float
+    expected_s: float = 0.0
+
+
 class Worker(Doc, frozen=True, kw_only=True):
     """KV ``workers``: presence, kept by heartbeat and TTL. Key: ``token(id)``.
 
@@ -268,7 +283,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a ticket since then.
     rates: jobs a second per model (moving average). running: ids of jobs in hand, at most 32.
     serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
-    around its runner (:mod:`workers.selftest`), empty = none, or no runner yet.
+    around its runner (:mod:`workers.selftest`), empty = none, or no runner yet. run: what its runner does now,
+    None = idle. waiting: jobs this worker has pulled that have not begun, by model.
     """
 
     id: str
@@ -291,6 +307,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     is_drain_asked: bool = False
     software: str = ""
     sandbox: tuple[str, ...] = ()
+    run: Run | None = None
+    waiting: dict[str, int] = {}
 
 
 class Lease(Doc, frozen=True, kw_only=True):
