@@ -1,4 +1,4 @@
-"""Heals what nobody tells: documents NATS lost, jobs nobody heard of, and open jobs whose message has vanished."""
+"""Heals what nobody tells: documents NATS lost, jobs nobody heard of, open jobs of which NATS knows nothing."""
 
 import asyncio
 import time
@@ -96,8 +96,9 @@ class Reconciler:
     async def settle_vanished_jobs(self) -> int:
         """Look open jobs up that have not been heard of for long; returns how many rows changed.
 
-        A row behind its record is brought up to date; a job that neither STATE nor JOBS knows has ended
-        as failed, by compare-and-set, so that whoever waits for it learns it.
+        A row behind its record is brought up to date, and that is all that is done to a job with a record: whether
+        it is queued again or ended is for the workers' reconciler. Only a job of which neither STATE nor JOBS knows
+        is ended here, as failed, by compare-and-set: nobody else would hear of it again.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
         changed = 0
@@ -107,20 +108,19 @@ class Reconciler:
 
     async def _settle(self, row: Job) -> int:
         found = await self._records.read(row.pk)
-        if found is not None and found[1] > row.revision:
+        if found is None:
+            if await self._records.queued(row.pk) is not None:
+                return 0
+            # Read again: a worker writes the record before it acknowledges, so it may just have been written.
+            found = await self._records.read(row.pk)
+        if found is not None:
+            if found[1] <= row.revision:
+                return 0
             await self._show(found[0], found[1])
             return 1
-        if await self._records.queued(row.pk) is not None:
-            return 0
-        # Read again: a worker commits before it acknowledges, so the end may just have been written.
-        found = await self._records.read(row.pk)
-        if found is not None and found[0].state.is_terminal:
-            await self._show(found[0], found[1])
-            return 1
-        record, revision = (found[0], found[1]) if found else (_record_of(row), 0)
-        failed = life.failed(record, _LOST, now=self._clock())
+        failed = life.failed(_record_of(row), _LOST, now=self._clock())
         try:
-            written = await self._records.write(failed, expect=revision)
+            written = await self._records.write(failed, expect=0)
         except StaleRevision:
             return 0
         log.warning("reconciler.job_lost", job_id=row.pk, model=row.model)

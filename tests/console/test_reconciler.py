@@ -13,13 +13,15 @@ from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.projector import store
 from console.projector.fold import Heard
+from signalbox import job as life
 from signalbox import messages, names
 from signalbox.bus import Bus
 from signalbox.messages import State
-from signalbox.names import Bucket
+from signalbox.names import Bucket, Header
 from signalbox.records import Records
 from tests.console.conftest import in_thread
-from tests.console.test_projector import accept, accepted, run_job
+from tests.console.test_projector import NOW, accept, accepted, run_job
+from workers.reconcile import Reconciler as WorkersReconciler
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")
@@ -78,6 +80,32 @@ async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(bus: Bu
     assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
     assert await in_thread(lambda: Job.objects.get(pk=waiting.id).state) == "queued"
     assert await Records(bus).read(waiting.id) is None
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.QUEUED])
+async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(
+    bus: Bus, state: State
+) -> None:
+    ref = messages.PayloadRef(subject="pl.x.in", size=1, chunks=1, first_seq=1, sha256="0" * 64)
+    job = accepted(1, ref=ref)
+    record = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
+    if state is State.QUEUED:
+        why = messages.ErrorInfo(code="unavailable", message="The worker was stopped.")
+        record = life.requeued(record, why, is_crash=False)
+    revision = await Records(bus).write(record, expect=0)  # and no message in the queue
+    await know(job)
+    for _ in range(2):
+        await reconciler(bus).settle_vanished_jobs()
+    assert await Records(bus).read(job.id) == (record, revision, b"")
+    assert await in_thread(lambda: Job.objects.get(pk=job.id).state) == state.value
+    rescuer = WorkersReconciler(
+        bus, Records(bus), workers=list, models=dict, worker="w2", boot="b2",
+        settled_s=-1_000_000_000, clock=lambda: NOW + 60,
+    )  # fmt: skip
+    assert await rescuer.turn()
+    queued = await Records(bus).queued(job.id)
+    assert queued is not None
+    assert messages.decode(messages.Job, queued.headers[Header.JOB]).ref == ref
 
 
 async def test_a_row_left_behind_catches_up_with_its_record(bus: Bus) -> None:
