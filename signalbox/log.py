@@ -45,7 +45,9 @@ def _render_as_json(level: str) -> None:
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        logger_factory=lambda *_: structlog.WriteLogger(
+            sys.stderr
+        ),  # a line is one write: never torn
         cache_logger_on_first_use=False,
     )
 

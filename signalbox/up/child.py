@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from signalbox.errors import Unavailable
+from signalbox.ops.programlog import ProgramLog
 
 READY_POLL_S: Final = 0.05
 """Only while something starts; a running stack polls nothing."""
 BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses before a restart; the last one repeats. A child that ran ``STEADY_S`` starts over."""
 STEADY_S: Final = 30.0
-KEPT_LOG_BYTES: Final = 16 * 1024 * 1024
 TAIL_LINES: Final = 12
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -42,6 +42,7 @@ class Child:
     def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
         self.spec = spec
         self.log = log_dir / f"{spec.name}.log"
+        self._output = ProgramLog(self.log)
         self.restarts = 0
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
@@ -65,6 +66,7 @@ class Child:
         try:
             async with asyncio.timeout(self.spec.ready_s):
                 code = await self._process.wait()
+            self._output.catch_up()
         except TimeoutError:
             await self._kill()
             limit = f"{self.spec.name} did not end within {self.spec.ready_s:g} s."
@@ -106,29 +108,21 @@ class Child:
         """SIGTERM, then SIGKILL after the grace period. Idempotent."""
         self._is_stopping.set()
         process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            async with asyncio.timeout(self.spec.stop_s):
-                await process.wait()
-        except TimeoutError:
-            self._say(f"{self.spec.name} did not end within {self.spec.stop_s:g} s; killed")
-            await self._kill()
+        if process is not None and process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(self.spec.stop_s):
+                    await process.wait()
+            except TimeoutError:
+                self._say(f"{self.spec.name} did not end within {self.spec.stop_s:g} s; killed")
+                await self._kill()
+        self._output.catch_up()
 
     def tail(self, lines: int = TAIL_LINES) -> str:
         """The last lines of its log."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 16_384))
-                return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
-        except FileNotFoundError:
-            return ""
+        return self._output.tail(lines)
 
     async def _spawn(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        if self.log.exists() and self.log.stat().st_size > KEPT_LOG_BYTES:
-            self.log.replace(self.log.with_suffix(".log.1"))
         parent = os.getpid()
 
         def die_with_parent() -> None:
@@ -136,16 +130,19 @@ class Child:
             if os.getppid() != parent:  # it died before the line above
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        with self.log.open("ab") as log:
+        output = self._output.open()
+        try:
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.argv,
                 env=dict(self.spec.env),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 preexec_fn=die_with_parent,  # calls nothing but the kernel
             )
+        finally:
+            os.close(output)
 
     async def _become_ready(self) -> None:
         name, process = self.spec.name, self._process

@@ -1,14 +1,17 @@
 """Programs of the stack as real child processes."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from signalbox.errors import Unavailable
+from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES
 from signalbox.up.child import Child, Spec
 
 SLEEPER = "import time; time.sleep(600)"
@@ -32,6 +35,26 @@ async def main():
     print(child.pid, flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())
+"""
+NUMBERS = """
+import sys
+for number in range(int(sys.argv[1])):
+    print(f"{number:07d} {'x' * 92}", file=sys.stderr if number % 1000 else sys.stdout, flush=True)
+"""
+LINE_BYTES = 101
+FULL_DISK = """
+import pathlib, resource, sys, time
+from signalbox.ops.programlog import ProgramLog
+import os
+path = pathlib.Path(sys.argv[1])
+log = ProgramLog(path)
+given = log.open()
+resource.setrlimit(resource.RLIMIT_FSIZE, (5, resource.RLIM_INFINITY))
+os.write(given, b"whole\\n" * 400_000)  # more than the pipe holds: it must go on being read
+log.catch_up()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+os.write(given, b"again\\n")
+log.catch_up()
 """
 
 
@@ -122,3 +145,73 @@ async def test_the_kernel_ends_a_child_when_we_are_killed(tmp_path: Path) -> Non
     finally:
         asyncio.get_running_loop().remove_reader(watch)
         os.close(watch)
+
+
+def logs(folder: Path) -> list[Path]:
+    """Oldest first: .4, .3 ... and the present one."""
+    return sorted(folder.glob("it.log*"), reverse=True)
+
+
+def numbers(paths: Iterable[Path]) -> list[int]:
+    """What the files hold, oldest first; fails on a line that is not whole."""
+    lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
+    assert {len(line) for line in lines} == {LINE_BYTES}
+    return [int(line[:7]) for line in lines]
+
+
+async def test_a_log_is_rotated_while_the_program_runs_and_no_line_is_lost_or_torn(
+    tmp_path: Path,
+) -> None:
+    count = 3 * LIMIT_BYTES // LINE_BYTES
+    it = child(tmp_path, NUMBERS, str(count))
+    await it.run_to_end()
+    files = [tmp_path / f"it.log{end}" for end in (".2", ".1", "")]
+    assert numbers(files) == list(range(count))
+    assert max(path.stat().st_size for path in files) < LIMIT_BYTES + LINE_BYTES
+    assert it.tail(1).startswith(f"{count - 1:07d}")
+
+
+async def test_a_program_that_writes_much_cannot_fill_the_disk(tmp_path: Path) -> None:
+    count = (KEPT + 3) * LIMIT_BYTES // LINE_BYTES
+    it = child(tmp_path, NUMBERS, str(count))
+    await it.run_to_end()
+    files = logs(tmp_path)
+    assert [path.name for path in files[:-1]] == [f"it.log.{n}" for n in range(KEPT, 0, -1)]
+    kept = numbers(files)
+    assert kept == list(range(count - len(kept), count))
+    assert len(kept) * LINE_BYTES > KEPT * LIMIT_BYTES
+
+
+async def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+    endless = "import sys; sys.stdout.write('x' * (1 << 20) * 24)"
+    it = child(tmp_path, endless)
+    await it.run_to_end()
+    sizes = [path.stat().st_size for path in logs(tmp_path)]
+    assert sum(sizes) == 24 << 20
+    assert max(sizes) <= LIMIT_BYTES + LONGEST_LINE_BYTES
+
+
+async def test_a_full_disk_stops_no_program_and_what_it_cost_is_said_later(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", FULL_DISK, str(tmp_path / "full.log"))
+    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    await Child(Spec("it", argv, env, at_once, ready_s=30.0), tmp_path, print).run_to_end()
+    first, note, last = (tmp_path / "full.log").read_text().splitlines()
+    assert (first, last) == ("whole", "again")
+    assert json.loads(note) == {"event": "log.lost", "level": "error", "bytes": 400_000 * 6 - 5}
+
+
+async def test_two_lives_of_a_program_share_one_log(tmp_path: Path) -> None:
+    async def has_spoken() -> bool:
+        return it.tail().count("I am") > it.restarts
+
+    code = "import os, time; print('I am', os.getpid(), flush=True); time.sleep(600)"
+    it = Child(Spec("it", (sys.executable, "-c", code), {}, has_spoken), tmp_path, print)
+    await it.start()
+    first, changed = it.pid, asyncio.Event()
+    keeper = asyncio.create_task(it.keep(changed.set))
+    os.kill(first, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        await changed.wait()
+    assert it.tail().splitlines() == [f"I am {first}", f"I am {it.pid}"]
+    await it.stop()
+    await keeper

@@ -1,0 +1,1 @@
+"""What runs and tends a Signalbox: its programs' logs."""
