@@ -40,6 +40,7 @@ from workers.residency import Residency
 from workers.retries import Fate, judge
 from workers.runnerlink import RunnerLink
 from workers.runnerwire import RunnerLost
+from workers.serving.activity import Activity
 from workers.shelf import DoesNotFit
 from workers.tally import Tally
 
@@ -86,7 +87,7 @@ class Execution:
 
     def __init__(
         self, *, bus: Bus, runner: RunnerLink, residency: Residency, commits: Commits, fleet: Fleet,
-        tally: Tally, settle: Callable[[Held], None], forsake: Callable[[Held], None],
+        tally: Tally, activity: Activity, settle: Callable[[Held], None], forsake: Callable[[Held], None],
         give_back: Callable[[Held, float], None], free: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
@@ -96,6 +97,7 @@ class Execution:
         self._commits = commits
         self._fleet = fleet
         self._tally = tally
+        self._activity = activity
         self._settle = settle
         self._forsake = forsake
         self._give_back = give_back
@@ -313,12 +315,17 @@ class Execution:
                 held.delivery.data if held.job.ref is None else await self._fetch(held)
                 for held in jobs
             ]
-            self._mark(jobs, "started")
             began_s = time.monotonic()
-            report = await self._runner.run(
-                flight.model, flight.version, first.signature, frames, first.outputs,
-                timeout_s=self._limits(flight.model).timeout_s,
-            )  # fmt: skip
+            ids = tuple(held.job.id for held in jobs)
+            with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")):
+                report = await self._runner.run(
+                    flight.model,
+                    flight.version,
+                    first.signature,
+                    frames,
+                    first.outputs,
+                    timeout_s=self._limits(flight.model).timeout_s,
+                )
         except NotFound:
             self._residency.lost(key)
             raise

@@ -4,6 +4,7 @@ A job is in hand while it waits, runs, commits and is being acknowledged. For al
 queue must not give it to somebody else, so :meth:`Hand.touch` tells the server regularly.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -12,6 +13,8 @@ from signalbox.messages import Job, Record
 
 MAX_NAMED: Final = 32
 """Ids of jobs in hand that the presence document names."""
+MAX_MODELS: Final = 32
+"""Models that the presence document counts waiting jobs of: those with the most."""
 
 
 class Held:
@@ -85,3 +88,8 @@ class Hand:
     def ids(self) -> tuple[str, ...]:
         """Ids for the presence document."""
         return tuple(list(self._held)[:MAX_NAMED])
+
+    def waiting(self) -> dict[str, int]:
+        """Jobs that have not begun, by model, for the presence document."""
+        counts = Counter(h.job.model for h in self._held.values() if "started" not in h.phases)
+        return dict(counts.most_common(MAX_MODELS))

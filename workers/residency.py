@@ -22,6 +22,7 @@ from signalbox.errors import (
 from signalbox.messages import Model, Version
 from workers.runnerlink import LoadReport, RunnerLink
 from workers.runnerwire import RunnerLost
+from workers.serving.activity import Activity
 from workers.shelf import DoesNotFit, Key, Shelf
 
 MIN_SIZE_BYTES: Final = 1024 * 1024
@@ -50,13 +51,14 @@ class Residency:
 
     def __init__(
         self, runner: RunnerLink, shelf: Shelf, find: Callable[[str], Model | None],
-        on_change: Callable[[], None], *, is_spare: Callable[[Key], bool] = lambda _: False,
+        activity: Activity, on_change: Callable[[], None], *, is_spare: Callable[[Key], bool] = lambda _: False,
         may_load: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         """may_load: whether the device is ours alone, so that more may be put there."""
         self._runner = runner
         self._shelf = shelf
         self._find = find
+        self._activity = activity
         self._on_change = on_change
         self._is_spare = is_spare
         self._may_load = may_load
@@ -185,9 +187,10 @@ class Residency:
         self._shelf.reserve(key, size)
         self._on_change()
         try:
-            return await self._runner.load(
-                name, number, version.path, warm=True, digest=version.digest
-            )
+            with self._activity.loading(key):
+                return await self._runner.load(
+                    name, number, version.path, warm=True, digest=version.digest
+                )
         except RunnerLost:  # nothing is known of this version
             self._shelf.drop(key)
             raise

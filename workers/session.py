@@ -36,6 +36,7 @@ from workers.intake import Intake
 from workers.lane import Hold, Lane
 from workers.rescue import Rescue
 from workers.residency import Residency, preferred
+from workers.serving.activity import Activity
 from workers.settings import WorkerSettings
 from workers.shelf import Shelf
 from workers.sweep import Sweep
@@ -58,6 +59,7 @@ class Session:
     ) -> None:  # fmt: skip
         """clock: UTC seconds, the same for all programs."""
         self.hand = Hand()
+        self.activity = Activity(tally, clock, on_change)
         self._bus = bus
         self._records = records
         self._lane = lane
@@ -75,12 +77,12 @@ class Session:
             inline_limit_bytes=settings.inline_limit_bytes, clock=clock,
         )  # fmt: skip
         self._residency = Residency(
-            hold.runner, shelf, fleet.find, on_change,
+            hold.runner, shelf, fleet.find, self.activity, on_change,
             is_spare=lambda key: not fleet.lives_here(key[0]), may_load=lambda: not hold.is_shared,
         )  # fmt: skip
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
-            fleet=fleet, tally=tally, settle=self._settle, forsake=self._forsake,
+            fleet=fleet, tally=tally, activity=self.activity, settle=self._settle, forsake=self._forsake,
             give_back=self._hand_back, free=self._wake, clock=clock,
         )  # fmt: skip
         self._sweep = Sweep(bus)

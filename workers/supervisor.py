@@ -207,6 +207,8 @@ class Supervisor:
             rates=self._tally.rates(), done=self._tally.done, failed=self._tally.failed,
             rss_bytes=_rss_bytes(), is_drain_asked=self._fleet.is_drain_asked,
             software=signalbox.__version__, sandbox=self._lane.runner.sandbox.active,
+            run=session.activity.now() if session is not None else None,
+            waiting=session.hand.waiting() if session is not None else {},
         )  # fmt: skip
 
     def _state(self, *, is_draining: bool) -> str:

@@ -16,6 +16,7 @@ class Tally:
         self.done = 0
         self.failed = 0
         self._run_s: dict[str, float] = {}
+        self._load_s: dict[str, float] = {}
         self._rate: dict[str, float] = {}
         self._bytes: dict[str, float] = {}
 
@@ -28,6 +29,14 @@ class Tally:
     def run_s(self, model: str) -> float | None:
         """Mean seconds of a run, None before the first."""
         return self._run_s.get(model)
+
+    def loaded(self, model: str, seconds: float) -> None:
+        """A version of the model was loaded and warmed up in ``seconds``."""
+        self._average(self._load_s, model, seconds)
+
+    def load_s(self, model: str) -> float | None:
+        """Mean seconds of a load, None before the first."""
+        return self._load_s.get(model)
 
     def mean_bytes(self, model: str) -> float:
         """Mean input bytes of a job, 0 before the first."""

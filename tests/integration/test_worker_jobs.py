@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -278,22 +278,27 @@ async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(house: Hous
     assert (record.state, record.crashes) == (State.SUCCEEDED, 0), record
 
 
-async def test_presence_tells_what_is_resident_and_how_fast_it_is(house: House) -> None:
-    bus, ledger, worker = house
-    await register(bus, "seen", models.half_plus_two())
-    await ledger.ended(await ledger.submit("seen", floats(1.0)))
+async def told(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:
+    """The first presence of the worker from now on of which ``condition`` holds."""
     table = Table(bus, Bucket.WORKERS, Worker)
     changed = asyncio.Event()
     table.on_change(lambda *_: changed.set())
     await table.start()
-    async with asyncio.timeout(10):
-        while True:
-            changed.clear()
-            found = table.get(token("w1"))
-            if found is not None and "seen" in found.rates:
-                break
-            await changed.wait()
-    await table.close()
+    try:
+        async with asyncio.timeout(10):
+            while (found := table.get(token("w1"))) is None or not condition(found):
+                changed.clear()
+                await changed.wait()
+    finally:
+        await table.close()
+    return found
+
+
+async def test_presence_tells_what_is_resident_and_how_fast_it_is(house: House) -> None:
+    bus, ledger, worker = house
+    await register(bus, "seen", models.half_plus_two())
+    await ledger.ended(await ledger.submit("seen", floats(1.0)))
+    found = await told(bus, lambda worker: "seen" in worker.rates)
     assert found.state == "ready"
     assert found.token > 0
     assert found.pid == worker.pid
@@ -301,3 +306,35 @@ async def test_presence_tells_what_is_resident_and_how_fast_it_is(house: House) 
     assert resident["seen"].state == "ready"
     assert resident["seen"].size_bytes > 0
     assert found.rss_bytes < 80 * 1024 * 1024
+
+
+async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "busy", models.slow())
+    await register(bus, "behind", models.half_plus_two())
+    await ledger.ended(
+        await ledger.submit("busy", floats(0.0, name="seconds")),
+        await ledger.submit("behind", floats(1.0)),
+    )
+    await told(bus, lambda worker: worker.run is None)
+    began = time.time()
+    long = await ledger.submit("busy", floats(100.0, name="seconds"))
+    found = await told(bus, lambda worker: worker.run is not None and long in worker.run.jobs)
+    run = found.run
+    assert run is not None
+    assert (run.activity, run.model, run.version, run.jobs) == ("computing", "busy", 1, (long,))
+    assert began <= run.since <= time.time()
+    assert run.expected_s > 0, "measured by the run before"
+    assert not found.waiting
+    for _ in range(3):
+        await ledger.submit("behind", floats(1.0))
+    found = await told(bus, lambda worker: worker.waiting == {"behind": 3})
+    assert len(found.running) == 4, "in hand, and one of them runs"
+    records = Records(bus)
+    await ledger.until(lambda: ledger.last(long) is not None)
+    read = await records.read(long)
+    assert read is not None
+    record, revision, _ = read
+    await records.write(life.cancel_asked(record), expect=revision)
+    await bus.publish(names.cancel(long))
+    await told(bus, lambda worker: worker.run is None and not worker.waiting)

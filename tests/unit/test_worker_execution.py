@@ -21,6 +21,7 @@ from workers.hand import Held
 from workers.residency import Renew
 from workers.runnerlink import RunReport
 from workers.runnerwire import RunnerLost
+from workers.serving.activity import Activity
 from workers.tally import Tally
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
@@ -124,10 +125,12 @@ def held(data: bytes) -> Held:
 
 def execution(runner: Runner, memory: Memory | None = None) -> Execution:
     nothing: Any = None
+    tally = Tally()
     return Execution(
         bus=nothing, runner=cast("Any", runner), residency=cast("Any", memory or Memory()),
-        commits=nothing, fleet=cast("Any", Fleet()), tally=Tally(), settle=nothing, forsake=nothing,
-        give_back=nothing, free=lambda: None,
+        commits=nothing, fleet=cast("Any", Fleet()), tally=tally,
+        activity=Activity(tally, lambda: 0.0, lambda: None), settle=nothing, forsake=nothing, give_back=nothing,
+        free=lambda: None,
     )  # fmt: skip
 
 

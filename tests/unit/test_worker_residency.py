@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -7,7 +8,9 @@ from signalbox.errors import Unavailable
 from signalbox.messages import Model, Version
 from workers.residency import Residency
 from workers.runnerlink import LoadReport
+from workers.serving.activity import Activity
 from workers.shelf import DoesNotFit, Key, Shelf
+from workers.tally import Tally
 
 
 class Memory:
@@ -28,6 +31,10 @@ class Memory:
         del self.loaded[model, version]
 
 
+def activity() -> Activity:
+    return Activity(Tally(), time.time, lambda: None)
+
+
 async def never() -> None:
     raise AssertionError("nothing used the memory up")
 
@@ -45,7 +52,7 @@ def residency(
     memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True
 ) -> Residency:
     return Residency(
-        cast("Any", memory), Shelf(100 << 20), catalog, lambda: None,
+        cast("Any", memory), Shelf(100 << 20), catalog, activity(), lambda: None,
         is_spare=lambda key: key[0] not in placed, may_load=may_load,
     )  # fmt: skip
 
@@ -101,7 +108,7 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
 async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(
     memory: Memory,
 ) -> None:
-    made = Residency(cast("Any", memory), Shelf(30 << 20), catalog, lambda: None)
+    made = Residency(cast("Any", memory), Shelf(30 << 20), catalog, activity(), lambda: None)
     with pytest.raises(DoesNotFit, match="memory budget"):
         await made.pin(("a", 1), never)
     assert not memory.loaded

@@ -1,0 +1,120 @@
+"""What a runner does now, as its worker tells it, in virtual time."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from signalbox.messages import Run
+from tests.sim.loop import EPOCH, running
+from workers.serving.activity import GAP_S, SOON_S, Activity
+from workers.tally import Tally
+
+KEY = ("digits", 3)
+
+
+def in_virtual_time(
+    test: Callable[[Activity, Tally, list[float]], Coroutine[Any, Any, None]],
+) -> None:
+    """Run ``test`` with an activity, what it has measured, and the instants at which others should hear of it."""
+    with running(1) as loop:
+
+        async def run() -> None:
+            tally, told = Tally(), list[float]()
+            activity = Activity(tally, time.time, lambda: told.append(round(loop.now, 3)))
+            await test(activity, tally, told)
+
+        loop.run_until_complete(run())
+
+
+def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0) -> Run:
+    return Run(
+        activity=activity, model=KEY[0], version=KEY[1], jobs=jobs, since=EPOCH + since,
+        expected_s=expected_s,
+    )  # fmt: skip
+
+
+def test_a_long_run_is_told_soon_and_so_is_its_end() -> None:
+    async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
+        assert activity.now() is None
+        tally.ran(KEY[0], jobs=2, seconds=4.0, size_bytes=1)
+        with activity.computing(KEY, ("a", "b")):
+            await asyncio.sleep(3.0)
+            assert activity.now() == run("computing", "a", "b", since=0.0, expected_s=4.0)
+        assert activity.now() is None, "what was told as running is not left standing"
+        assert told == [SOON_S, 3.0]
+
+    in_virtual_time(test)
+
+
+def test_a_steady_load_of_short_runs_computes_all_the_time_and_tells_nothing_in_between() -> None:
+    async def test(activity: Activity, _: Tally, told: list[float]) -> None:
+        for i in range(100):
+            with activity.computing(KEY, (f"job{i}",)):
+                await asyncio.sleep(0.003)
+                assert activity.now() == run("computing", f"job{i}", since=round(i * 0.203, 3))
+            await asyncio.sleep(0.2)
+            assert activity.now() == run("computing", since=round(i * 0.203, 3)), (
+                "no job of it is left"
+            )
+        await asyncio.sleep(GAP_S)
+        assert activity.now() is None
+        assert not told
+
+    in_virtual_time(test)
+
+
+def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
+    async def test(activity: Activity, _: Tally, told: list[float]) -> None:
+        turns: list[float] = []
+        with activity.computing(KEY, ("first",)):
+            await asyncio.sleep(1.0)
+            second = activity.computing(KEY, ("second",), lambda: turns.append(time.time() - EPOCH))
+            second.__enter__()
+            await asyncio.sleep(1.0)
+            assert activity.now() == run("computing", "first", since=0.0)
+            assert not turns
+        assert activity.now() == run("computing", "second", since=2.0), "its turn came now"
+        assert turns == [2.0]
+        await asyncio.sleep(SOON_S / 2)
+        second.__exit__(None, None, None)
+        assert told == [SOON_S, 2.0]
+
+    in_virtual_time(test)
+
+
+def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> None:
+    async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
+        with activity.loading(KEY):
+            await asyncio.sleep(2.0)
+            assert activity.now() == run("loading", since=0.0)
+        assert tally.load_s(KEY[0]) == 2.0
+        assert told == [0.0, 2.0]
+        with activity.loading(KEY):
+            assert activity.now() == run("loading", since=2.0, expected_s=2.0)
+
+    in_virtual_time(test)
+
+
+def test_a_load_that_fails_says_nothing_of_how_long_loads_take() -> None:
+    async def test(activity: Activity, tally: Tally, _: list[float]) -> None:
+        try:
+            with activity.loading(KEY):
+                await asyncio.sleep(2.0)
+                raise MemoryError
+        except MemoryError:
+            pass
+        assert tally.load_s(KEY[0]) is None
+        assert activity.now() is None
+
+    in_virtual_time(test)
+
+
+def test_at_most_32_jobs_are_named() -> None:
+    async def test(activity: Activity, _: Tally, __: list[float]) -> None:
+        with activity.computing(KEY, tuple(map(str, range(100)))):
+            found = activity.now()
+            assert found is not None
+            assert found.jobs == tuple(map(str, range(32)))
+
+    in_virtual_time(test)

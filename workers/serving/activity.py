@@ -1,0 +1,134 @@
+"""What the runner of one hold does now: it loads, it computes, or it is idle.
+
+The runner works on one request after another, so of all requests with it the oldest is what it does
+now. A quick run is over before anybody could read of it; what is told then is that the runner
+computed within the last second. No I/O; the timer is the loop's.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from signalbox.messages import Run
+from workers.hand import MAX_NAMED
+from workers.tally import Tally
+
+LOADING: Final = "loading"
+COMPUTING: Final = "computing"
+SOON_S: Final = 0.5
+"""A run that has lasted longer is told at once, and so is its end; shorter ones wait for the next heartbeat."""
+GAP_S: Final = 1.0
+"""A runner idle for less than this after a short run is between two runs: it counts as computing."""
+Key = tuple[str, int]
+
+
+class Request:
+    """One request with the runner. since: UTC, when its turn came; 0 while others are before it."""
+
+    __slots__ = ("activity", "began_s", "is_told", "jobs", "key", "on_turn", "since")
+
+    def __init__(
+        self, activity: str, key: Key, jobs: tuple[str, ...], on_turn: Callable[[], None]
+    ) -> None:
+        self.activity = activity
+        self.key = key
+        self.jobs = jobs
+        self.on_turn = on_turn
+        self.since = 0.0
+        self.began_s = 0.0
+        self.is_told = False
+
+
+class Activity:
+    """The requests with the runner, oldest first. on_change: called when others should hear of it soon.
+
+    clock: UTC seconds. tally: knows how long runs and loads take, and learns it of loads here.
+    """
+
+    def __init__(
+        self, tally: Tally, clock: Callable[[], float], on_change: Callable[[], None]
+    ) -> None:
+        self._tally = tally
+        self._clock = clock
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._requests: list[Request] = []
+        self._last: Request | None = None
+        self._last_ended_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def computing(
+        self, key: Key, jobs: tuple[str, ...], on_turn: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
+        """A batch is with the runner. on_turn: called when all that was given to it before has ended."""
+        request = Request(COMPUTING, key, jobs[:MAX_NAMED], on_turn)
+        self._begin(request)
+        try:
+            yield
+        finally:
+            self._end(request)
+
+    @contextmanager
+    def loading(self, key: Key) -> Iterator[None]:
+        """A version is being loaded. One that succeeds counts for what loads of the model take."""
+        request = Request(LOADING, key, (), lambda: None)
+        self._begin(request)
+        try:
+            yield
+            self._tally.loaded(key[0], self._loop.time() - request.began_s)
+        finally:
+            self._end(request)
+
+    def now(self) -> Run | None:
+        """What the runner does, None if it is idle. Between two short runs no jobs are named."""
+        if self._requests:
+            return self._run(self._requests[0], self._requests[0].jobs)
+        last = self._last
+        if last is None or last.is_told or self._loop.time() - self._last_ended_s > GAP_S:
+            return None
+        return self._run(last, ())
+
+    def _run(self, request: Request, jobs: tuple[str, ...]) -> Run:
+        model, version = request.key
+        is_load = request.activity == LOADING
+        usual_s = self._tally.load_s(model) if is_load else self._tally.run_s(model)
+        return Run(
+            activity=request.activity, model=model, version=version, jobs=jobs,
+            since=request.since, expected_s=round(usual_s or 0.0, 4),
+        )  # fmt: skip
+
+    def _begin(self, request: Request) -> None:
+        self._requests.append(request)
+        if len(self._requests) == 1:
+            self._next()
+
+    def _end(self, request: Request) -> None:
+        was_first = self._requests[0] is request
+        self._requests.remove(request)
+        if not was_first:
+            return
+        self._last, self._last_ended_s = request, self._loop.time()
+        if request.is_told:
+            self._on_change()
+        self._next()
+
+    def _next(self) -> None:
+        """The turn of the oldest request has come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._requests:
+            return
+        request = self._requests[0]
+        request.since, request.began_s = self._clock(), self._loop.time()
+        request.on_turn()
+        if request.activity == LOADING:
+            self._tell(request)
+        else:
+            self._timer = self._loop.call_later(SOON_S, self._tell, request)
+
+    def _tell(self, request: Request) -> None:
+        request.is_told = True
+        self._on_change()
