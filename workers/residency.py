@@ -4,11 +4,13 @@ Loads go one at a time; callers that need the same version wait for the same loa
 fit makes others leave: first what is placed elsewhere by now, then the least recently used. A version
 that is asked for ahead is loaded and warmed up before anything it replaces is unloaded, so a switch
 costs no request its answer. A load that uses the memory up is tried once more in a fresh runner, alone.
+
+The memory budget may be passed between the end of a load, which tells the true size, and the unloads that make up
+for it; no run begins in between.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
 
 from signalbox import log
 from signalbox.errors import (
@@ -23,10 +25,9 @@ from signalbox.messages import Model, Version
 from workers.runnerlink import LoadReport, RunnerLink
 from workers.runnerwire import RunnerLost
 from workers.serving.activity import Activity
+from workers.serving.sizes import Sizes
 from workers.shelf import DoesNotFit, Key, Shelf
 
-MIN_SIZE_BYTES: Final = 1024 * 1024
-"""Assumed for a version whose size the catalog does not know."""
 Renew = Callable[[], Awaitable[None]]
 """Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
 
@@ -51,10 +52,11 @@ class Residency:
 
     def __init__(
         self, runner: RunnerLink, shelf: Shelf, find: Callable[[str], Model | None],
-        activity: Activity, on_change: Callable[[], None], *, is_spare: Callable[[Key], bool] = lambda _: False,
-        may_load: Callable[[], bool] = lambda: True,
+        activity: Activity, on_change: Callable[[], None], *,
+        is_spare: Callable[[Key], bool] = lambda _: False,
+        may_load: Callable[[], bool] = lambda: True, sizes: Sizes | None = None,
     ) -> None:  # fmt: skip
-        """may_load: whether the device is ours alone, so that more may be put there."""
+        """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold."""
         self._runner = runner
         self._shelf = shelf
         self._find = find
@@ -62,6 +64,7 @@ class Residency:
         self._on_change = on_change
         self._is_spare = is_spare
         self._may_load = may_load
+        self._sizes = sizes or Sizes()
         self._one_load = asyncio.Lock()
         self._freed = asyncio.Event()
         self._too_large: set[Key] = set()
@@ -70,7 +73,7 @@ class Residency:
         shelf.clear()
         for (model, version), report in runner.loaded.items():  # kept across a hand-over
             shelf.reserve((model, version), report.size_bytes)
-            shelf.settle((model, version), report.size_bytes)
+            shelf.settle((model, version))
 
     def is_ready(self, key: Key) -> bool:
         """A run needs no load."""
@@ -90,11 +93,13 @@ class Residency:
         :class:`Unavailable` while somebody else uses the device.
         """
         has_loaded = False
-        while key not in self._shelf:
+        while key not in self._shelf or self._shelf.is_over:
             async with self._one_load:
                 if key not in self._shelf:
                     await self._load(key, renew)
                     has_loaded = True
+                else:
+                    await self._shrink()
         self._shelf.pin(key)
         return has_loaded
 
@@ -126,7 +131,7 @@ class Residency:
                 if key in self._shelf or not self._may_load() or not self._fits_freely(key):
                     continue
                 try:
-                    await self._load(key)
+                    await self._load(key, None)
                 except (NotServing, OutOfMemory) as error:
                     log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
         await self._withdraw()
@@ -137,20 +142,23 @@ class Residency:
                 await self._unload(key)
 
     def _fits_freely(self, key: Key) -> bool:
+        """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
         version = find_version(self._find(key[0]), key[1])
-        size = max(MIN_SIZE_BYTES, version.size_bytes) if version else 0
+        size = self._sizes.expected(key[0], version) if version else 0
         spare = sum(self._shelf.size_bytes(k) for k in self._shelf.idle() if self._is_spare(k))
-        return size <= self._shelf.budget_bytes - self._shelf.used_bytes + spare
+        free = self._shelf.budget_bytes - self._shelf.used_bytes + spare
+        return size <= free or size > self._shelf.budget_bytes
 
-    async def _load(self, key: Key, renew: Renew | None = None) -> None:
-        """Without ``renew`` a load that uses the memory up has failed: nobody needs it yet."""
+    async def _load(self, key: Key, renew: Renew | None) -> None:
+        """Without ``renew`` nobody needs it yet: one try, and it is not kept where others would have to leave."""
         if not self._may_load():
             raise Unavailable("Another program computes on the GPU: nothing is loaded meanwhile.")
         name, number = key
         version = find_version(self._find(name), number)
         if version is None:
             raise NotServing(f"Version {number} of model {name} is no longer served.")
-        size = max(MIN_SIZE_BYTES, version.size_bytes)
+        size = self._sizes.expected(name, version)
+        self._require_possible(key, size)
         await self._make_room(size)
         try:
             report = await self._put(key, version, size)
@@ -159,11 +167,61 @@ class Residency:
                 raise
             report = await self._put_alone(key, version, size, renew, error)
         self._too_large.discard(key)
-        self._shelf.settle(key, report.size_bytes or size)
         self.loads += 1
         log.info("model.loaded", model=name, version=number, size_bytes=report.size_bytes,
                  seconds=round(report.seconds, 3))  # fmt: skip
+        size = report.size_bytes or size
+        self._sizes.measured(name, version, size)
+        await self._book(key, size, is_needed=renew is not None)
+
+    async def _book(self, key: Key, size: int, *, is_needed: bool) -> None:
+        """Keep the budget with the size that was measured; only then the version may be used.
+
+        Raises :class:`DoesNotFit` where it is too large alone, :class:`RunnerLost`.
+        """
+        self._shelf.measure(key, size)
+        if size > self._shelf.budget_bytes:
+            await self._unload(key)
+            self._require_possible(key, size)
+        if is_needed:
+            await self._shrink()
+        else:
+            await self._shrink_freely(key)
+        if not self._shelf.size_bytes(key):
+            raise RunnerLost("The runner died while room was made.")
+        self._shelf.settle(key)
         self._on_change()
+
+    def _require_possible(self, key: Key, size: int) -> None:
+        """Raises :class:`DoesNotFit`, and has presence tell it, for what the whole budget does not hold."""
+        budget = self._shelf.budget_bytes
+        if size > budget:
+            message = (
+                f"Version {key[1]} of model {key[0]} takes {size} bytes; this worker's memory budget is"
+                f" {budget}. Raise the budget or serve the model elsewhere."
+            )
+            self._shelf.fail(key, message)
+            self._on_change()
+            raise DoesNotFit(message, needed=size, budget=budget)
+
+    async def _shrink(self) -> None:
+        """Unload what is idle until the budget is kept; wait for what is in use where that does not do."""
+        while self._shelf.is_over:
+            self._freed.clear()
+            leaving = self._shelf.excess(is_spare=self._is_spare)
+            for key in leaving:
+                await self._unload(key)
+            if not leaving:
+                await self._freed.wait()  # bounded: every pin is a run with a time limit
+
+    async def _shrink_freely(self, key: Key) -> None:
+        """Only what is placed elsewhere leaves for a version nobody needs yet; else it leaves itself."""
+        for idle in self._shelf.excess(is_spare=self._is_spare):
+            if self._is_spare(idle):
+                await self._unload(idle)
+        if self._shelf.is_over:
+            await self._unload(key)
+            raise DoesNotFit(f"Version {key[1]} of model {key[0]} takes more than is free here.")
 
     async def _put_alone(
         self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory

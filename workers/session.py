@@ -79,6 +79,7 @@ class Session:
         self._residency = Residency(
             hold.runner, shelf, fleet.find, self.activity, on_change,
             is_spare=lambda key: not fleet.lives_here(key[0]), may_load=lambda: not hold.is_shared,
+            sizes=tally.sizes,
         )  # fmt: skip
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,

@@ -1,7 +1,9 @@
 """Which model versions fit on the device. Pure bookkeeping of bytes: no runner, no clock.
 
 The shelf has a budget. What is pinned (a run uses it, or it is being loaded) stays; of the rest the
-least recently used leaves first.
+least recently used leaves first. What a version takes is known when its load has ended: room is made for
+what is expected, the true size is booked by :meth:`Shelf.measure`, and the budget may be passed from then until
+what is in excess has left. The version is not ready, and nothing begins a run, in between.
 """
 
 from collections.abc import Callable
@@ -54,17 +56,7 @@ class Shelf:
         Raises :class:`DoesNotFit` where it does not fit even then: the rest is pinned or the
         budget is too small.
         """
-        free = self.budget_bytes - self.used_bytes
-        leaving: list[Key] = []
-        idle = sorted(
-            (key for key, place in self._places.items() if not place.pins),
-            key=lambda key: (not is_spare(key), self._places[key].used),
-        )
-        for key in idle:
-            if free >= size_bytes:
-                break
-            free += self._places[key].size_bytes
-            leaving.append(key)
+        leaving, free = self._leaving(size_bytes, is_spare)
         if free < size_bytes:
             raise DoesNotFit(
                 f"The model needs {size_bytes} bytes; {max(0, free)} of {self.budget_bytes} can be"
@@ -73,16 +65,41 @@ class Shelf:
             )  # fmt: skip
         return leaving
 
+    @property
+    def is_over(self) -> bool:
+        """More is loaded than the budget has: no run may begin."""
+        return self.used_bytes > self.budget_bytes
+
+    def excess(self, *, is_spare: Callable[[Key], bool] = lambda _: False) -> list[Key]:
+        """What leaves so that the budget is kept, in the order of :meth:`evictions`; all that is idle may not do."""
+        return self._leaving(0, is_spare)[0]
+
+    def _leaving(self, size_bytes: int, is_spare: Callable[[Key], bool]) -> tuple[list[Key], int]:
+        """Idle versions to unload for ``size_bytes``, as far as there are any, and the bytes that are free then."""
+        free = self.budget_bytes - self.used_bytes
+        leaving: list[Key] = []
+        for key in sorted(self.idle(), key=lambda key: (not is_spare(key), self._places[key].used)):
+            if free >= size_bytes:
+                break
+            free += self._places[key].size_bytes
+            leaving.append(key)
+        return leaving, free
+
     def reserve(self, key: Key, size_bytes: int) -> None:
         """A load begins; its place is pinned until :meth:`settle` or :meth:`fail`."""
         self._clock += 1
         self._places[key] = Place(size_bytes, pins=1, used=self._clock)
 
-    def settle(self, key: Key, size_bytes: int) -> None:
-        """The load has ended well and takes ``size_bytes`` as measured."""
-        place = self._places[key]
-        place.size_bytes, place.state = size_bytes, "ready"
-        place.pins -= 1
+    def measure(self, key: Key, size_bytes: int) -> None:
+        """The load has ended well and takes ``size_bytes``: book that, which may pass the budget."""
+        self._places[key].size_bytes = size_bytes
+
+    def settle(self, key: Key) -> None:
+        """What was loaded may be used. Harmless after :meth:`clear`."""
+        place = self._places.get(key)
+        if place is not None and place.state == "loading":
+            place.state = "ready"
+            place.pins -= 1
 
     def fail(self, key: Key, error: str) -> None:
         """The load has failed; the reason is kept until the next try, the bytes are free."""

@@ -3,6 +3,7 @@
 from typing import Final
 
 from workers.ceilings import Ceilings
+from workers.serving.sizes import Sizes
 
 SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""
@@ -13,6 +14,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.ceilings = Ceilings()
+        self.sizes = Sizes()
         self.done = 0
         self.failed = 0
         self._run_s: dict[str, float] = {}

@@ -1,8 +1,11 @@
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from signalbox.errors import Unavailable
 from signalbox.messages import Model, Version
@@ -12,23 +15,35 @@ from workers.serving.activity import Activity
 from workers.shelf import DoesNotFit, Key, Shelf
 from workers.tally import Tally
 
+MIB = 1 << 20
+
 
 class Memory:
-    """What a runner does with its memory: versions of 40 bytes come and go."""
+    """What a runner does with its memory: versions of 40 MiB, or what ``sizes`` says, come and go."""
 
     def __init__(self) -> None:
         self.loaded: dict[Key, LoadReport] = {}
+        self.sizes: dict[str, int] = {}
+        self.loads: list[str] = []
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(report.size_bytes for report in self.loaded.values())
 
     async def load(
         self, model: str, version: int, path: str, warm: bool, digest: str
     ) -> LoadReport:
         del path, warm, digest
-        report = LoadReport(size_bytes=40 << 20, seconds=0.0, signatures={})
+        await asyncio.sleep(0)
+        size = self.sizes.get(model, 40 * MIB)
+        report = LoadReport(size_bytes=size, seconds=0.0, signatures={})
         self.loaded[model, version] = report
+        self.loads.append(model)
         return report
 
     async def unload(self, model: str, version: int) -> None:
-        del self.loaded[model, version]
+        del self.loaded[model, version]  # asked for before whatever is asked for next
+        await asyncio.sleep(0)
 
 
 def activity() -> Activity:
@@ -37,6 +52,12 @@ def activity() -> Activity:
 
 async def never() -> None:
     raise AssertionError("nothing used the memory up")
+
+
+async def settled() -> None:
+    """Let everything go on that can: nothing here waits for anything but its turn."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 def catalog(name: str) -> Model:
@@ -108,7 +129,113 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
 async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(
     memory: Memory,
 ) -> None:
-    made = Residency(cast("Any", memory), Shelf(30 << 20), catalog, activity(), lambda: None)
+    shelf = Shelf(30 * MIB)
+    made = Residency(cast("Any", memory), shelf, catalog, activity(), lambda: None)
     with pytest.raises(DoesNotFit, match="memory budget"):
         await made.pin(("a", 1), never)
     assert not memory.loaded
+    (told,) = shelf.residencies()
+    assert (told.state, "memory budget" in told.error) == ("failed", True)
+
+
+async def test_a_version_that_turns_out_larger_makes_idle_ones_leave_before_it_runs(
+    memory: Memory,
+) -> None:
+    made = residency(memory, {"a", "b", "c"})
+    for name in ("a", "b"):
+        await made.pin((name, 1), never)
+        made.unpin((name, 1))
+    memory.sizes["c"] = 70 * MIB
+    await made.pin(("c", 1), never)
+    assert memory.used_bytes <= 100 * MIB
+    assert set(memory.loaded) == {("c", 1)}
+    made.unpin(("c", 1))
+    for name in ("a", "c"):  # the second time its true size is known
+        await made.pin((name, 1), never)
+        made.unpin((name, 1))
+    assert set(memory.loaded) == {("c", 1)}
+
+
+async def test_nothing_begins_while_what_is_in_use_keeps_the_budget_passed(memory: Memory) -> None:
+    made = residency(memory, {"a", "b", "c"})
+    await made.pin(("a", 1), never)
+    memory.sizes["b"] = 70 * MIB
+    waiting = [asyncio.create_task(made.pin(("b", 1), never))]
+    await settled()
+    assert memory.used_bytes == 110 * MIB, "and one of the two is in use"
+    waiting.append(asyncio.create_task(made.pin(("a", 1), never)))
+    await settled()
+    assert not any(task.done() for task in waiting)
+    made.unpin(("a", 1))
+    assert await waiting[0]
+    assert set(memory.loaded) == {("b", 1)}
+    made.unpin(("b", 1))
+    assert await waiting[1], "it is loaded again when there is room"
+    assert memory.used_bytes <= 100 * MIB
+
+
+async def test_what_alone_passes_the_budget_is_unloaded_refused_and_not_tried_again(
+    memory: Memory,
+) -> None:
+    made = residency(memory, {"a", "b"})
+    memory.sizes["a"] = 120 * MIB
+    for _ in range(2):
+        with pytest.raises(DoesNotFit, match="memory budget"):
+            await made.pin(("a", 1), never)
+        assert not memory.loaded
+    assert memory.loads == ["a"]
+    await made.keep_warm([("a", 1), ("b", 1)])
+    assert set(memory.loaded) == {("b", 1)}
+
+
+async def test_a_version_nobody_needs_yet_leaves_again_if_others_would_have_to(
+    memory: Memory,
+) -> None:
+    made = residency(memory, {"a", "b"})
+    memory.sizes["b"] = 70 * MIB
+    await made.keep_warm([("a", 1), ("b", 1)])
+    assert set(memory.loaded) == {("a", 1)}
+    await made.keep_warm([("a", 1), ("b", 1)])
+    assert memory.loads == ["a", "b"], "what it takes is known by now"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.booleans(), st.integers(0, 12)),
+        min_size=1, max_size=16,
+    ),
+    st.fixed_dictionaries({name: st.integers(1, 130) for name in "abcdef"}),
+)  # fmt: skip
+def test_the_budget_is_kept_whenever_a_run_begins(
+    acts: list[tuple[str, bool, int]], sizes: dict[str, int]
+) -> None:
+    """Jobs and loads ahead of need at once; every size on the disk is 40 MiB, whatever is measured."""
+
+    async def scene() -> None:
+        memory = Memory()
+        memory.sizes = {name: size * MIB for name, size in sizes.items()}
+        made = residency(memory, set("abcdef"))
+
+        async def act(name: str, is_job: bool, ticks: int) -> None:
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            if not is_job:
+                await made.keep_warm([(name, 1)])
+                return
+            try:
+                await made.pin((name, 1), never)
+            except DoesNotFit:
+                assert sizes[name] > 100
+                return
+            assert (name, 1) in memory.loaded
+            assert memory.used_bytes <= 100 * MIB
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            made.unpin((name, 1))
+
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            for name, is_job, ticks in acts:
+                group.create_task(act(name, is_job, ticks))
+        assert memory.used_bytes <= 100 * MIB
+
+    asyncio.run(scene())

@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ def shelf(**sizes: int) -> Shelf:
     made = Shelf(100)
     for name, size in sizes.items():
         made.reserve((name, 1), size)
-        made.settle((name, 1), size)
+        made.settle((name, 1))
     return made
 
 
@@ -38,7 +40,8 @@ def test_a_loading_version_is_not_ready_and_a_settled_one_is() -> None:
     made = Shelf(100)
     made.reserve(("a", 1), 10)
     assert ("a", 1) not in made
-    made.settle(("a", 1), 12)
+    made.measure(("a", 1), 12)
+    made.settle(("a", 1))
     assert ("a", 1) in made
     assert made.used_bytes == 12
 
@@ -61,16 +64,61 @@ def test_unpinning_after_the_runner_is_gone_is_harmless() -> None:
     assert made.residencies() == ()
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 60)), max_size=30))
-def test_the_budget_is_never_passed(loads: list[tuple[str, int]]) -> None:
+def test_the_true_size_is_booked_before_a_version_is_ready_and_what_is_idle_makes_up_for_it() -> (
+    None
+):
+    made = shelf(a=40, b=40)
+    made.reserve(("c", 1), 20)
+    made.measure(("c", 1), 50)
+    assert made.is_over
+    assert ("c", 1) not in made, "nothing runs on it while the budget is passed"
+    assert made.excess() == [("a", 1)]
+    made.drop(("a", 1))
+    assert made.used_bytes == 90
+    made.settle(("c", 1))
+    assert ("c", 1) in made
+
+
+def test_a_failure_is_told_until_its_next_try_whoever_needs_room() -> None:
+    made = shelf(a=60)
+    made.fail(("broken", 1), "no such file")
+    assert made.evictions(100) == [("a", 1)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.integers(1, 60), st.integers(1, 130)), max_size=30
+    ),
+    st.lists(st.sampled_from("abcdef"), max_size=30),
+)
+def test_the_budget_is_passed_between_a_load_and_the_eviction_after_it_only(
+    loads: list[tuple[str, int, int]], used: list[str]
+) -> None:
+    """What a load takes is known when it has ended: sizes on the disk are only where room is made from."""
     made = Shelf(100)
-    for name, size in loads:
-        if (name, 1) in made:
+    uses = iter(used)
+    for name, stored, measured in loads:
+        key = (name, 1)
+        if key in made:
             continue
-        for key in made.evictions(size):
-            made.drop(key)
-        made.reserve((name, 1), size)
-        made.settle((name, 1), size)
+        in_use = [user for user in [(next(uses, "-"), 1)] if user in made]
+        for user in in_use:
+            made.pin(user)
+        with suppress(OutOfMemory):
+            for idle in made.evictions(stored):
+                made.drop(idle)
+            assert made.used_bytes + stored <= 100
+            made.reserve(key, stored)
+            made.measure(key, measured)
+            for idle in made.excess():
+                made.drop(idle)
+            left = sum(made.size_bytes(user) for user in in_use)
+            assert not made.is_over or made.used_bytes == measured + left, "all that is idle left"
+        for user in in_use:
+            made.unpin(user)
+        for idle in made.excess():
+            made.drop(idle)
+        made.drop(key) if made.is_over else made.settle(key)
         assert made.used_bytes <= 100
 
 
