@@ -7,9 +7,12 @@ grows back by a quarter after enough full runs, and each time that fails it must
 from dataclasses import dataclass
 from typing import Final
 
+from workers.serving.lru import Lru
+
 PATIENCE: Final = 64
 """Full runs in a row before the ceiling is tried a little higher."""
 LONGEST_PATIENCE: Final = 8192
+_MOST_KNOWN: Final = 4096
 
 Key = tuple[str, int]
 """Model name and version."""
@@ -29,7 +32,7 @@ class Ceilings:
     """The ceilings of one device, by model version. A version without one has never used the memory up."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Ceiling] = {}
+        self._known: Lru[Key, Ceiling] = Lru(_MOST_KNOWN)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -63,4 +66,4 @@ class Ceilings:
         known.full = 0
         known.rows += max(1, known.rows // 4)
         if known.rows >= 2 * known.failed_at:  # far beyond what once did not fit
-            del self._known[key]
+            self._known.discard(key)

@@ -41,6 +41,7 @@ from workers.retries import Fate, judge
 from workers.runnerlink import RunnerLink
 from workers.runnerwire import RunnerLost
 from workers.serving.activity import Activity
+from workers.serving.lru import Lru
 from workers.shelf import DoesNotFit
 from workers.tally import Tally
 
@@ -50,6 +51,7 @@ MOMENT_S: Final = 0.005
 """A run below this is over before its claim could be on the disk."""
 MAX_TRIES: Final = 5
 """Times a batch is run again because its version was not loaded after all, or another one took the runner down."""
+_MOST_DEADLY: Final = 4096
 
 Outcome = bytes | SignalboxError
 
@@ -106,7 +108,7 @@ class Execution:
         self._flights: list[Flight] = []
         self._generation = 0
         self._ended_by_us = -1
-        self._deadly: set[tuple[str, int]] = set()
+        self._deadly: Lru[tuple[str, int], None] = Lru(_MOST_DEADLY)
         """Versions under whose loading a runner has died in this hold."""
         self._one_revival = asyncio.Lock()
 
@@ -354,7 +356,7 @@ class Execution:
             if not self._is_to_blame(flight, error):
                 raise
             if flight.key not in self._deadly:
-                self._deadly.add(flight.key)
+                self._deadly[flight.key] = None
                 raise RunnerLost("The runner died while it loaded the version.") from error
             await self._revive(flight.generation)
             message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."

@@ -23,6 +23,10 @@ BATCH_JOBS: Final = metrics.histogram(
     "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
 )
 RUN_SECONDS: Final = metrics.histogram("worker_run_seconds", "One run of a batch.", "model")
+PRESENCE_SHORTENED: Final = metrics.counter(
+    "worker_presence_shortened",
+    "Times this worker's presence document began to be too long to be written whole.",
+)
 HOLDS: Final = metrics.counter(
     "worker_holds", "Times this worker got its GPU, and how it lost it.", "end"
 )

@@ -72,6 +72,8 @@ class Rescue:
     async def follow(self, models: Mapping[str, Model]) -> None:
         """Give back the jobs of each of these models that was not looked at yet."""
         loop = asyncio.get_running_loop()
+        for name in self._looked.keys() - models.keys():
+            self._looked.pop(name).cancel()
         for name in models.keys() - self._looked.keys():
             self._looked[name] = loop.call_later(AGAIN_S, self._again, name)
             await self._look(name, is_only_home=self._fleet.is_only_home(models[name]))

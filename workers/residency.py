@@ -11,6 +11,7 @@ for it; no run begins in between.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from signalbox import log
 from signalbox.errors import (
@@ -25,9 +26,11 @@ from signalbox.messages import Model, Version
 from workers.runnerlink import LoadReport, RunnerLink
 from workers.runnerwire import RunnerLost
 from workers.serving.activity import Activity
+from workers.serving.lru import Lru
 from workers.serving.sizes import Sizes
 from workers.shelf import DoesNotFit, Key, Shelf
 
+_MOST_REMEMBERED: Final = 4096
 Renew = Callable[[], Awaitable[None]]
 """Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
 
@@ -67,7 +70,7 @@ class Residency:
         self._sizes = sizes or Sizes()
         self._one_load = asyncio.Lock()
         self._freed = asyncio.Event()
-        self._too_large: set[Key] = set()
+        self._too_large: Lru[Key, None] = Lru(_MOST_REMEMBERED)
         """Versions that did not fit alone: no runner is ended for them again."""
         self.loads = 0
         shelf.clear()
@@ -122,7 +125,8 @@ class Residency:
     async def keep_warm(self, wanted: Iterable[Key]) -> None:
         """Load what is wanted, in order, as far as it fits without pushing out what is wanted more.
 
-        Unloads versions that the catalog no longer has. Failures are logged and stay visible.
+        Unloads versions that the catalog no longer has. Failures are logged and stay visible while the
+        catalog has the version and it is placed here.
         """
         for key in wanted:
             if key in self._shelf or self._shelf.failure(key):
@@ -140,6 +144,10 @@ class Residency:
         for key in self._shelf.idle():
             if find_version(self._find(key[0]), key[1]) is None:
                 await self._unload(key)
+        for key in self._shelf.failures():
+            if self._is_spare(key) or find_version(self._find(key[0]), key[1]) is None:
+                self._shelf.drop(key)
+                self._on_change()
 
     def _fits_freely(self, key: Key) -> bool:
         """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
@@ -234,7 +242,7 @@ class Residency:
                 return await self._put(key, version, size)
             except OutOfMemory as again:
                 error = again
-            self._too_large.add(key)
+            self._too_large[key] = None
         raise DoesNotFit(
             f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
         ) from error

@@ -414,6 +414,8 @@ class Session:
                 else:
                     for held in line.clear():
                         self._hand_back(held)
+            for name in self._lines.keys() - mine.keys():
+                del self._lines[name]
             await persist(partial(self._intake.follow, mine))
             self._wake()
             await self._rescue.follow(mine)

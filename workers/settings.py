@@ -18,6 +18,8 @@ from workers.lane import LaneSettings
 PREFIX: Final = "SIGNALBOX_WORKER_"
 _DEVICE: Final = re.compile(r"(cpu:\d+|gpu:\d+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+)\Z")
 _WORKER_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+_MOST_NAMES_BYTES: Final = 16 * 1024
+"""Of the models a worker is restricted to. They stand in its presence, and placement needs them all."""
 _NEED: Final = "a positive number of seconds"
 
 
@@ -177,6 +179,11 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             yield f"{PREFIX}PRESENCE_S must fit three times into {PREFIX}PRESENCE_TTL_S"
         if self.sandbox not in get_args(Mode):
             yield f"{PREFIX}SANDBOX={self.sandbox} is none of {', '.join(get_args(Mode))}"
+        if sum(len(name) + 3 for name in self.models) > _MOST_NAMES_BYTES:
+            yield (
+                f"{PREFIX}MODELS: the names take more than {_MOST_NAMES_BYTES} bytes together, which this"
+                " worker's presence has no room for; leave it empty, or spread the models over workers"
+            )
         for folder in self.model_folders:
             if not Path(folder).is_absolute():
                 yield f"{PREFIX}MODEL_FOLDERS: {folder} is not an absolute path"

@@ -141,6 +141,10 @@ class Shelf:
         place = self._places.get(key)
         return place.error if place is not None else ""
 
+    def failures(self) -> list[Key]:
+        """Versions whose last load failed."""
+        return [key for key, place in self._places.items() if place.state == "failed"]
+
     def size_bytes(self, key: Key) -> int:
         """Bytes a version takes here, 0 where it is not."""
         place = self._places.get(key)

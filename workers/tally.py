@@ -1,12 +1,18 @@
 """What a worker has measured of its models: run times, rates, sizes, counts. No I/O, no clock."""
 
+from itertools import islice
 from typing import Final
 
 from workers.ceilings import Ceilings
+from workers.serving.lru import Lru
 from workers.serving.sizes import Sizes
 
 SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""
+MOST_MODELS: Final = 1024
+"""Models whose averages are kept: those that ran last."""
+MOST_TOLD: Final = 128
+"""Rates that presence tells."""
 
 
 class Tally:
@@ -17,10 +23,10 @@ class Tally:
         self.sizes = Sizes()
         self.done = 0
         self.failed = 0
-        self._run_s: dict[str, float] = {}
-        self._load_s: dict[str, float] = {}
-        self._rate: dict[str, float] = {}
-        self._bytes: dict[str, float] = {}
+        self._run_s: Lru[str, float] = Lru(MOST_MODELS)
+        self._load_s: Lru[str, float] = Lru(MOST_MODELS)
+        self._rate: Lru[str, float] = Lru(MOST_MODELS)
+        self._bytes: Lru[str, float] = Lru(MOST_MODELS)
 
     def ran(self, model: str, *, jobs: int, seconds: float, size_bytes: int) -> None:
         """A batch of ``jobs`` jobs took ``seconds`` and had ``size_bytes`` of inputs together."""
@@ -42,13 +48,15 @@ class Tally:
 
     def mean_bytes(self, model: str) -> float:
         """Mean input bytes of a job, 0 before the first."""
-        return self._bytes.get(model, 0.0)
+        return self._bytes.get(model) or 0.0
 
     def rates(self) -> dict[str, float]:
-        """Jobs a second this worker manages while it serves a model."""
-        return {model: round(rate, 2) for model, rate in self._rate.items()}
+        """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
+        return {
+            model: round(rate, 2) for model, rate in islice(self._rate.newest_first(), MOST_TOLD)
+        }
 
     @staticmethod
-    def _average(table: dict[str, float], model: str, value: float) -> None:
+    def _average(table: Lru[str, float], model: str, value: float) -> None:
         before = table.get(model)
         table[model] = value if before is None else before + SHARE * (value - before)

@@ -27,6 +27,7 @@ def test_the_defaults_fit_each_other_and_the_lease(tmp_path: Path) -> None:
         ({"FENCE_S": "6"}, "PING_INTERVAL_S"),
         ({"DEVICE": "tpu:0"}, "DEVICE"),
         ({"ID": "a b"}, "ID"),
+        ({"MODELS": ",".join(f"m{n}" for n in range(3000))}, "MODELS"),
         ({"PRECENSE_S": "2"}, "PRESENCE_S"),
     ],
 )
