@@ -15,6 +15,7 @@ from gateway_plugin.routing import Route
 from gateway_plugin.submission import Submitter, Wishes
 from signalbox import metrics
 from signalbox.errors import SignalboxError
+from signalbox.jobs import joblog
 from signalbox.messages import ApiKey, Job
 
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
@@ -113,6 +114,7 @@ class Acceptance:
         if counter is None:
             counter = self._accepted[job.model] = ACCEPTED.labels(job.model)
         counter.inc()
+        joblog.accepted(job, seq)
         return seq
 
 

@@ -17,6 +17,7 @@ from signalbox import job as life
 from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
+from signalbox.jobs import joblog
 from signalbox.majority import Majority
 from signalbox.messages import Job, PayloadRef, Record, State, decode
 from signalbox.names import Header, Stream
@@ -98,6 +99,7 @@ class Jobs:
                 revision = await self._records.write(ended, expect=found.revision)
             except StaleRevision:
                 continue
+            joblog.ended(ended)
             return Found(ended, revision, b"")
         raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
 
@@ -139,6 +141,10 @@ class Jobs:
                 revision = await self._records.write(wanted, expect=found.revision)
             except StaleRevision:
                 continue
+            if wanted.state.is_terminal:
+                joblog.ended(wanted)
+            else:
+                joblog.step("job.cancel_asked", wanted)
             await self._bus.publish(names.cancel(job_id))
             return Found(wanted, revision, b"")
         raise Unavailable("The job changes too quickly to be cancelled.", retry_after_s=1.0)
@@ -150,6 +156,7 @@ class Jobs:
             await self._records.write(record, expect=0)
         except SignalboxError:
             return
+        joblog.ended(record)
 
     async def result(self, end: End) -> bytes:
         """The rendered answer of a job that succeeded. Raises what ended it otherwise."""
@@ -157,7 +164,9 @@ class Jobs:
         if record.state is not State.SUCCEEDED:
             raise failure(record)
         frame = await self._frame(record.ref, end.body)
-        return await self._intake.render(frame, record.style)
+        body = await self._intake.render(frame, record.style)
+        joblog.step("job.rendered", record, size_bytes=len(body))
+        return body
 
     async def _frame(self, ref: PayloadRef | None, body: bytes) -> bytes:
         return body if ref is None else await payloads.fetch(self._bus, ref)

@@ -37,6 +37,7 @@ from gateway_plugin.waiting import End, Waiters
 from signalbox import metrics
 from signalbox.errors import DeadlineExceeded, InvalidRequest, SignalboxError
 from signalbox.job import first_record
+from signalbox.jobs import joblog
 from signalbox.messages import ApiKey, Job, Record, State
 from signalbox.names import PRIORITIES
 
@@ -236,6 +237,8 @@ class Post:
         finally:
             self._waiters.forget(job.id)
         self._keyring.require_unended(key)
+        if end is not None:
+            joblog.step("job.reply_received", end.record, state=end.record.state.value)
         return end
 
     async def _follow(self, job_id: str, wait_s: float, key: ApiKey) -> End | None:

@@ -20,6 +20,7 @@ import structlog
 from signalbox.redaction import redact, redact_fields
 
 _LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
+_level = _LEVELS["INFO"]
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 
 
@@ -36,6 +37,8 @@ def configure(level: str = "INFO", *, program: str = "") -> None:
 
 
 def _render_as_json(level: str) -> None:
+    global _level  # noqa: PLW0603  one level a process, asked for on every job's way
+    _level = _LEVELS[level]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -50,6 +53,11 @@ def _render_as_json(level: str) -> None:
         ),  # a line is one write: never torn
         cache_logger_on_first_use=False,
     )
+
+
+def is_debug() -> bool:
+    """Whether :func:`debug` writes anything: ask before building what it would say."""
+    return _level <= _LEVELS["DEBUG"]
 
 
 def get_logger(**fields: Any) -> Any:
@@ -93,8 +101,8 @@ class _Bridge(logging.Handler):
 
 
 def _stamp(_: Any, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    fields["at"] = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return fields
+    """First in the line, so that sorted lines of several programs stand in order of time."""
+    return {"at": datetime.now(UTC).isoformat(timespec="microseconds"), **fields}
 
 
 def _explain(_: Any, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

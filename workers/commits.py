@@ -7,6 +7,7 @@ for as long as the hold lasts; cancelling the caller ends that.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ from signalbox.errors import (
     StaleRevision,
     Unavailable,
 )
+from signalbox.jobs import joblog
 from signalbox.messages import ErrorInfo, PayloadRef, Record, State, header
 from signalbox.names import Header, Stream
 from signalbox.payloads import store
@@ -128,12 +130,12 @@ async def _pause(tries: int) -> None:
 class Commits:
     """Writes the records of the jobs of one hold.
 
-    worker, gpu, token: stand in every record. clock: UTC seconds.
+    worker, gpu, token: stand in every record. clock: UTC seconds. slow_job_s: see :func:`joblog.ended`.
     """
 
     def __init__(
         self, bus: Bus, records: Records, *, worker: str, gpu: str, token: int,
-        inline_limit_bytes: int, clock: Callable[[], float],
+        inline_limit_bytes: int, clock: Callable[[], float], slow_job_s: float = math.inf,
     ) -> None:  # fmt: skip
         self._bus = bus
         self._records = records
@@ -143,6 +145,7 @@ class Commits:
         self._token = token
         self._inline_limit_bytes = inline_limit_bytes
         self._clock = clock
+        self._slow_job_s = slow_job_s
 
     async def refresh(self, held: Held) -> None:
         """Learn from the leader what the job's record holds."""
@@ -281,11 +284,17 @@ class Commits:
     def _won(self, change: Change, revision: int) -> None:
         change.won(revision)
         job, record = change.held.job, change.record
-        if record is None or not record.state.is_terminal:
+        if record is None:
+            return
+        if not record.state.is_terminal:
+            told = joblog.claimed if record.state is State.RUNNING else joblog.retried
+            told(record)
             return
         gauges.COMMITS.labels("won").inc()
+        joblog.ended(record, phases=change.held.phases, slow_s=self._slow_job_s)
         if job.reply:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: change.text}), change.body)
+            joblog.step("job.replied", record)
 
     async def _resolve(self, change: Change) -> bool:
         """After a lost compare-and-set or answer: read the record and decide. True: write again."""

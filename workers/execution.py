@@ -29,6 +29,7 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
+from signalbox.jobs import joblog
 from signalbox.messages import ErrorInfo, Limits, Record, State
 from signalbox.payloads import fetch
 from signalbox.writes import Group
@@ -405,6 +406,7 @@ class Execution:
         now = self._clock()
         for held in jobs:
             held.phases.setdefault(phase, held.ms(now))
+        joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
     # ------------------------------------------------------------------------------ ending
 

@@ -28,6 +28,7 @@ from signalbox import log, names
 from signalbox.answers import Stored, header_fields
 from signalbox.bus import Bus, Delivery
 from signalbox.errors import InputLost, NewerVersion, NotFound, SignalboxError, StaleRevision
+from signalbox.jobs import joblog
 from signalbox.messages import Duty, ErrorInfo, Job, Model, Record, State, Worker, decode, header
 from signalbox.names import PRIORITIES, RECONCILER, Header, Stream, token
 from signalbox.records import Records
@@ -316,7 +317,7 @@ class Reconciler:
         if job is not None and job.reply:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: header(record)}), b"")
         gauges.RECONCILER_ENDED.labels(record.model, record.state.value).inc()
-        log.info("reconciler.ended", job=record.id, model=record.model, state=record.state.value)
+        joblog.ended(record)
         return True
 
     # ------------------------------------------------------------------------------ sweeping

@@ -23,6 +23,7 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
+from signalbox.jobs import joblog
 from signalbox.messages import Model, Newer, State
 from signalbox.names import PRIORITIES
 from signalbox.records import Records
@@ -75,6 +76,7 @@ class Session:
         self._commits = Commits(
             bus, records, worker=worker, gpu=hold.gpu, token=hold.token,
             inline_limit_bytes=settings.inline_limit_bytes, clock=clock,
+            slow_job_s=settings.slow_job_s,
         )  # fmt: skip
         self._residency = Residency(
             hold.runner, shelf, fleet.find, self.activity, on_change,
@@ -244,6 +246,7 @@ class Session:
             return
         held = Held(delivery, job, now_s=now_s)
         held.phases["pulled"] = held.ms(self._clock())
+        joblog.step("job.pulled", job, delivery=delivery.attempt)
         if self._is_closing:
             self._spawn(delivery.nak(0))
             return
@@ -381,6 +384,7 @@ class Session:
             if held.cancelled_s:
                 gauges.CANCEL_SECONDS.observe(self._loop.time() - held.cancelled_s)
             held.delivery.ack_soon()
+            joblog.step("job.acked", held.job)
             self._sweep.note(held.job, held.delivery.seq)
 
     def _forsake(self, held: Held) -> None:
@@ -393,6 +397,7 @@ class Session:
         if self.hand.get(held.job.id) is not held:
             return
         self._drop(held)
+        joblog.step("job.given_back", held.job, delay_s=delay_s)
         if self._loop.time() - held.touched_s < self._settings.ack_wait_s / 2:
             self._spawn(held.delivery.nak(delay_s))
 

@@ -86,6 +86,13 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             gt=0, description="A cancelled job's run may go on so long before the runner is ended."
         ),
     ] = 2.0
+    slow_job_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="A job that takes longer from being pulled to its end is logged at INFO.",
+        ),
+    ] = 5.0
     heartbeat_s: Annotated[float, Meta(gt=0, description="Period of the lease heartbeat.")] = 2.0
     fence_s: Annotated[
         float,

@@ -17,6 +17,8 @@ from django.utils import timezone
 from console.jobs.models import Job, JobEvent
 from console.projector.fold import EventRow, Heard, JobRow, fold
 from console.projector.models import Cursor
+from signalbox.jobs import joblog
+from signalbox.messages import State
 
 _FIXED: Final = frozenset({"id", "size_in"})
 """Columns a later record does not know."""
@@ -65,6 +67,11 @@ def apply(heard: Sequence[Heard], upto: int) -> int:
             write(fresh)
         if upto > cursor.seq:
             Cursor.objects.filter(pk=1).update(seq=upto, at=timezone.now())
+    for one in fresh:
+        told = one.record or one.job
+        if told is not None:
+            state = one.record.state if one.record is not None else State.QUEUED
+            joblog.step("job.projected", told, state=state.value, revision=one.revision)
     return len(fresh)
 
 

@@ -23,6 +23,7 @@ from benchmarks.processes import descendants, title
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 170.0
 END_S: Final = 40.0
+OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
 SHELL_BLOCK: Final = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -38,6 +39,7 @@ class Up:
         self.process = subprocess.Popen(
             [*argv, "--data", str(data)],
             cwd=ROOT,
+            env={**os.environ, "SIGNALBOX_LOG_LEVEL": "DEBUG"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -202,6 +204,58 @@ def test_a_job_is_cancelled_by_the_readmes_command(
     job = json.loads(body)["id"]
     (cancel,) = readme_commands("DELETE")
     assert json.loads(call(doc, cancel, tmp_path, JOB=job))["id"] == job
+
+
+def told_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str, Any]]:
+    """What the logs tell of a job once they tell ``until``, by the command that docs/operations.md gives for it."""
+    (command,) = re.findall(r"^grep -h .*$", OPERATIONS, re.MULTILINE)
+    deadline = time.monotonic() + END_S
+    while True:
+        lines = subprocess.run(
+            ["bash", "-c", command.replace(".signalbox", str(data))],
+            env={"PATH": os.environ["PATH"], "JOB": job}, cwd=folder, capture_output=True, text=True, check=True,
+        ).stdout.splitlines()  # fmt: skip
+        told: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        if any(until in str(one) for one in told):
+            return told
+        assert time.monotonic() < deadline, f"no {until} in {lines}"
+        time.sleep(0.05)
+
+
+def test_a_job_is_followed_through_the_logs_of_all_programs(
+    up: Up, doc: dict[str, Any], tmp_path: Path
+) -> None:
+    half = readme_commands("half_plus_two:predict", "curl -s $FRONT")[0]
+    answer = call(doc, half.replace("-s", "-si", 1).replace("5.0]", "4711.125]"), tmp_path)
+    assert "2357.5625" in answer
+    (job,) = re.findall(r"(?i)x-signalbox-job-id: (\S+)", answer)
+    told = told_of(job, up.data, tmp_path, until="'state': 'succeeded', 'revision'")
+
+    def events(program: str) -> list[str]:
+        found = [one["event"] for one in told if one["program"] == program]
+        return [event for event in found if event not in {"job.claimed", "job.loading"}]
+
+    assert events("gateway_plugin") == ["job.accepted", "job.reply_received", "job.rendered"]
+    assert events("worker") == [
+        "job.pulled", "job.started", "job.computed", "job.ended", "job.replied", "job.acked",
+    ]  # fmt: skip
+    assert set(events("projector")) == {"job.projected"}
+    assert {one["event"] for one in told} <= set(
+        re.findall(r"^\| `(job\.\w+)`", OPERATIONS, re.MULTILINE)
+    )
+    (end,) = [one for one in told if one["event"] == "job.ended"]
+    assert {name: end[name] for name in ("job", "model", "version", "attempt", "state", "code", "level")} == {
+        "job": job, "model": "half_plus_two", "version": 1, "attempt": 1, "state": "succeeded", "code": "",
+        "level": "debug",
+    }  # fmt: skip
+    assert end["worker"] in {"worker-1", "worker-2"}
+    assert end["gpu"].startswith("CPU-")
+    assert end["token"] > 0
+    assert next(iter(end["phases"])) == "pulled"
+    assert {"started", "computed", "done"} <= set(end["phases"])
+    logs = "".join(path.read_text() for path in (up.data / "logs").glob("*.log*"))
+    for secret in ("4711.125", "2357.5625", doc["api_key"]):
+        assert secret not in logs
 
 
 def test_every_model_command_in_the_readme_works(

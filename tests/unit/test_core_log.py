@@ -3,13 +3,17 @@
 import logging
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from signalbox import log, metrics
 from signalbox.errors import Misconfigured
+from signalbox.jobs import joblog
+from signalbox.messages import ErrorInfo, Job, Record, State
 from signalbox.ports import free_port
 
 
@@ -41,6 +45,70 @@ def test_a_line_is_json_with_its_fields(capsys: pytest.CaptureFixture[str]) -> N
     assert second["error"] == "ValueError: odd"
     assert "Traceback" in second["trace"]
     assert (third["event"], third["message"]) == ("library.message", "careful now")
+
+
+JOB = Job(
+    id="01", model="half", version=2, signature="s", key_id="secret-owner", created_at=10.0, deadline_at=99.0,
+    trace="00-ab",
+)  # fmt: skip
+QUICK = Record(
+    id="01", model="half", version=2, signature="s", key_id="secret-owner", created_at=10.0, deadline_at=99.0,
+    state=State.SUCCEEDED, worker="w1", gpu="GPU-1", token=7, attempt=1, batch=3, trace="00-ab",
+    phases={"done": 1030.0, "claimed": 1010.0},
+)  # fmt: skip
+WHY = ErrorInfo(code="model_error", message="input [4711.0] is odd")
+
+
+def told(capsys: pytest.CaptureFixture[str], record: Record, **facts: Any) -> list[dict[str, Any]]:
+    joblog.ended(record, **facts)
+    return [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("record", "facts"),
+    [
+        (replace(QUICK, state=State.FAILED, error=WHY), {}),
+        (replace(QUICK, state=State.EXPIRED), {}),
+        (replace(QUICK, attempt=2), {}),
+        (QUICK, {"phases": {"pulled": 1000.0}, "slow_s": 0.029}),
+    ],
+)
+def test_a_job_that_failed_was_retried_or_was_slow_is_told_at_info(
+    capsys: pytest.CaptureFixture[str], record: Record, facts: dict[str, Any]
+) -> None:
+    log.configure("INFO", program="worker")
+    (line,) = told(capsys, record, **facts)
+    assert (line["event"], line["level"], line["state"]) == ("job.ended", "info", record.state)
+    names = ("job", "model", "version", "worker", "gpu", "token", "attempt", "batch", "trace")
+    assert [line[name] for name in names] == [
+        "01", "half", 2, "w1", "GPU-1", 7, record.attempt, 3, "00-ab",
+    ]  # fmt: skip
+    assert line["code"] == (record.error.code if record.error else "")
+    assert list(line["phases"])[-2:] == ["claimed", "done"]
+    assert "4711" not in str(line)
+    assert "secret-owner" not in str(line)
+
+
+def test_a_job_that_is_well_costs_no_line_at_info_and_one_a_step_at_debug(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quick = {"phases": {"pulled": 1000.0}, "slow_s": 0.031}
+    for level, lines in (("INFO", 0), ("DEBUG", 5)):
+        log.configure(level, program="worker")
+        joblog.accepted(JOB, 5)
+        joblog.steps("job.started", [JOB, JOB])
+        joblog.claimed(QUICK)
+        events = told(capsys, QUICK, **quick)
+        assert len(events) == lines
+        assert {event["level"] for event in events} <= {"debug"}
+
+
+def test_lines_of_programs_sort_by_time(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("INFO", program="worker")
+    for event in ("b", "a", "c"):
+        log.info(event)
+    lines = capsys.readouterr().err.splitlines()
+    assert [msgspec.json.decode(line)["event"] for line in sorted(lines)] == ["b", "a", "c"]
 
 
 def test_metrics_are_served_and_a_taken_port_is_named() -> None:

@@ -1,0 +1,1 @@
+"""The life of a job, for every program: what is told of it."""

@@ -1,0 +1,80 @@
+"""A job's way through the programs, as log lines: one at each end, one for every step at DEBUG.
+
+Every line names the job (``job``), so one search follows it through all programs; ``docs/operations.md`` lists the
+events. Nothing is built for a line that is not written: at INFO a step costs one comparison. Inputs, results, keys
+and the texts of errors (they may quote an input) are never in a line.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from signalbox import log
+from signalbox.messages import Job, Record, State
+
+_NEVER_SLOW_S: Final = float("inf")
+
+
+def accepted(job: Job, seq: int) -> None:
+    """A gateway has made the job durable. seq: of its message in ``JOBS``."""
+    if log.is_debug():
+        log.debug(
+            "job.accepted", **_named(job), priority=job.priority, rows=job.rows,
+            size_bytes=job.size_bytes, seq=seq,
+        )  # fmt: skip
+
+
+def step(event: str, job: Job | Record, **facts: Any) -> None:
+    """Something was done for the job."""
+    if log.is_debug():
+        log.debug(event, **_named(job), **facts)
+
+
+def steps(event: str, jobs: Iterable[Job]) -> None:
+    """The same was done for several jobs."""
+    if log.is_debug():
+        for job in jobs:
+            log.debug(event, **_named(job))
+
+
+def claimed(record: Record) -> None:
+    """An attempt has begun, and its claim is durable."""
+    if log.is_debug():
+        log.debug("job.claimed", **_attempt(record))
+
+
+def retried(record: Record) -> None:
+    """An attempt is over and the job is back in the queue."""
+    code = record.error.code if record.error is not None else ""
+    log.info("job.retried", **_attempt(record), code=code, crashes=record.crashes)
+
+
+def ended(
+    record: Record, *, phases: Mapping[str, float] | None = None, slow_s: float = _NEVER_SLOW_S
+) -> None:
+    """The job's end is durable: INFO if it failed or expired, took several attempts or long, else DEBUG.
+
+    phases: as the record's, of whoever knows more of them. slow_s: from pulled to done; waits in the queue are
+    the queue's.
+    """
+    phases = phases or record.phases
+    done = record.phases.get("done", 0.0)
+    is_slow = done - phases.get("pulled", done) > slow_s * 1000
+    is_told = is_slow or record.attempt > 1 or record.state in {State.FAILED, State.EXPIRED}
+    if is_told or log.is_debug():
+        say = log.info if is_told else log.debug
+        say(
+            "job.ended", **_attempt(record), state=record.state.value, is_slow=is_slow,
+            code=record.error.code if record.error is not None else "", batch=record.batch,
+            phases=dict(sorted({**phases, **record.phases}.items(), key=lambda phase: phase[1])),
+        )  # fmt: skip
+
+
+def _named(job: Job | Record) -> dict[str, Any]:
+    return {"job": job.id, "model": job.model, "version": job.version, "trace": job.trace}
+
+
+def _attempt(record: Record) -> dict[str, Any]:
+    return {
+        **_named(record), "worker": record.worker, "gpu": record.gpu, "token": record.token,
+        "attempt": record.attempt,
+    }  # fmt: skip
