@@ -53,7 +53,20 @@ def test_client_that_leaves_ends_the_call_within_a_second(front: Front, hook: st
 
 
 def test_waiting_client_gets_its_answer(front: Front) -> None:
-    assert front.ask({"post": {"wait": 3}}).status_code == 200
+    """Its own, whole, and of one call: two wait at once, and each has another answer to wait for."""
+
+    def ask(name: str) -> httpx.Response:
+        answer = {"status": 202, "body": name * 1000, "headers": {"X-Answer": name}}
+        return front.ask({"tag": f"waits-{name}", "post": {"wait": 3, **answer}})
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = dict(zip("ab", pool.map(ask, "ab"), strict=True))
+    for name, got in answers.items():
+        assert (got.status_code, got.text, got.headers["x-answer"]) == (202, name * 1000, name)
+        assert front.seen({"post": {"calls_of": f"waits-{name}"}})["calls"] == {
+            "auth": 1,
+            "post": 1,
+        }
 
 
 def test_answer_later_than_the_write_timeout_never_comes(
