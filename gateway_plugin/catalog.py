@@ -60,17 +60,23 @@ class Catalog:
         """Every model, by name."""
         return iter(sorted(self._table.items().values(), key=lambda model: model.name))
 
+    def labelled(self, name: str, label: str) -> int:
+        """The version that a label points at. Raises :class:`InvalidRequest`, for an unknown model too."""
+        model = self.find(name)
+        version = model.labels.get(label) if model is not None else None
+        if version is None:
+            raise InvalidRequest(f"Unrecognized servable version label: {label}")
+        return version
+
     def ready(self, name: str, version: int | None = None, label: str | None = None) -> Ready:
         """The version a prediction runs on: as asked for, by label, the default one, else the newest.
 
         Raises :class:`NotFound` for an unknown model or version and :class:`InvalidRequest` for an
         unknown label, in TF Serving's words.
         """
-        model = self.find(name)
         if label is not None:
-            version = model.labels.get(label) if model is not None else None
-            if version is None:
-                raise InvalidRequest(f"Unrecognized servable version label: {label}")
+            version = self.labelled(name, label)
+        model = self.find(name)
         if model is None:
             raise NotFound(_no_servable(name, version), model=name)
         if version is None:

@@ -41,8 +41,14 @@ class ModelViews:
             ],
         }
 
-    def status(self, name: str, version: int | None) -> dict[str, Any]:
-        """States of all versions, newest first, or of one. Raises :class:`NotFound`."""
+    def status(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
+        """States of all versions, newest first, or of the one that is named or labelled.
+
+        TensorFlow Serving shows all versions for a label, known or not. Raises :class:`NotFound`, and for an
+        unknown label :class:`InvalidRequest` in the words of its predict call.
+        """
+        if label is not None:
+            version = self._catalog.labelled(name, label)
         model = self._catalog.find(name)
         versions = (
             [] if model is None else sorted((v.version for v in model.versions), reverse=True)

@@ -99,7 +99,7 @@ class Post:
             return answer(200, self._views.listed(key))
         require_model(key, route.model)
         if act is Act.TFS_STATUS:
-            return answer(200, self._views.status(route.model, route.version))
+            return answer(200, self._views.status(route.model, route.version, route.label))
         return answer(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
 
     # ------------------------------------------------------------------ predictions

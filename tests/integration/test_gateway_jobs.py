@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from signalbox import table
-from signalbox.messages import Desired, ErrorInfo
+from signalbox.messages import Desired, ErrorInfo, Model
 from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, reached, rig
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, reached, rig
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 
@@ -238,3 +239,49 @@ async def test_models_are_listed_with_status_and_metadata(front: Rig, mine: Key)
         "dim": [{"size": "-1", "name": ""}],
         "unknown_rank": False,
     }
+
+
+async def test_a_label_means_the_version_it_points_at_and_an_unknown_one_none(
+    front: Rig, mine: Key
+) -> None:
+    await front.publish(two_versions(labels={"stable": 1, "next": 2}))
+    for label, version in (("stable", 1), ("next", 2)):
+        status = await front.call("GET", f"/v1/models/half/labels/{label}", key=mine)
+        assert [v["version"] for v in status.doc["model_version_status"]] == [str(version)]
+        path = f"/v1/models/half/labels/{label}/metadata"
+        metadata = await front.call("GET", path, key=mine)
+        assert metadata.doc["model_spec"]["version"] == str(version)
+    both = await front.call("GET", "/v1/models/half", key=mine)
+    assert [v["version"] for v in both.doc["model_version_status"]] == ["2", "1"]
+    for name in ("half", "none"):
+        unknown = await front.call("GET", f"/v1/models/{name}/labels/beta", key=mine)
+        assert (unknown.status, unknown.doc) == (
+            400, {"error": "Unrecognized servable version label: beta"},
+        )  # fmt: skip
+
+
+async def test_a_label_that_points_at_an_older_version_is_predicted_with_by_that_version(
+    front: Rig, mine: Key
+) -> None:
+    await front.publish(two_versions(labels={"stable": 1}))
+    async with ScriptedWorker(front.bus, "half"):
+        ran = [
+            await front.call("POST", path, {"instances": [1.0], **fields}, key=mine, headers=wait)
+            for path, fields, wait in (
+                ("/v1/models/half/labels/stable:predict", {}, {}),
+                ("/v1/jobs", {"model": "half", "label": "stable"}, {"Prefer": "wait=10"}),
+                ("/v1/models/half:predict", {}, {}),
+            )
+        ]
+        jobs = [
+            await front.call("GET", f"/v1/jobs/{got.headers['X-Signalbox-Job-Id']}", key=mine)
+            for got in ran
+        ]
+    assert [got.status for got in ran] == [200, 200, 200]
+    assert [job.doc["version"] for job in jobs] == [1, 1, 2]
+
+
+def two_versions(labels: dict[str, int]) -> Model:
+    """``half`` in versions 1 and 2, of which 2 is served to whoever names none."""
+    (first,) = model().versions
+    return model(versions=(first, replace(first, version=2)), default_version=2, labels=labels)

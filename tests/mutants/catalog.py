@@ -247,4 +247,8 @@ MUTANTS: Final = (
         55, "board that follows from now on only", "integration",
         _pytest("tests/console/test_live_feed.py", "first_viewer"),
     ),
+    Mutant(
+        56, "label that means the newest version", "integration",
+        _pytest("tests/integration/test_gateway_jobs.py", "points_at_an_older_version"),
+    ),
 )  # fmt: skip
