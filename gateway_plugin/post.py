@@ -12,6 +12,7 @@ from typing import Any, Final
 from gateway_plugin.acceptance import Acceptance, Entry
 from gateway_plugin.addresses import client_address
 from gateway_plugin.answers import JOB_ID, JSON, Answer, answer, retry_after
+from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.auth import KEY_ID
 from gateway_plugin.catalog import Catalog, Ready, require_open
 from gateway_plugin.idempotency import REPLAYED
@@ -35,7 +36,7 @@ from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Wishes, wishes_of
 from gateway_plugin.waiting import End, Waiters
 from signalbox import metrics
-from signalbox.errors import DeadlineExceeded, InvalidRequest, SignalboxError
+from signalbox.errors import DeadlineExceeded, SignalboxError
 from signalbox.job import first_record
 from signalbox.jobs import joblog
 from signalbox.messages import ApiKey, Job, Record, State
@@ -94,7 +95,7 @@ class Post:
         if act is Act.READ_JOB:
             return await self._read_job(route, key)
         if act is Act.CANCEL_JOB:
-            return await self._cancel_job(route, key)
+            return await self._cancel_job(request, route, key)
         if act is Act.LIST_MODELS:
             return answer(200, self._views.listed(key))
         require_model(key, route.model)
@@ -169,7 +170,7 @@ class Post:
             return await self._submit_again(slip.found, prefer, key)
 
         def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
-            name, version, label = _target(fields)
+            name, version, label = target_of(fields)
             require_model(key, name)
             ready = self._catalog.ready(name, version, label)
             require_open(ready.model)
@@ -296,8 +297,9 @@ class Post:
             headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
         return answer(200, doc, headers)
 
-    async def _cancel_job(self, route: Route, key: ApiKey) -> Answer:
+    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> Answer:
         require_scope(key, CANCEL)
+        require_empty(request.raw_body)
         found = await self._jobs.cancel(route.job_id, tenant_of(key))
         status = 200 if found.record.state.is_terminal else 202
         doc = await self._jobs.describe(found, with_result=False)
@@ -314,25 +316,6 @@ def _queued(job: Job) -> Found:
 
 def _replayed(given: Answer) -> Answer:
     return given._replace(headers={**given.headers, REPLAYED: "true"})
-
-
-def _target(fields: Mapping[str, Any]) -> tuple[str, int | None, str | None]:
-    """Model, version and label a job's body names. Raises :class:`InvalidRequest`."""
-    name, version, label = fields.get("model"), fields.get("version"), fields.get("label")
-    if type(name) is not str or not name:
-        got = ", ".join(sorted(map(str, fields))[:8]) or "nothing else"
-        raise InvalidRequest(
-            'The body must name a "model" (a string) and its inputs: {"model": "digits", "input": '
-            f'{{"x": [...]}}}}, or "inputs", or "instances". It has: {got}.',
-            field="model",
-        )
-    if version is not None and (type(version) is not int or not 0 <= version < 2**63):
-        raise InvalidRequest('"version" must be a whole number.', field="version")
-    if label is not None and type(label) is not str:
-        raise InvalidRequest('"label" must be a string.', field="label")
-    if version is not None and label is not None:
-        raise InvalidRequest('Give "version" or "label", not both.', field="label")
-    return name, version, label
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 import orjson
 
 from gateway_plugin.answers import problem
+from gateway_plugin.api.jobbody import target_of
 from gateway_plugin.decoder import INPUT_FIELDS, inflate
-from gateway_plugin.post import _target
 from gateway_plugin.submission import wishes_of
 from signalbox.errors import InvalidRequest, SignalboxError, meaning
 from signalbox.jsonbody import MAX_DEPTH, Bounds, parse
@@ -68,7 +68,7 @@ def one(data: bytes) -> Hashable:
     try:
         text = inflate(data, BOUNDS.body_bytes) if data[:2] == b"\x1f\x8b" else data
         body = parse(text, BOUNDS)
-        for read in (_target, wishes_of):
+        for read in (target_of, wishes_of):
             _read_fields(read, body.doc)
         found = decode(body, PLANS, LIMIT_BYTES)
     except SignalboxError as error:

@@ -106,6 +106,48 @@ async def test_a_wrong_method_is_405_and_says_what_is_allowed(front: Rig, mine: 
     assert on_ours.doc["code"] == "method_not_allowed"
 
 
+@pytest.mark.parametrize(
+    ("fields", "words", "nearest"),
+    [
+        (
+            {"dedline_s": 5},
+            'an unknown field: "dedline_s". Did you mean "deadline_s"?',
+            "deadline_s",
+        ),
+        ({"Priority": "lo"}, '"Priority". Did you mean "priority"?', "priority"),
+        ({"colour": 1}, 'unknown field: "colour". This call takes "model", "version"', None),
+        ({"x" * 500: 1}, f'unknown field: "{"x" * 60}". This', None),
+        ({f"f{n}": n for n in range(9)}, 'fields: "f0", "f1", "f2" and 6 more. This', None),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 100_000])
+async def test_a_field_that_nobody_knows_is_named_and_not_dropped(
+    front: Rig, mine: Key, fields: dict[str, Any], words: str, nearest: str | None, padding: int
+) -> None:
+    body = {"model": "half", "input": {"x": [1.0] * (1 + padding)}, **fields}
+    got = await front.call("POST", "/v1/jobs", body, key=mine)
+    assert (got.status, got.doc["code"]) == (400, "invalid_request")
+    assert words in got.doc["detail"]
+    assert got.doc.get("nearest") == nearest
+    assert got.doc["field"] == next(iter(fields))[:60]
+    assert await queued(front) == 0
+    theirs = await front.call(
+        "POST", PREDICT, {"instances": [1.0], **fields}, key=mine, headers={"Prefer": "wait=0"}
+    )
+    assert theirs.status == 504, "TensorFlow Serving looks at its own fields only"
+
+
+async def test_a_cancellation_takes_no_fields(front: Rig, mine: Key) -> None:
+    body = {"model": "half", "input": {"x": [1.0]}}
+    job = (await front.call("POST", "/v1/jobs", body, key=mine)).headers["Location"]
+    got = await front.call("POST", f"{job}/cancel", {"reason": "late"}, key=mine)
+    assert got.status == 400
+    assert '"reason". This call takes no fields' in got.doc["detail"]
+    assert (await front.call("DELETE", job, b"{", key=mine)).doc["code"] == "invalid_json"
+    assert (await front.call("GET", job, key=mine)).doc["state"] == "queued"
+    assert (await front.call("POST", f"{job}/cancel", {}, key=mine)).status == 200
+
+
 async def test_the_first_version_s_job_shape_gets_a_clear_400(front: Rig, mine: Key) -> None:
     body = {"request_id": "1", "image_data": "aGk=", "timestamp": "2024-01-01T00:00:00Z"}
     got = await front.call("POST", "/v1/jobs", body, key=mine)

@@ -1,0 +1,1 @@
+"""What callers send and are answered, one module or package for each dialect."""

@@ -1,0 +1,74 @@
+"""Bodies of our own job API: every field that is taken, and a word about each that is not.
+
+A field nobody knows is refused, not dropped: a misspelt ``deadline_s`` would be lost in silence. TensorFlow Serving's
+bodies keep TensorFlow Serving's rule, which is to look at its own fields only.
+"""
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from gateway_plugin.decoder import INPUT_FIELDS
+from signalbox.errors import InvalidRequest
+from signalbox.jsonbody import Bounds, parse
+
+SUBMIT_FIELDS: Final = (
+    "model", "version", "label", "signature_name", "priority", "deadline_s", *sorted(INPUT_FIELDS),
+)  # fmt: skip
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 60
+_EMPTY_BOUNDS: Final = Bounds(65_536, 1_000)
+"""Of a body that should have nothing in it."""
+
+
+class Target(NamedTuple):
+    """What a job is for. version, label: at most one of them."""
+
+    model: str
+    version: int | None
+    label: str | None
+
+
+def target_of(fields: Mapping[str, Any]) -> Target:
+    """Model, version and label a submission names. Raises :class:`InvalidRequest`."""
+    require_known(fields, SUBMIT_FIELDS)
+    name, version, label = fields.get("model"), fields.get("version"), fields.get("label")
+    if type(name) is not str or not name:
+        got = ", ".join(sorted(map(str, fields))[:8]) or "nothing else"
+        raise InvalidRequest(
+            'The body must name a "model" (a string) and its inputs: {"model": "digits", "input": '
+            f'{{"x": [...]}}}}, or "inputs", or "instances". It has: {got}.',
+            field="model",
+        )
+    if version is not None and (type(version) is not int or not 0 <= version < 2**63):
+        raise InvalidRequest('"version" must be a whole number.', field="version")
+    if label is not None and type(label) is not str:
+        raise InvalidRequest('"label" must be a string.', field="label")
+    if version is not None and label is not None:
+        raise InvalidRequest('Give "version" or "label", not both.', field="label")
+    return Target(name, version, label)
+
+
+def require_empty(body: bytes) -> None:
+    """Of a call that takes no fields. Raises :class:`InvalidRequest`, :class:`TooLarge`."""
+    if body.strip():
+        require_known(parse(body, _EMPTY_BOUNDS).doc, ())
+
+
+def require_known(fields: Collection[str], known: Collection[str]) -> None:
+    """Raise :class:`InvalidRequest` for fields that are not ``known``, naming what may have been meant."""
+    unknown = [name for name in fields if name not in known]
+    if not unknown:
+        return
+    first = unknown[0][:_LONGEST]
+    listed = ", ".join(f'"{name[:_LONGEST]}"' for name in unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    near = get_close_matches(first.lower(), known, n=1)
+    hint = f' Did you mean "{near[0]}"?' if near else ""
+    takes = ", ".join(f'"{name}"' for name in known) or "no fields"
+    raise InvalidRequest(
+        f"The body has {'an unknown field' if len(unknown) == 1 else 'unknown fields'}: {listed}{more}."
+        f"{hint} This call takes {takes}.",
+        field=first,
+        nearest=near[0] if near else None,
+    )
