@@ -41,8 +41,8 @@ class User(AbstractUser):
     @property
     def role(self) -> str:
         """Name of the role group, or an empty text."""
-        group = self.groups.first()
-        return group.name if group else ""
+        # All of them, which a list of operators has read at once; first() would ask again for each.
+        return min((group.name for group in self.groups.all()), default="")
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
         """What a session is bound to: Django's own hash of the password, and the epoch."""

@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from console.accounts import services as accounts
@@ -153,3 +156,18 @@ def test_an_inactive_operator_may_nothing(cast: dict[str, User], admin: Actor) -
 
 def test_the_system_itself_may_everything(db: None) -> None:
     assert all(may(system_actor("tests"), act) for act in Act)
+
+
+def test_a_list_of_operators_asks_as_often_for_forty_as_for_four(browser: Browser) -> None:
+    client = browser("admin")
+
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get("/settings/users").status_code == 200
+        return len(queries)
+
+    few = asked()
+    viewers = Group.objects.get(name="viewer")
+    for number in range(36):
+        User.objects.create(username=f"person-{number}").groups.set([viewers])
+    assert asked() == few
