@@ -17,7 +17,7 @@ from signalbox import job as life
 from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
-from signalbox.jobs import joblog
+from signalbox.jobs import joblog, times
 from signalbox.majority import Majority
 from signalbox.messages import Job, PayloadRef, Record, State, decode
 from signalbox.names import Header, Stream
@@ -203,7 +203,7 @@ class Jobs:
             "position": place.position,
             "estimated_wait_s": place.wait_s,
             "created_at": instant(record.created_at),
-            "started_at": instant(record.claimed_at),
+            "started_at": instant(_started_at(record)),
             "finished_at": instant(record.finished_at),
             "deadline_at": instant(record.deadline_at),
             "timeline": timeline(record),
@@ -279,6 +279,11 @@ def timeline(record: Record) -> list[dict[str, Any]]:
     for phase, ms in sorted(record.phases.items(), key=lambda item: item[1]):
         entries.append({"phase": phase, "ms": ms, "at": instant(record.created_at + ms / 1000)})
     return entries
+
+
+def _started_at(record: Record) -> float | None:
+    started_ms = times.started_ms(record.phases)
+    return None if started_ms is None else record.created_at + started_ms / 1000
 
 
 def instant(seconds: float | None) -> str | None:

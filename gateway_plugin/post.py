@@ -38,7 +38,7 @@ from gateway_plugin.waiting import End, Waiters
 from signalbox import metrics
 from signalbox.errors import DeadlineExceeded, SignalboxError
 from signalbox.job import first_record
-from signalbox.jobs import joblog
+from signalbox.jobs import joblog, times
 from signalbox.messages import ApiKey, Job, Record, State
 from signalbox.names import PRIORITIES
 
@@ -319,18 +319,14 @@ def _replayed(given: Answer) -> Answer:
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
-    phases = record.phases
-    claimed, started = phases.get("claimed", 0.0), phases.get("started")
-    timing = f"queue;dur={claimed}"
-    if started is not None:
-        if "loading" in phases:
-            timing += f", load;dur={max(0.0, round(started - phases['loading'], 2))}"
-        if "done" in phases:
-            timing += f", infer;dur={max(0.0, round(phases['done'] - started, 2))}"
+    timing = ", ".join(
+        f"{part.name};dur={round(part.end_ms - part.start_ms, 2)}"
+        for part in times.parts(record.phases)
+    )
     headers = {
         "Content-Type": JSON,
         JOB_ID: record.id,
-        "X-Signalbox-Queue-Ms": str(round(claimed)),
+        "X-Signalbox-Queue-Ms": str(round(times.split(record.phases).wait_ms or 0.0)),
         "Server-Timing": timing,
     }
     if prefer.applied:

@@ -4,10 +4,16 @@
 The first terminal record wins, for ever: writers carry the revision they read (compare-and-set).
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 from msgspec.structs import replace
 
 from signalbox.errors import Conflict
 from signalbox.messages import ErrorInfo, Job, PayloadRef, Record, State
+
+_NONE: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 def first_record(job: Job, state: State) -> Record:
@@ -47,26 +53,23 @@ def succeeded(
     )  # fmt: skip
 
 
-def failed(record: Record, error: ErrorInfo, *, now: float) -> Record:
-    """Ended without a result; ``error`` says why."""
-    return _ended(record, State.FAILED, now, error)
+def failed(
+    record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str, float] = _NONE
+) -> Record:
+    """Ended without a result; ``error`` says why. phases: of the attempt, where one was made."""
+    return _ended(record, State.FAILED, now, error, phases)
 
 
-def cancelled(record: Record, *, now: float) -> Record:
+def cancelled(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
     """Ended because its owner asked."""
-    return _ended(
-        record, State.CANCELLED, now, ErrorInfo(code="cancelled", message="Cancelled by its owner.")
-    )
+    error = ErrorInfo(code="cancelled", message="Cancelled by its owner.")
+    return _ended(record, State.CANCELLED, now, error, phases)
 
 
-def expired(record: Record, *, now: float) -> Record:
+def expired(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
     """Ended because its deadline passed before it could run."""
-    return _ended(
-        record,
-        State.EXPIRED,
-        now,
-        ErrorInfo(code="expired", message="The job's deadline passed before it ran."),
-    )
+    error = ErrorInfo(code="expired", message="The job's deadline passed before it ran.")
+    return _ended(record, State.EXPIRED, now, error, phases)
 
 
 def requeued(record: Record, error: ErrorInfo, *, is_crash: bool) -> Record:
@@ -99,11 +102,16 @@ def ms(record: Record, now: float) -> float:
     return round(max(0.0, now - record.created_at) * 1000, 2)
 
 
-def _ended(record: Record, state: State, now: float, error: ErrorInfo) -> Record:
+def _ended(
+    record: Record, state: State, now: float, error: ErrorInfo, phases: Mapping[str, float]
+) -> Record:
     return replace(
-        _must_be_open(record), state=state, finished_at=now, error=error,
-        phases=record.phases | {"done": ms(record, now)},
-    )  # fmt: skip
+        _must_be_open(record),
+        state=state,
+        finished_at=now,
+        error=error,
+        phases={**record.phases, **phases, "done": ms(record, now)},
+    )
 
 
 def _must_be_open(record: Record) -> Record:

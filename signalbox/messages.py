@@ -98,8 +98,8 @@ class Record(Doc, frozen=True, kw_only=True):
     crashes: attempts that ended with a dead runner (never our own outages). vanished: attempts that ended
     without a word (worker killed, lease lost). input, outputs: of the job, where its input was
     claim-checked: what it takes to queue it again. phases: milliseconds
-    since ``created_at`` at which a phase began: ``claimed, loading, started, done``. batch: number of
-    jobs that ran together. ref: set when the result was claim-checked.
+    since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
+    :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
     """
 
     id: str

@@ -91,7 +91,7 @@ class Change:
             if held.claim is not None and not self.is_claim:
                 before = held.claim(before)
             if before.cancel_requested and not self.is_claim:
-                self.record, self.body = life.cancelled(before, now=now), b""
+                self.record, self.body = life.cancelled(before, now=now, phases=held.phases), b""
             else:
                 self.record = self.make(before)
         except Conflict:
@@ -209,15 +209,21 @@ class Commits:
 
     def failure(self, held: Held, error: ErrorInfo) -> Change:
         """The change that ends a job with an error."""
-        return Change(held, lambda before: life.failed(before, error, now=self._clock()))
+        return Change(
+            held, lambda before: life.failed(before, error, now=self._clock(), phases=held.phases)
+        )
 
     def expiry(self, held: Held) -> Change:
         """The change that ends a job whose deadline passed before it ran."""
-        return Change(held, lambda before: life.expired(before, now=self._clock()))
+        return Change(
+            held, lambda before: life.expired(before, now=self._clock(), phases=held.phases)
+        )
 
     def cancellation(self, held: Held) -> Change:
         """The change that ends a job because its owner asked."""
-        return Change(held, lambda before: life.cancelled(before, now=self._clock()))
+        return Change(
+            held, lambda before: life.cancelled(before, now=self._clock(), phases=held.phases)
+        )
 
     def requeue(self, held: Held, error: SignalboxError, *, is_crash: bool) -> Change:
         """The change that puts a job back to ``queued``."""

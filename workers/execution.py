@@ -318,7 +318,7 @@ class Execution:
                 held.delivery.data if held.job.ref is None else await self._fetch(held)
                 for held in jobs
             ]
-            began_s = time.monotonic()
+            given_at, began_s = self._clock(), time.monotonic()
             ids = tuple(held.job.id for held in jobs)
             with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")):
                 report = await self._runner.run(
@@ -334,7 +334,7 @@ class Execution:
             raise
         finally:
             self._residency.unpin(key)
-        self._mark(jobs, "computed")
+        self._mark_computed(jobs, given_at, report.seconds)
         seconds = time.monotonic() - began_s
         gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
         gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
@@ -407,6 +407,18 @@ class Execution:
         for held in jobs:
             held.phases.setdefault(phase, held.ms(now))
         joblog.steps(f"job.{phase}", (held.job for held in jobs))
+
+    def _mark_computed(self, jobs: Sequence[Held], given_at: float, seconds: float) -> None:
+        """A run of ``seconds``, in the runner's words, has ended; it began after it was given to the runner.
+
+        Where answers of two runs are read together, the second has its turn only now and yet has run.
+        """
+        now = self._clock()
+        self._mark(jobs, "computed")
+        began_at = min(now, max(given_at, now - seconds))
+        for held in jobs:
+            began_ms = held.ms(began_at)
+            held.phases["started"] = min(held.phases.get("started", began_ms), began_ms)
 
     # ------------------------------------------------------------------------------ ending
 

@@ -1,8 +1,8 @@
 """Jobs and their events as rows: a copy for searching, made by the projector. NATS is the truth."""
 
-from typing import Any
-
 from django.db import models
+
+from signalbox.jobs import times
 
 
 class Job(models.Model):
@@ -58,21 +58,18 @@ class Job(models.Model):
 
     @property
     def waited_ms(self) -> float | None:
-        """From acceptance to the claim of the last attempt."""
-        value: Any = self.phases.get("claimed")
-        return float(value) if value is not None else None
+        """From acceptance to the begin of its last run."""
+        return times.split(self.phases).wait_ms
 
     @property
     def ran_ms(self) -> float | None:
-        """From the claim of the last attempt to the end."""
-        done, claimed = self.phases.get("done"), self.phases.get("claimed")
-        return max(0.0, done - claimed) if done is not None and claimed is not None else None
+        """From the begin of its last run to its results."""
+        return times.split(self.phases).run_ms
 
     @property
     def total_ms(self) -> float | None:
         """From acceptance to the end."""
-        done: Any = self.phases.get("done")
-        return float(done) if done is not None else None
+        return times.split(self.phases).total_ms
 
 
 class JobEvent(models.Model):

@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from console.jobs.models import Job, JobEvent
+from signalbox.jobs import times
 
-_ENDS = {"succeeded", "failed", "cancelled", "expired"}
+_ENDS: Final = frozenset({"succeeded", "failed", "cancelled", "expired"})
+_INSIDE: Final = (
+    ("loading", "loading", "Model load began"),
+    ("started", "running", "Run began"),
+    ("computed", "running", "Run ended"),
+)
 
 
 @dataclass(frozen=True)
@@ -31,70 +38,46 @@ class Share:
 
 
 def steps(job: Job, events: Sequence[JobEvent]) -> list[Step]:
-    """What happened, oldest first; an attempt that was lost stays visible."""
-    found = [Step("queued", _offset(job, job.created_at), "Accepted and queued", _accepted(job))]
-    last_attempt = 0
-    is_asked = False
-    for event in sorted(events, key=lambda event: (event.at, event.seq)):
-        at = _offset(job, event.at)
-        if event.attempt > last_attempt and event.worker:
-            last_attempt = event.attempt
-            claimed = at
-            if event.state != "running":  # its claim was overwritten before it was read
-                claimed = _ms(event.phases.get("claimed", 0.0))
-            found.append(
-                Step("running", claimed, f"Attempt {event.attempt} on {event.worker}", _lane(event))
-            )
-        if event.is_cancel_asked and not is_asked:
-            is_asked = True
-            found.append(Step("wait", at, "Cancellation asked for"))
+    """What happened, in order of time; an attempt that was lost stays visible."""
+    found = [(0.0, Step("queued", _ms(0.0), "Accepted and queued", _accepted(job)))]
+
+    def add(ms: float, state: str, what: str, more: str = "") -> None:
+        found.append((max(0.0, ms), Step(state, _ms(ms), what, more)))
+
+    known = sorted(events, key=lambda event: event.seq)
+    first_of = {event.attempt: event for event in reversed(known) if event.worker}
+    phases_of = {event.attempt: event.phases for event in known}
+    for attempt, event in first_of.items():
+        phases = phases_of[attempt]
+        began = phases.get("pulled", phases.get("claimed"))
+        at = began if began is not None else _offset(job, event.at)
+        add(at, "running", f"Attempt {attempt} on {event.worker}", _lane(event))
+        for phase, state, what in _INSIDE:
+            if phase in phases:
+                add(phases[phase], state, what)
+    asked = next((event for event in known if event.is_cancel_asked), None)
+    if asked is not None:
+        add(_offset(job, asked.at), "wait", "Cancellation asked for")
+    for event in known:
+        at = max(_offset(job, event.at), *event.phases.values(), 0.0)  # clocks differ by a little
         if event.state == "queued" and event.attempt:
-            found.append(
-                Step("wait", at, f"Attempt {event.attempt} given up; queued again", _error(event))
-            )
+            add(at, "wait", f"Attempt {event.attempt} given up; queued again", _error(event))
         elif event.state in _ENDS:
-            found += [
-                *_inside(event),
-                Step(event.state, at, event.state.capitalize(), _error(event)),
-            ]
-    return found
+            add(at, event.state, event.state.capitalize(), _error(event))
+    return [step for _, step in sorted(found, key=lambda each: each[0])]
 
 
 def shares(job: Job) -> list[Share]:
-    """Waiting, preparing, loading and running of an ended job, together 100 per cent; empty while it is open."""
-    done = job.phases.get("done")
-    if not done:
-        return []
-    # The claim is written while the batch already runs, so a boundary may lie before the one in front of it.
-    bounds, last = [], 0.0
-    if "claimed" not in job.phases:
-        return [Share("queue", float(done), 0.0, 100.0, 1)]
-    for name, key in (
-        ("queue", "claimed"),
-        ("prepare", "loading"),
-        ("load", "started"),
-        ("run", "done"),
-    ):
-        if key == "loading" and "loading" not in job.phases:
-            continue
-        if key in job.phases:
-            label = "prepare" if key == "started" and "loading" not in job.phases else name
-            end = min(max(last, float(job.phases[key])), float(done))
-            bounds.append((label, last, end))
-            last = end
+    """The parts of an ended job's time, together 100 per cent; empty while it is open."""
+    parts = times.parts(job.phases)
+    total = parts[-1].end_ms if parts else 0.0
     return [
-        Share(name, end - start, round(100 * start / done, 3), round(100 * (end - start) / done, 3), i)
-        for i, (name, start, end) in enumerate(bounds, 1) if end > start
+        Share(
+            part.name, part.end_ms - part.start_ms, round(100 * part.start_ms / total, 3),
+            round(100 * (part.end_ms - part.start_ms) / total, 3), number,
+        )
+        for number, part in enumerate(parts, 1) if part.end_ms > part.start_ms
     ]  # fmt: skip
-
-
-def _inside(event: JobEvent) -> list[Step]:
-    inside = []
-    if (at := event.phases.get("loading")) is not None:
-        inside.append(Step("loading", _ms(at), "Model load began"))
-    if (at := event.phases.get("started")) is not None:
-        inside.append(Step("running", _ms(at), "Run began"))
-    return inside
 
 
 def _accepted(job: Job) -> str:
@@ -111,8 +94,8 @@ def _error(event: JobEvent) -> str:
     return f"{event.error_code}: {event.error_message}" if event.error_code else ""
 
 
-def _offset(job: Job, at: datetime) -> str:
-    return _ms((at - job.created_at).total_seconds() * 1000)
+def _offset(job: Job, at: datetime) -> float:
+    return (at - job.created_at).total_seconds() * 1000
 
 
 def _ms(milliseconds: float) -> str:

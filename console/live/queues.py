@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from console.live.protocol import Topic
 from console.live.rows import Bucket, Queue
+from signalbox.jobs import times
 from signalbox.messages import Desired, Model, Record, State, Worker
 
 RATE_S: Final = 60
@@ -137,9 +138,10 @@ class Queues:
         elif record.state is State.SUCCEEDED:
             line.done.add(now)
             self._count(now, succeeded=1)
-            if record.claimed_at is not None and record.finished_at is not None:
-                line.waits.append(max(0.0, record.claimed_at - record.created_at))
-                line.runs.append(max(0.0, record.finished_at - record.claimed_at))
+            spent = times.split(record.phases)
+            if spent.wait_ms is not None and spent.run_ms is not None:
+                line.waits.append(spent.wait_ms / 1000)
+                line.runs.append(spent.run_ms / 1000)
         elif record.state.is_terminal:
             line.failed.add(now)
             self._count(now, failed=1)

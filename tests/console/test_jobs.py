@@ -156,7 +156,31 @@ def test_a_claim_that_was_overwritten_before_it_was_read_is_told_from_the_end(db
     )  # fmt: skip
     assert [(step.what, step.at) for step in timeline.steps(job, [end])] == [
         ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+500.0 ms"),
-        ("Cancellation asked for", "+1.00 s"), ("Run began", "+900.0 ms"), ("Cancelled", "+1.00 s"),
+        ("Run began", "+900.0 ms"), ("Cancellation asked for", "+1.00 s"), ("Cancelled", "+1.00 s"),
+    ]  # fmt: skip
+
+
+def test_a_story_stands_in_order_of_time_though_the_claim_was_written_after_the_run_began(
+    db: None,
+) -> None:
+    phases = {"pulled": 2.0, "started": 3.0, "claimed": 4.5, "computed": 5.0, "done": 5.5}
+    job = make(1, attempt=1, phases=phases)
+    claim, end = (
+        JobEvent(
+            seq=seq, job_id=job.pk, at=job.created_at + timedelta(milliseconds=ms), state=state,
+            attempt=1, worker="w1", gpu="g1", token=5, phases=known,
+        )
+        for seq, ms, state, known in (
+            (8, 4.8, "running", {"claimed": 4.5}), (9, 5.2, "succeeded", phases),
+        )
+    )  # fmt: skip
+    assert [(step.what, step.at) for step in timeline.steps(job, [claim, end])] == [
+        ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+2.0 ms"), ("Run began", "+3.0 ms"),
+        ("Run ended", "+5.0 ms"), ("Succeeded", "+5.5 ms"),
+    ]  # fmt: skip
+    assert (job.waited_ms, job.ran_ms, job.total_ms) == (3.0, 2.0, 5.5)
+    assert [(share.name, share.ms) for share in timeline.shares(job)] == [
+        ("queue", 2.0), ("prepare", 1.0), ("run", 2.0), ("commit", 0.5),
     ]  # fmt: skip
 
 

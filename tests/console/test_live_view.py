@@ -122,10 +122,14 @@ def test_percentiles_split_waiting_from_running() -> None:
     board.model("digits", Model(name="digits"), T0)
     for number in range(100):
         wait, run = 0.01 * number, 0.5
+        late = T0 + wait + run - 0.001  # claims are mostly written after the run began
         claimed = life.claimed(
-            document(number=number), None, worker="a", gpu=GPU, token=1, now=T0 + wait
+            document(number=number), None, worker="a", gpu=GPU, token=1, now=late
         )
-        done = life.succeeded(claimed, now=T0 + wait + run, phases={}, batch=1, size_bytes=1)
+        phases = {"started": 1000 * wait, "computed": 1000 * (wait + run)}
+        done = life.succeeded(
+            claimed, now=T0 + wait + run + 0.2, phases=phases, batch=1, size_bytes=1
+        )
         board.record(done, T0, T0)
     board.age(T0 + 1, is_blind=False)
     queue = row(board, "queues", "digits")

@@ -1,0 +1,83 @@
+"""Where a job's time went, from the phases of its record: the one definition, for all who show or measure it.
+
+**wait** is accepted to started; of it **queue** until a worker pulled the job, then **prepare** (company, the lease,
+the runner) and **load**, if its version had to be loaded. **run** is started to computed, **commit** computed to
+done. Phases are milliseconds since acceptance. Clocks differ and a claim is written while the run goes on, so no
+part is negative.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """One part of a job's time, in milliseconds since acceptance."""
+
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+class Times(NamedTuple):
+    """Milliseconds of an attempt; None what is not known or has not come yet."""
+
+    wait_ms: float | None = None
+    queue_ms: float | None = None
+    run_ms: float | None = None
+    commit_ms: float | None = None
+    total_ms: float | None = None
+
+
+def started_ms(phases: Mapping[str, float]) -> float | None:
+    """When the run began; None if it never did.
+
+    Only a job's end says when. Until then, and in failures recorded by older workers, its claim stands for it: it is
+    written as the run begins or soon after.
+    """
+    return phases.get("started", phases.get("claimed"))
+
+
+def split(phases: Mapping[str, float]) -> Times:
+    """The times of a record's last attempt. A job that ended without a run has only waited."""
+    done = phases.get("done")
+    started = started_ms(phases)
+    if started is None:
+        return Times(wait_ms=done, queue_ms=phases.get("pulled", done), total_ms=done)
+    computed = phases.get("computed", done)
+    return Times(
+        wait_ms=started,
+        queue_ms=phases.get("pulled"),
+        run_ms=None if computed is None else max(0.0, computed - started),
+        commit_ms=_between(phases.get("computed"), done),
+        total_ms=done,
+    )
+
+
+def parts(phases: Mapping[str, float]) -> list[Part]:
+    """The parts of an ended job's time, in order and without a gap from 0 to its end; empty while it is open."""
+    done = phases.get("done")
+    if done is None:
+        return []
+    started = started_ms(phases)
+    begun = done if started is None else started  # what never began has waited to its end
+    waited = "prepare" if "pulled" in phases else "queue"
+    is_loaded = "loading" in phases and started is not None
+    marks = (
+        ("queue", phases.get("pulled")),
+        (waited, phases["loading"] if is_loaded else begun),
+        ("load", begun if is_loaded else None),
+        ("run", None if started is None else phases.get("computed", done)),
+        ("commit", None if started is None or "computed" not in phases else done),
+    )
+    found: list[Part] = []
+    last = 0.0
+    for name, mark in marks:
+        if mark is not None:
+            end = min(max(last, mark), done)
+            found.append(Part(name, last, end))
+            last = end
+    return found
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else max(0.0, end - start)
