@@ -9,6 +9,8 @@ OLDEST_S: Final = 60.0
 """A job that waits longer is worth a look."""
 LEASE_LOW: Final = 0.2
 """A lease with less of its time left than this has missed renewals."""
+BEHIND_S: Final = 5.0
+"""Another model's run or load that keeps prefetched jobs waiting for longer is worth a look."""
 REDELIVERED: Final = 20
 """Jobs in hand that were delivered before: workers die, or answer too slowly."""
 
@@ -69,6 +71,12 @@ def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
         text = f"The oldest job of {queue.model} has waited more than a minute."
         found[f"old:{queue.model}"] = _alarm("warning", text, href)
+    elif queue.behind and now - queue.behind_since > BEHIND_S:
+        text = (
+            f"Jobs of {queue.model} wait behind {queue.behind}, which has kept the GPU busy for more"
+            f" than {BEHIND_S:.0f} seconds."
+        )
+        found[f"behind:{queue.model}"] = _alarm("warning", text, href)
     if queue.redelivered >= REDELIVERED:
         text = f"{queue.redelivered} jobs of {queue.model} in hand are repeated deliveries."
         found[f"redelivered:{queue.model}"] = _alarm("warning", text, href)

@@ -16,7 +16,7 @@ import msgspec
 
 from console.live import history
 from console.live.gauges import Gauges
-from console.live.health import Cursor, read_health
+from console.live.health import Cursor, gpus, read_health
 from console.live.hub import Hub
 from console.live.rows import Health
 from console.live.storage import StorageFigure
@@ -144,8 +144,6 @@ class Feed:
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
-        lanes = self.view.lanes.rows()
-        held = sum(lane.state == "held" for lane in lanes)
         link = (
             Health("NATS", "failed", "away") if self.is_blind else Health("NATS", "ok", "connected")
         )
@@ -158,7 +156,7 @@ class Feed:
                 f"{alive}/{len(workers)}",
             ),
         )
-        self.view.health("lanes", Health("GPUs held", "ok", f"{held}/{len(lanes)}"))
+        self.view.health("lanes", gpus(self.view.lanes.rows()))
 
     # ------------------------------------------------------------------------------ NATS
 
@@ -280,6 +278,8 @@ class Feed:
 
     def _on_worker(self, name: str, worker: Worker | None, _revision: int) -> None:
         self.view.presence(worker.id if worker else untoken(name), worker, self._clock())
+        for model in worker.waiting if worker else ():
+            self._soil(model)
 
     def _on_ticket(self, name: str, ticket: Ticket | None, revision: int) -> None:
         gpu, _, worker = name.partition(".")
@@ -382,7 +382,10 @@ class Feed:
                         await self._wake.wait()
 
     async def _read_gauge(self, model: str) -> None:
-        gauge = await self._require_gauges().read(model, self._clock())
+        has_prefetched = self.view.queues.has_prefetched(model)
+        gauge = await self._require_gauges().read(
+            model, self._clock(), has_prefetched=has_prefetched
+        )
         if gauge is not None:
             self._models.add(model)
             self.view.gauge(model, gauge, self._clock(), is_counting=bool(self._watching))

@@ -21,11 +21,17 @@ class Gauges:
         self._oldest: dict[str, tuple[int, float, float]] = {}
         self.round_trip_s = 0.0
 
-    async def read(self, model: str, now: float) -> Gauge | None:
-        """The gauge of one model, None if it has no consumers. Raises :class:`Unavailable`."""
+    async def read(self, model: str, now: float, *, has_prefetched: bool = False) -> Gauge | None:
+        """The gauge of one model, None if it has no consumers. Raises :class:`Unavailable`.
+
+        has_prefetched: a worker has jobs of it that have not begun, so the oldest in hand is asked for too.
+        """
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._consumer(model, p, now)) for p in PRIORITIES]
+            asked = [
+                group.create_task(self._consumer(model, p, now, has_prefetched=has_prefetched))
+                for p in PRIORITIES
+            ]
         self.round_trip_s = asyncio.get_running_loop().time() - began
         parts = [part for task in asked if (part := task.result())]
         if not parts:
@@ -38,6 +44,10 @@ class Gauges:
             oldest_at=min(oldest, default=None),
             started=sum(p.started for p in parts),
             ended=sum(p.ended for p in parts),
+            oldest_in_hand_at=min(
+                (p.oldest_in_hand_at for p in parts if p.oldest_in_hand_at is not None),
+                default=None,
+            ),
         )
 
     async def models(self) -> set[str]:
@@ -56,7 +66,9 @@ class Gauges:
             if not names or offset >= page.get("total", 0):
                 return found
 
-    async def _consumer(self, model: str, priority: Priority, now: float) -> Gauge | None:
+    async def _consumer(
+        self, model: str, priority: Priority, now: float, *, has_prefetched: bool
+    ) -> Gauge | None:
         name = consumer(model, priority)
         try:
             info = await self._bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{name}")
@@ -64,26 +76,29 @@ class Gauges:
             return None
         delivered: dict[str, Any] = info.get("delivered", {})
         waiting, in_hand = info.get("num_pending", 0), info.get("num_ack_pending", 0)
-        oldest_at = None
+        oldest_at = oldest_in_hand_at = None
+        subject = jobs_of(model, priority)
         if waiting:
-            oldest_at = await self._oldest_at(
-                name, jobs_of(model, priority), delivered.get("stream_seq", 0), now
-            )
+            oldest_at = await self._oldest_at(name, subject, delivered.get("stream_seq", 0), now)
+        if in_hand and has_prefetched:
+            ended: int = info.get("ack_floor", {}).get("stream_seq", 0)
+            oldest_in_hand_at = await self._oldest_at(f"{name} in hand", subject, ended, now)
         return Gauge(
             waiting, in_hand, info.get("num_redelivered", 0), oldest_at,
             started=delivered.get("consumer_seq", 0),
             ended=delivered.get("consumer_seq", 0) - in_hand,
+            oldest_in_hand_at=oldest_in_hand_at,
         )  # fmt: skip
 
-    async def _oldest_at(self, name: str, subject: str, delivered: int, now: float) -> float | None:
-        """When the first job after the last delivered one was stored."""
+    async def _oldest_at(self, name: str, subject: str, after: int, now: float) -> float | None:
+        """When the first job after the sequence ``after`` was stored."""
         known = self._oldest.get(name)
-        if known is not None and (known[0] > delivered or now < known[2] + OLDEST_EVERY_S):
+        if known is not None and (known[0] > after or now < known[2] + OLDEST_EVERY_S):
             return known[1]
         try:
             answer = await self._bus.request_json(
                 f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}",
-                {"seq": delivered + 1, "next_by_subj": subject},
+                {"seq": after + 1, "next_by_subj": subject},
             )
         except NotFound:
             return None

@@ -1,9 +1,11 @@
-"""Figures of the health strip that must be asked for: dead letters, and how current the job list is."""
+"""Figures of the health strip: GPUs by what they do, dead letters, and how current the job list is."""
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from console.live.rows import Health
+from console.live.lanes import UNTOLD, word
+from console.live.rows import Health, Lane
 from signalbox import log
 from signalbox.answers import unix_time
 from signalbox.bus import Bus
@@ -12,8 +14,24 @@ from signalbox.names import Stream, state
 
 Cursor = Callable[[], Awaitable[int | None]]
 """Tells the last sequence of STATE that the projector has applied; None where it is not known."""
+_OTHERS: Final = {
+    "loading": "loading",
+    "held": "held, idle",
+    UNTOLD: "held",
+    "handover": "handed over",
+    "expired": "lease ran out",
+    "idle": "free",
+    "unknown": "unknown",
+}
 LAG_SHOWN_S: Final = 10.0
 """A job list less than this behind counts as current."""
+
+
+def gpus(lanes: Iterable[Lane]) -> Health:
+    """How many GPUs compute; the note says what the others do."""
+    doing = Counter(word(lane.state, lane.activity) for lane in lanes)
+    note = " · ".join(f"{doing[other]} {said}" for other, said in _OTHERS.items() if doing[other])
+    return Health("GPUs computing", "ok", f"{doing['computing']}/{doing.total()}", note)
 
 
 async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, Health]:

@@ -4,12 +4,15 @@ from collections import defaultdict, deque
 from typing import Final
 
 from console.live.protocol import Topic
-from console.live.rows import Lane, RunningJob, Stretch, Waiter
+from console.live.rows import Lane, LaneRun, RunningJob, Stretch, Waiter
 from signalbox.messages import Device, Lease, Record, State, Ticket, Worker
 
 STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""
-STRIP_LIMIT: Final = 240
+STRIP_LIMIT: Final = 300
+"""Stretches of a strip: what a holder does is told every two seconds, so these are ten minutes."""
+UNTOLD: Final = "untold"
+"""Of a strip: held, and by which model nobody knows any more; presence has no history."""
 JOBS_SHOWN: Final = 6
 JOBS_KEPT: Final = 1024
 _WORKER_LISTS: Final = 32
@@ -157,32 +160,34 @@ class Lanes:
 
     @staticmethod
     def _reconcile(lane: _Held, worker: Worker) -> None:
-        """Presence names the jobs in hand: adds those we did not see start, drops those long ended."""
+        """Presence names what runs and what is in hand: adds what we did not see begin, drops what has long ended."""
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
             return
-        for job_id in worker.running:
-            if job_id not in lane.jobs:
+        run = worker.run
+        for job_id in run.jobs if run is not None else ():
+            if run is not None and job_id not in lane.jobs:
                 lane.jobs[job_id] = RunningJob(
-                    job_id, "", 0, worker.id, worker.token, worker.beat_at
+                    job_id, run.model, run.version, worker.id, worker.token, run.since
                 )
         if len(worker.running) < _WORKER_LISTS:
             lane.jobs = {
                 i: job for i, job in lane.jobs.items()
                 if job.worker != worker.id
                 or i in worker.running
-                or (job.model and job.since > worker.beat_at - _BEAT_S)
+                or job.since > worker.beat_at - _BEAT_S
             }  # fmt: skip
 
     def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
         state = self._state(lane, now)
         lease = lane.lease
         holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""
-        _extend(lane.strip, Stretch(at or now, state, holder, lane.token))
+        worker = lane.workers.get(holder)
+        activity = _activity(worker, lane.token) if state == "held" else ""
+        _extend(lane.strip, Stretch(at or now, word(state, activity), holder, lane.token))
         while len(lane.strip) > 1 and lane.strip[1].at < now - STRIP_S:
             lane.strip.popleft()
         device = lane.device
-        worker = lane.workers.get(holder)
         jobs = [job for job in lane.jobs.values() if job.worker == holder] if holder else []
         self._topic.set(
             lane.gpu,
@@ -200,6 +205,8 @@ class Lanes:
                 ttl_s=lane.ttl_s,
                 renewals=lease.beats if lease and holder else 0,
                 next=lease.next if lease and not holder else "",
+                activity=activity,
+                run=_run(worker) if activity else None,
                 waiters=tuple(sorted(lane.tickets.values(), key=lambda w: (w.number, w.worker))),
                 jobs=tuple(jobs[:JOBS_SHOWN]),
                 job_count=len(jobs),
@@ -217,7 +224,7 @@ def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, lis
         if lease is None:
             _extend(strips[gpu], Stretch(at, "expired", "", 0))
         elif lease.state == "HELD":
-            _extend(strips[gpu], Stretch(at, "held", lease.owner, lease.token or revision))
+            _extend(strips[gpu], Stretch(at, UNTOLD, lease.owner, lease.token or revision))
         else:
             _extend(strips[gpu], Stretch(at, "handover" if lease.next else "idle", "", 0))
     return {gpu: list(strip) for gpu, strip in strips.items()}
@@ -232,6 +239,27 @@ def _extend(strip: deque[Stretch], stretch: Stretch) -> None:
     ):
         at = max(stretch.at, last.at) if last else stretch.at
         strip.append(Stretch(at, stretch.state, stretch.owner, stretch.token))
+
+
+def _activity(worker: Worker | None, token: int) -> str:
+    """What the holder does with the GPU, empty if it has not said so of this hold."""
+    if worker is None or worker.token != token:
+        return ""
+    return worker.run.activity if worker.run is not None else "idle"
+
+
+def word(state: str, activity: str) -> str:
+    """State of a stretch: of the lease, and while it is held what the holder does."""
+    if state != "held":
+        return state
+    return {"idle": "held", "": UNTOLD}.get(activity, activity)
+
+
+def _run(worker: Worker | None) -> LaneRun | None:
+    if worker is None or worker.run is None:
+        return None
+    run = worker.run
+    return LaneRun(run.activity, run.model, run.version, run.since, run.expected_s)
 
 
 def _loaded(worker: Worker | None) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The model queues, pure: gauges, accepted jobs and records in; one row per model out. Time is passed in.
 
 Depth and age come from *gauges* (what JetStream's consumers say), so they are right whenever this process
-started; rates and percentiles come from events.
+started; of what is delivered, presence says how much has not begun. Rates and percentiles come from events.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from console.live.protocol import Topic
 from console.live.rows import Bucket, Queue
 from signalbox.jobs import times
-from signalbox.messages import Desired, Model, Record, State, Worker
+from signalbox.messages import Desired, Model, Record, Run, State, Worker
 
 RATE_S: Final = 60
 SAMPLES: Final = 400
@@ -22,7 +22,10 @@ SERIES_S: Final = 900
 
 
 class Gauge(NamedTuple):
-    """What the consumers of one model say together. started and ended: counters, for their differences."""
+    """What the consumers of one model say together. waiting: delivered to nobody. in_hand: delivered, not ended.
+
+    started and ended: counters, for their differences. oldest_in_hand_at: of the first that is delivered and not ended.
+    """
 
     waiting: int
     in_hand: int
@@ -30,6 +33,7 @@ class Gauge(NamedTuple):
     oldest_at: float | None
     started: int = 0
     ended: int = 0
+    oldest_in_hand_at: float | None = None
 
 
 class _Counts:
@@ -95,7 +99,7 @@ class Queues:
         self._show(line, now)
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
-        """Where models are resident."""
+        """Where models are resident, and which jobs wait in a worker's hands."""
         if worker is None:
             self._workers.pop(worker_id, None)
         else:
@@ -118,11 +122,12 @@ class Queues:
             line.arrived.add(now, arrived)
             line.done.add(now, ended)
             self._count(now, arrived=arrived, succeeded=ended)
+        waiting = gauge.waiting + self._prefetched(line)
         if now >= line.stepped_at + STEP_S:
             line.stepped_at = now
-            line.history.append(gauge.waiting)
+            line.history.append(waiting)
         elif line.history:
-            line.history[-1] = max(line.history[-1], gauge.waiting)
+            line.history[-1] = max(line.history[-1], waiting)
         self._show(line, now)
 
     def accepted(self, model: str, now: float) -> None:
@@ -156,6 +161,10 @@ class Queues:
             for key in [k for k in self._series.rows if int(k) <= bucket - SERIES_S]:
                 self._series.remove(key)
 
+    def has_prefetched(self, model: str) -> bool:
+        """Whether a worker has jobs of the model that have not begun."""
+        return any(worker.waiting.get(model) for worker in self._workers.values())
+
     def rows(self) -> list[Queue]:
         """Every queue as last shown."""
         return [row for row in self._topic.rows.values() if isinstance(row, Queue)]
@@ -181,6 +190,21 @@ class Queues:
             ),
         )  # fmt: skip
 
+    def _prefetched(self, line: _Line) -> int:
+        """Jobs that workers have pulled and not begun. Presence may be two seconds older than the gauge."""
+        if line.gauge is None or not line.gauge.in_hand:
+            return 0
+        told = sum(worker.waiting.get(line.model, 0) for worker in self._workers.values())
+        return min(told, line.gauge.in_hand)
+
+    def _behind(self, line: _Line) -> Run | None:
+        """What a worker does that has jobs of this model: the run or load of another model."""
+        runs = [
+            worker.run for worker in self._workers.values()
+            if worker.waiting.get(line.model) and worker.run is not None and worker.run.model != line.model
+        ]  # fmt: skip
+        return min(runs, key=lambda run: run.since, default=None)
+
     def _show(self, line: _Line, now: float) -> None:
         document, gauge, wish = line.document, line.gauge, line.desired
         if document is None and (gauge is None or not _busy(gauge)):
@@ -188,7 +212,10 @@ class Queues:
         arrived = line.arrived.per_s(now, line.since)
         ended = line.done.per_s(now, line.since)
         failed = line.failed.per_s(now, line.since)
-        waiting = gauge.waiting if gauge else 0
+        prefetched = self._prefetched(line)
+        running = gauge.in_hand - prefetched if gauge else 0
+        waiting = (gauge.waiting if gauge else 0) + prefetched
+        behind = self._behind(line) if prefetched and not running else None
         shrink = ended + failed - arrived
         resident = [
             m.state for w in self._workers.values() for m in w.models if m.model == line.model
@@ -198,9 +225,12 @@ class Queues:
             Queue(
                 model=line.model,
                 waiting=waiting,
-                in_hand=gauge.in_hand if gauge else 0,
+                prefetched=prefetched,
+                running=running,
+                behind=f"{behind.model}:{behind.version}" if behind else "",
+                behind_since=behind.since if behind else 0.0,
                 redelivered=gauge.redelivered if gauge else 0,
-                oldest_at=gauge.oldest_at if gauge and waiting else None,
+                oldest_at=_oldest_at(gauge, prefetched, running),
                 arrived_per_s=arrived,
                 done_per_s=ended,
                 failed_per_s=failed,
@@ -225,6 +255,15 @@ class Queues:
                 max_queue=document.limits.max_queue if document else 0,
             ),
         )
+
+
+def _oldest_at(gauge: Gauge | None, prefetched: int, running: int) -> float | None:
+    """Of the jobs that have not begun. Those in hand are older than those in the queue, but some of them may run."""
+    if gauge is None:
+        return None
+    if prefetched and not running and gauge.oldest_in_hand_at is not None:
+        return gauge.oldest_in_hand_at
+    return gauge.oldest_at if gauge.waiting else None
 
 
 def _busy(gauge: Gauge) -> bool:

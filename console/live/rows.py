@@ -26,8 +26,21 @@ class RunningJob(Row, frozen=True):
     since: float
 
 
+class LaneRun(Row, frozen=True):
+    """What a lane's holder loads or computes. expected_s: how long that usually takes, 0 = not known."""
+
+    activity: str
+    model: str
+    version: int
+    since: float
+    expected_s: float = 0.0
+
+
 class Stretch(Row, frozen=True, array_like=True):
-    """From ``at`` until the next stretch the lane was in ``state`` under ``owner`` with ``token``."""
+    """From ``at`` until the next stretch the lane was in ``state`` under ``owner`` with ``token``.
+
+    state: of the lane, and while it is held what the holder did: ``computing, loading, held`` (idle) or ``untold``.
+    """
 
     at: float
     state: str
@@ -36,7 +49,11 @@ class Stretch(Row, frozen=True, array_like=True):
 
 
 class Lane(Row, frozen=True):
-    """One GPU. expires_at: when the lease ends unless its holder renews it. next: it is promised to."""
+    """One GPU. expires_at: when the lease ends unless its holder renews it. next: it is promised to.
+
+    state: of its lease: ``held, handover, expired, idle`` or ``unknown``. activity: what the holder does with it:
+    ``computing, loading, idle``; empty where nobody holds it or the holder has not said. jobs: those that have begun.
+    """
 
     gpu: str
     name: str
@@ -51,6 +68,8 @@ class Lane(Row, frozen=True):
     ttl_s: float = 0.0
     renewals: int = 0
     next: str = ""
+    activity: str = ""
+    run: LaneRun | None = None
     waiters: tuple[Waiter, ...] = ()
     jobs: tuple[RunningJob, ...] = ()
     job_count: int = 0
@@ -60,16 +79,20 @@ class Lane(Row, frozen=True):
 
 
 class Queue(Row, frozen=True):
-    """One model's queue. waiting: accepted and in nobody's hands. in_hand: delivered, not yet ended.
+    """One model's queue. waiting: accepted and not begun. prefetched: those of them that a worker has pulled.
 
-    oldest_at: when the longest waiting job was accepted; None if none waits. Rates: a second, over the last
+    running: begun and not ended. behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when
+    the longest waiting job was accepted; None if none waits, or it is not known. Rates: a second, over the last
     minute. drain_s: until the queue is empty at these rates; None = it does not shrink.
     history: waiting jobs, one figure a quarter minute, oldest first.
     """
 
     model: str
     waiting: int = 0
-    in_hand: int = 0
+    prefetched: int = 0
+    running: int = 0
+    behind: str = ""
+    behind_since: float = 0.0
     redelivered: int = 0
     oldest_at: float | None = None
     arrived_per_s: float = 0.0
@@ -105,7 +128,11 @@ class Loaded(Row, frozen=True):
 
 
 class WorkerRow(Row, frozen=True):
-    """One worker process. state: its own word, or ``lost`` when its presence has run out."""
+    """One worker process. state: its own word, or ``lost`` when its presence has run out.
+
+    running: jobs in its hands; waiting: those of them that have not begun. activity: ``computing, loading`` or empty;
+    doing: with which model and version.
+    """
 
     id: str
     host: str
@@ -126,6 +153,9 @@ class WorkerRow(Row, frozen=True):
     is_drain_asked: bool
     drained_by: str
     software: str
+    activity: str
+    doing: str
+    waiting: int
 
 
 class Transition(Row, frozen=True):

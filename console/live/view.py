@@ -119,7 +119,7 @@ class LiveView:
     def flush(self, now: float) -> list[Frame]:
         """The deltas since the last flush, one a topic at most."""
         skipped = self._news_count - len(self._news)
-        for entry in self._news:
+        for entry in sorted(self._news, key=lambda entry: entry.at):
             self._topic["ticker"].append(_with_skipped(entry, skipped))
             skipped = 0
         self._news.clear()
@@ -155,6 +155,9 @@ class LiveView:
                 is_drain_asked=bool(wish and wish.is_draining),
                 drained_by=wish.actor if wish and wish.is_draining else "",
                 software=worker.software,
+                activity=worker.run.activity if worker.run is not None else "",
+                doing=f"{worker.run.model}:{worker.run.version}" if worker.run is not None else "",
+                waiting=sum(worker.waiting.values()),
             ),
         )  # fmt: skip
 

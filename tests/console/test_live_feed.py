@@ -52,7 +52,7 @@ async def test_jobs_queued_before_the_console_started_are_counted_and_aged(
         assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(first.time, abs=0.001)
 
 
-async def test_a_taken_job_moves_from_waiting_to_in_hand_and_the_next_is_the_oldest(
+async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_oldest(
     bus: Bus, wire: Wire
 ) -> None:
     railway = Railway(bus)
@@ -70,11 +70,36 @@ async def test_a_taken_job_moves_from_waiting_to_in_hand_and_the_next_is_the_old
         await viewer.until(
             lambda: (
                 viewer.row("queues", "digits")["waiting"] == 2
-                and viewer.row("queues", "digits")["in_hand"] == 0
+                and viewer.row("queues", "digits")["running"] == 0
             )
         )
         await viewer.until(lambda: viewer.row("queues", "digits")["oldest_at"] > oldest_at)
         await puller.close()
+
+
+async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_known(
+    bus: Bus, wire: Wire
+) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    documents = [accepted("digits") for _ in range(3)]
+    for document in documents:
+        await submit(bus, document)
+    first = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[0].id))
+    assert first is not None
+    puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+    puller.ask(2)
+    for _ in range(2):
+        await railway.queue.get()
+    await railway.acquire("worker-a")
+    railway.waiting = {"digits": 2}
+    await railway.presence("worker-a")
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("queues", "digits").get("prefetched") == 2)
+        row = viewer.row("queues", "digits")
+        assert (row["waiting"], row["running"]) == (3, 0)
+        assert row["oldest_at"] == pytest.approx(first.time, abs=0.001)
+    await puller.close()
 
 
 async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire) -> None:
@@ -190,7 +215,7 @@ async def test_running_jobs_are_on_the_lane_and_in_the_ticker(bus: Bus, wire: Wi
         await puller.close()
 
 
-async def test_a_job_in_hand_is_shown_with_its_model_on_the_lane(bus: Bus, wire: Wire) -> None:
+async def test_a_job_that_runs_is_shown_with_its_model_on_the_lane(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     await railway.acquire("worker-a")
@@ -198,7 +223,9 @@ async def test_a_job_in_hand_is_shown_with_its_model_on_the_lane(bus: Bus, wire:
     await railway.presence("worker-a")
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("job_count") == 1)
-        assert viewer.row("lanes", GPU.id)["models"] == ["digits:2", "half_plus_two:1"]
+        lane = viewer.row("lanes", GPU.id)
+        assert lane["models"] == ["digits:2", "half_plus_two:1"]
+        assert (lane["activity"], lane["jobs"][0]["model"]) == ("computing", "digits")
         railway.running.clear()
         await railway.presence("worker-a")
         await viewer.until(lambda: viewer.row("lanes", GPU.id)["job_count"] == 0, timeout_s=20)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from console.live.health import gpus
 from console.live.queues import Gauge
 from console.live.view import TICKER_PER_FLUSH, LiveView
 from signalbox import job as life
@@ -16,6 +17,7 @@ from signalbox.messages import (
     Lease,
     Model,
     Residency,
+    Run,
     State,
     Ticket,
     Worker,
@@ -242,3 +244,103 @@ def test_a_retried_job_is_told_as_such() -> None:
     (entry,) = board.topics.topics["ticker"].entries
     assert again.state is State.QUEUED
     assert getattr(entry, "state", "") == "retrying"
+
+
+def computing(since: float, *jobs: str, model: str = "slow", activity: str = "computing") -> Run:
+    """What a runner does."""
+    return Run(activity=activity, model=model, version=1, jobs=jobs, since=since, expected_s=12.0)
+
+
+def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
+    board = view()
+    held(board, "a", 7, T0)
+    lane = row(board, "lanes", GPU)
+    assert (lane.state, lane.activity, lane.run) == ("held", "", None), "it has not said yet"
+    for second, run, activity in (
+        (1, None, "idle"),
+        (2, computing(T0 + 2, model="slow", activity="loading"), "loading"),
+        (3, computing(T0 + 3, "j1"), "computing"),
+        (4, None, "idle"),
+    ):
+        board.presence("a", worker("a", token=7, run=run), T0 + second)
+        lane = row(board, "lanes", GPU)
+        assert (lane.state, lane.activity) == ("held", activity)
+        assert (lane.run.model if lane.run else None) == (run.model if run else None)
+    assert [stretch.state for stretch in lane.strip] == [
+        "untold",
+        "held",
+        "loading",
+        "computing",
+        "held",
+    ]
+    board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 5)
+    assert row(board, "lanes", GPU).activity == "", "that was said of an earlier hold"
+
+
+def test_the_head_figure_counts_what_computes_and_says_what_the_others_do() -> None:
+    board = view()
+    assert gpus(board.lanes.rows()).value == "0/0"
+    held(board, "a", 7, T0)
+    board.presence("a", worker("a", token=7), T0)
+    board.lease("GPU-2", Lease(state="FREE", gpu="GPU-2"), revision=8, at=T0, ttl_s=0.0, now=T0)
+    figure = gpus(board.lanes.rows())
+    assert (figure.value, figure.note) == ("0/2", "1 held, idle · 1 free")
+    board.presence("a", worker("a", token=7, run=computing(T0, "j1")), T0 + 1)
+    figure = gpus(board.lanes.rows())
+    assert (figure.value, figure.note) == ("1/2", "1 free")
+
+
+def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
+    board = view()
+    for name in ("digits", "slow"):
+        board.model(name, Model(name=name), T0)
+    held(board, "a", 7, T0)
+    running, prefetched = ("s1",), ("d1", "d2", "d3")
+    board.presence(
+        "a",
+        worker(
+            "a", token=7, running=running + prefetched, run=computing(T0, *running),
+            waiting={"digits": 3}, models=(Residency(model="digits", version=1, state="ready"),),
+        ),
+        T0 + 1,
+    )  # fmt: skip
+    board.gauge("slow", Gauge(0, 1, 0, None, oldest_in_hand_at=T0), T0 + 1, is_counting=True)
+    board.gauge(
+        "digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_hand_at=T0 + 0.5), T0 + 1, is_counting=True
+    )
+    lane, digits, slow = (
+        row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow"))
+    )
+    assert [job.id for job in lane.jobs] == ["s1"]
+    assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
+    assert digits.oldest_at == T0 + 0.5, "the first that has not begun, in hand or not"
+    assert digits.behind == "slow:1"
+    assert (slow.waiting, slow.running, slow.oldest_at, slow.behind) == (0, 1, None, "")
+    board.age(T0 + 4, is_blind=False)
+    assert row(board, "alarms", "behind:digits") is None
+    board.age(T0 + 6, is_blind=False)
+    assert "slow:1" in row(board, "alarms", "behind:digits").text
+    board.presence("a", worker("a", token=7), T0 + 12)
+    board.gauge("digits", Gauge(0, 0, 0, None), T0 + 12, is_counting=True)
+    board.age(T0 + 12, is_blind=False)
+    assert row(board, "alarms", "behind:digits") is None
+    assert row(board, "queues", "digits").waiting == 0
+
+
+def test_more_is_never_said_to_wait_in_hand_than_is_in_hand() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.presence("a", worker("a", waiting={"digits": 9}), T0)
+    board.gauge("digits", Gauge(0, 4, 0, None), T0 + 1, is_counting=True)
+    queue = row(board, "queues", "digits")
+    assert (queue.waiting, queue.running) == (4, 0)
+
+
+def test_the_ticker_stands_in_order_of_time_whatever_was_heard_first() -> None:
+    board = view()
+    running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    board.record(running, T0 + 0.02, T0)
+    board.accepted(document(), T0 + 0.01, T0)
+    board.flush(T0)
+    states = [getattr(entry, "state", "") for entry in board.topics.topics["ticker"].entries]
+    assert states == ["queued", "running"]

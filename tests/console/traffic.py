@@ -25,6 +25,7 @@ from signalbox.messages import (
     Limits,
     Model,
     Residency,
+    Run,
     Ticket,
     Version,
     Worker,
@@ -85,6 +86,7 @@ class Railway:
         self.done = dict.fromkeys(self.workers, 0)
         self.failed = 0
         self.running: dict[str, Job] = {}
+        self.waiting: dict[str, int] = {}
         self.queue: asyncio.Queue[Delivery] = asyncio.Queue()
         self._held = asyncio.Event()
         self._idle = asyncio.Event()
@@ -120,8 +122,18 @@ class Railway:
                 running=tuple(self.running)[:32] if is_holder else (),
                 rates={"digits": 40.0} if is_holder else {}, done=self.done[worker], failed=self.failed,
                 rss_bytes=61_000_000, software="signalbox 0.1",
+                run=self._run() if is_holder else None, waiting=self.waiting if is_holder else {},
             ),
             ttl_s=30,
+        )  # fmt: skip
+
+    def _run(self) -> Run | None:
+        first = next(iter(self.running.values()), None)
+        if first is None:
+            return None
+        return Run(
+            activity="computing", model=first.model, version=first.version,
+            jobs=tuple(self.running)[:32], since=time.time(), expected_s=0.1,
         )  # fmt: skip
 
     async def acquire(self, worker: str) -> int:

@@ -47,6 +47,22 @@ def key(window: Window) -> str:
     return text
 
 
+WATCH = """() => {
+  window.needless = [];
+  new MutationObserver((records) => {
+    for (const record of records) {
+      const now = record.type === "attributes" ? record.target.getAttribute(record.attributeName) : record.target.data;
+      if (record.type === "childList" ? record.target.closest(".lane, #queues, #workers") : record.oldValue === now)
+        window.needless.push(`${record.type} ${record.attributeName} of ${record.target.nodeName}: ${record.oldValue}`);
+    }
+  }).observe(document, {
+    subtree: true, childList: true, attributes: true, characterData: true,
+    attributeOldValue: true, characterDataOldValue: true,
+  });
+}"""
+"""Notes on an idle board: elements that are made anew, and what is set to the value that it had."""
+
+
 def _register(window: Window, page: Page, name: str, version: Path) -> None:
     page.goto(window.url("/models"))
     page.get_by_role("link", name="Add model").first.click()
@@ -179,6 +195,31 @@ def test_a_frozen_board_holds_still_and_counts_what_waits(
     freeze.click()
     expect(freeze).to_have_text("Freeze")
     expect(page.locator("#ticker")).not_to_have_text(before)
+    page.context.close()
+
+
+def test_an_idle_board_touches_only_what_has_changed_and_animates_nothing(window: Window) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live")
+    lane = page.locator(".lane").first
+    expect(lane).to_have_attribute("data-state", "held")  # and idle
+    metrics = page.context.new_cdp_session(page)
+    metrics.send("Performance.enable")
+
+    def recalculated() -> int:
+        found = metrics.send("Performance.getMetrics")["metrics"]
+        return int(next(each["value"] for each in found if each["name"] == "RecalcStyleCount"))
+
+    page.evaluate(WATCH)
+    before = recalculated()
+    renewals = int(lane.locator(".lane-held-for span").nth(1).inner_text().split()[0])
+    expect(lane.locator(".lane-held-for")).to_contain_text(f"{renewals + 4} renewals")
+    changes = recalculated() - before
+    assert changes <= 4 * 12, (
+        "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
+    )
+    assert page.evaluate("window.needless") == []
     page.context.close()
 
 

@@ -123,7 +123,7 @@ link.addEventListener("change", (event) => {
 
 setInterval(() => {
   if (!frozen.is) for (const view of Object.values(views)) view.tick();
-}, 500);
+}, 1000);
 
 // ---------------------------------------------------------------- the link, told truthfully
 

@@ -18,6 +18,12 @@ function roundUp(value) {
   return [1, 2, 5, 10].map((m) => m * power).find((m) => m >= value) ?? value;
 }
 
+/** One span for each of `labels`; what has not changed is not touched. */
+function words(host, labels) {
+  while (host.childNodes.length < labels.length) host.append(el("span"));
+  labels.forEach((label, i) => text(host.childNodes[i], label));
+}
+
 export class Throughput {
   constructor(host, note, body) {
     this.note = note;
@@ -76,8 +82,8 @@ export class Throughput {
       if (row) points.push(`${(((slot + 0.5) * WIDTH) / SLOTS).toFixed(1)},${(HEIGHT - (row.arrived / BUCKET_S / this.top) * HEIGHT).toFixed(1)}`);
     }
     attribute(this.line, "points", points.join(" "));
-    this.scale.replaceChildren(...[this.top, this.top / 2].map((v) => el("span", {}, `${v}/s`)), el("span", {}, "0"));
-    this.axis.replaceChildren(...[0, 5, 10, 15].map((m) => el("span", {}, minute.format((first + m * 60) * 1000))));
+    words(this.scale, [`${this.top}/s`, `${this.top / 2}/s`, "0"]);
+    words(this.axis, [0, 5, 10, 15].map((m) => minute.format((first + m * 60) * 1000)));
     this.#table(first);
   }
 

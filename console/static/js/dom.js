@@ -24,7 +24,9 @@ export function svg(tag, attributes, ...children) {
 /** Sets text only if it differs, so that an unchanged cell costs nothing and keeps its selection. */
 export function text(node, value) {
   const words = String(value);
-  if (node.textContent !== words) node.textContent = words;
+  if (node.textContent === words) return;
+  if (node.childNodes.length === 1 && node.firstChild.nodeType === Node.TEXT_NODE) node.firstChild.data = words;
+  else node.textContent = words;
 }
 
 export function attribute(node, name, value) {

@@ -1,14 +1,28 @@
-// GPU lanes: a semaphore for the state, who holds it, the lease running down, who waits, and the last ten minutes.
+// GPU lanes: a semaphore for the state, who holds it and what it does with it, the lease running down, who waits,
+// and the last ten minutes.
 
 import { attribute, el, icon, keyed, state, svg, text } from "./dom.js";
 import { duration, serverNow } from "./times.js";
 
 const STRIP_S = 600;
 const STRIP_WIDTH = 1200;
+const STRIP_EVERY_S = 5;
 const WORDS = {
-  held: "held", idle: "idle", handover: "handed over", expired: "lease ran out", unknown: "unknown",
+  computing: "computing", loading: "loading", held: "held, idle", untold: "held", handover: "handed over",
+  expired: "lease ran out", idle: "free", unknown: "unknown",
 };
-const ARM = { held: 0, handover: -22, idle: -45, expired: 0, unknown: 0 };
+const ARM = { handover: -22, idle: -45 };
+/** Where a stretch lies in the strip, from above, and its height: told apart without colour. */
+const BAND = {
+  computing: [0, 20], loading: [5, 15], held: [13, 7], untold: [13, 7], handover: [7, 6], expired: [0, 8],
+  idle: [18, 2], unknown: [0, 20],
+};
+
+/** What a lane is said to do: the state of its lease, and while it is held what the holder does. */
+export function doing(row) {
+  if (row.state !== "held") return row.state;
+  return { idle: "held", "": "untold" }[row.activity] ?? row.activity;
+}
 
 /** A semaphore signal: arm level = the line is taken, arm raised = clear. */
 function semaphore() {
@@ -30,6 +44,13 @@ export function shortHost(host) {
   return name.length > 20 ? `${name.slice(0, 12)}…` : name;
 }
 
+/** How long a run or load has lasted, if long enough to read, and how long it usually takes. */
+function spent(run, now) {
+  const seconds = now - run.since;
+  if (seconds < 1) return "";
+  return run.expected_s >= 0.1 ? `for ${duration(seconds)}, usually ${duration(run.expected_s)}` : `for ${duration(seconds)}`;
+}
+
 function fact(label, value) {
   return el("div", { class: "lane-fact" }, el("span", { class: "lane-label" }, label), value);
 }
@@ -49,6 +70,8 @@ class LaneView {
     this.bar = el("progress", { class: "meter", max: "1", value: "0", "aria-label": "Lease time left" });
     this.waiters = el("ol", { class: "waiters" });
     this.waitingNow = new Map();
+    this.run = el("span", { class: "lane-run" });
+    this.runFor = el("span", { class: "muted nowrap" });
     this.jobs = el("div", { class: "lane-jobs" });
     this.models = el("span", { class: "muted small clip" });
     this.strip = svg("svg", { class: "strip", viewBox: `0 0 ${STRIP_WIDTH} 20`, preserveAspectRatio: "none", role: "img" });
@@ -62,7 +85,7 @@ class LaneView {
         fact("Held for", el("span", { class: "lane-held-for" }, this.since, this.renewals)),
         fact("Lease left", el("span", { class: "lane-lease" }, this.left, this.bar))),
       el("div", { class: "lane-side" }, fact("Waiting for it", this.waiters)),
-      el("div", { class: "lane-side" }, fact("Running now", this.jobs), this.models),
+      el("div", { class: "lane-side" }, fact("Doing now", el("span", { class: "lane-doing" }, this.run, this.runFor)), this.jobs, this.models),
       el("div", { class: "lane-act" }, this.release),
       el("div", { class: "lane-strip" }, this.strip,
         el("div", { class: "strip-axis", "aria-hidden": "true" }, ...["10 min ago", "8", "6", "4", "2", "now"].map((w) => el("span", {}, w)))));
@@ -70,23 +93,31 @@ class LaneView {
 
   update(row) {
     this.row = row;
-    attribute(this.node, "data-state", row.state);
+    const word = doing(row);
+    attribute(this.node, "data-state", word);
     text(this.name, row.name);
-    this.name.title = row.gpu;
+    attribute(this.name, "title", row.gpu);
     text(this.host, shortHost(row.host));
-    this.host.title = row.host;
-    attribute(this.state, "data-state", row.state);
-    text(this.state, WORDS[row.state] ?? row.state);
-    this.signal.arm.setAttribute("transform", `rotate(${ARM[row.state] ?? 0} 18 17)`);
+    attribute(this.host, "title", row.host);
+    attribute(this.state, "data-state", word);
+    text(this.state, WORDS[word] ?? word);
+    attribute(this.signal.arm, "transform", `rotate(${ARM[word] ?? 0} 18 17)`);
     text(this.holder, row.holder || (row.next ? `promised to ${row.next}` : "nobody"));
-    this.holder.title = row.holder;
+    attribute(this.holder, "title", row.holder);
     this.holder.classList.toggle("muted", !row.holder);
     text(this.token, row.token || "–");
     text(this.renewals, row.holder ? `${row.renewals} renewal${row.renewals === 1 ? "" : "s"}` : "");
     this.#waiters(row);
     this.#jobs(row);
     text(this.models, row.models.length ? `resident: ${row.models.join(", ")}` : "");
+    text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
+    this.run.classList.toggle("muted", !row.run);
     if (this.release) this.release.hidden = row.state !== "held";
+    const stretches = JSON.stringify(row.strip);
+    if (stretches !== this.stretches) {
+      this.stretches = stretches;
+      this.stripAt = 0;
+    }
     this.tick();
   }
 
@@ -114,8 +145,7 @@ class LaneView {
         el("span", { class: "clip" }, name), el("span", { class: "mono muted" }, jobs.length > 1 ? `× ${jobs.length}` : jobs[0].id.slice(0, 6))));
     const told = [...groups.values()].slice(0, 2).reduce((sum, jobs) => sum + jobs.length, 0);
     const more = row.job_count - told;
-    this.jobs.replaceChildren(...shown, ...(more > 0 ? [el("span", { class: "muted small" }, `and ${more} more`)] : []),
-      ...(row.job_count ? [] : [el("span", { class: "muted" }, row.holder ? "nothing" : "–")]));
+    this.jobs.replaceChildren(...shown, ...(more > 0 ? [el("span", { class: "muted small" }, `and ${more} more`)] : []));
   }
 
   /** What moves with the clock: the lease, the waits, the strip. */
@@ -124,16 +154,20 @@ class LaneView {
     if (!row) return;
     const now = serverNow() / 1000;
     text(this.since, row.holder && row.since ? duration(now - row.since) : "–");
-    const left = row.expires_at ? Math.max(0, row.expires_at - now) : 0;
-    text(this.left, row.holder && row.expires_at ? `${left.toFixed(1)} s` : "–");
+    const left = row.expires_at ? Math.max(0, Math.ceil(row.expires_at - now)) : 0;
+    text(this.left, row.holder && row.expires_at ? `${left} s` : "–");
     const share = row.ttl_s ? Math.min(1, left / row.ttl_s) : 0;
-    this.bar.value = row.holder ? share : 0;
+    attribute(this.bar, "value", row.holder ? share.toFixed(2) : 0);
     attribute(this.bar, "data-level", share < 0.2 ? "out" : share < 0.5 ? "low" : "ok");
+    text(this.runFor, row.run ? spent(row.run, now) : "");
     for (const waiter of row.waiters) {
       const view = this.waitingNow.get(waiter.worker);
       if (view) text(view.time, waiter.since ? duration(now - waiter.since) : "");
     }
-    this.#strip(row, now);
+    if (now >= this.stripAt + STRIP_EVERY_S) {
+      this.stripAt = now;
+      this.#strip(row, now);
+    }
   }
 
   #strip(row, now) {
@@ -144,19 +178,22 @@ class LaneView {
       const end = row.strip[i + 1]?.[0] ?? now;
       if (end < start) return;
       const left = x(at);
-      const width = Math.max(word === "held" || word === "idle" ? 0.8 : 2.5, x(end) - left);
-      marks.push({ left, width, word, title: `${WORDS[word] ?? word}${owner ? ` by ${owner}` : ""}${token ? `, token ${token}` : ""}, ${duration(end - at)}`, isTurn: i > 0 && word === "held" });
+      const width = Math.max(word === "handover" || word === "expired" ? 2.5 : 0.8, x(end) - left);
+      marks.push({ left, width, word, title: `${WORDS[word] ?? word}${owner ? ` by ${owner}` : ""}${token ? `, token ${token}` : ""}, ${duration(end - at)}`, isTurn: i > 0 && token !== row.strip[i - 1][3] });
     });
     while (this.strip.childNodes.length > marks.length) this.strip.lastChild.remove();
     marks.forEach((mark, i) => {
       let bar = this.strip.childNodes[i];
-      if (!bar) this.strip.append((bar = svg("rect", { y: "0", height: "20" }, svg("title"))));
+      if (!bar) this.strip.append((bar = svg("rect", {}, svg("title"))));
+      const [top, height] = BAND[mark.word] ?? BAND.unknown;
+      attribute(bar, "y", top);
+      attribute(bar, "height", height);
       attribute(bar, "x", mark.left);
       attribute(bar, "width", mark.isTurn ? Math.max(0.8, mark.width - 1.5) : mark.width);
       attribute(bar, "class", `lane-${mark.word}`);
       text(bar.firstChild, mark.title);
     });
-    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} stretches, now ${WORDS[row.state] ?? row.state}`);
+    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} stretches, now ${WORDS[doing(row)] ?? row.state}`);
   }
 }
 

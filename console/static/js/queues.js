@@ -17,6 +17,7 @@ function condition(row) {
   if (!row.is_known) return ["unknown", "unknown model", "jobs of a model the console does not know"];
   if (!row.is_enabled) return ["disabled", "disabled", ""];
   if (!row.replicas) return ["none", "no replicas", "refuses new jobs"];
+  if (row.behind) return ["waiting", `behind ${row.behind}`, `a worker has its jobs, and does ${row.behind} first`];
   if (row.ready) return ["ready", row.ready < row.replicas ? `ready ${row.ready}/${row.replicas}` : "ready", `${row.ready} of ${row.replicas} replicas`];
   if (row.loading) return ["loading", "loading", ""];
   if (row.failed) return ["failed", "does not load", ""];
@@ -35,7 +36,7 @@ class QueueView {
     this.node = el("tr", {},
       el("th", { scope: "row", "data-label": "Model" }, el("a", { class: "row-link", href: `/models/${encodeURIComponent(model)}` }, model)),
       el("td", { "data-label": "State" }, this.state),
-      cell("waiting", "Waiting"), cell("oldest", "Oldest"), cell("hand", "In hand"), cell("in", "In"), cell("out", "Out"),
+      cell("waiting", "Waiting"), cell("oldest", "Oldest"), cell("running", "Running"), cell("in", "In"), cell("out", "Out"),
       cell("drain", "Drains in"), cell("wait", "Wait p50 · p99", "num wide"), cell("run", "Run p50 · p99", "num wide"),
       el("td", { class: "spark-cell", "data-label": "15 min" }, this.spark));
   }
@@ -48,7 +49,8 @@ class QueueView {
     attribute(this.state, "title", why || null);
     const cells = this.cells;
     text(cells.waiting, number.format(row.waiting));
-    text(cells.hand, number.format(row.in_hand));
+    attribute(cells.waiting, "title", row.prefetched ? `${number.format(row.prefetched)} of them pulled by a worker` : null);
+    text(cells.running, number.format(row.running));
     text(cells.in, rate(row.arrived_per_s));
     text(cells.out, rate(row.done_per_s + row.failed_per_s));
     text(cells.drain, row.waiting ? (row.drain_s === null ? "not at this rate" : duration(row.drain_s)) : "–");

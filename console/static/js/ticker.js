@@ -1,6 +1,6 @@
-// The last transitions, newest on top, fixed height; holds still under the pointer or the focus.
+// The last transitions in order of time, newest on top, fixed height; holds still under the pointer or the focus.
 
-import { el, state } from "./dom.js";
+import { el, keyed, state } from "./dom.js";
 
 const SHOWN = 50;
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 });
@@ -14,19 +14,21 @@ function entry(row) {
     el("a", { class: "ticker-what clip", href: `/jobs/${row.id}` }, `${row.model}:${row.version} `, el("span", { class: "mono muted" }, row.id.slice(0, 8))),
     el("span", { class: "ticker-more clip muted" }, row.error || [row.worker && `${row.worker}${row.attempt > 1 ? `, attempt ${row.attempt}` : ""}`, row.batch > 1 && `batch of ${row.batch}`].filter(Boolean).join(", ")),
     el("span", { class: "ticker-after num muted" }, after(row.after_s)));
-  if (!row.skipped) return [node];
-  return [node, el("li", { class: "ticker-skipped muted small" }, `… ${row.skipped} more`)];
+  return { node };
 }
+
+const skipped = (count) => ({ node: el("li", { class: "ticker-skipped muted small" }, `… ${count} more`) });
+const keyOf = (row) => `${row.id} ${row.attempt} ${row.state} ${row.at}`;
 
 export class Ticker {
   constructor(list) {
     this.list = list;
-    this.shown = [];
+    this.shown = new Map();
     this.isEmpty = null;
   }
 
   update(entries) {
-    if (this.list.matches(":hover, :focus-within") && this.shown.length) {
+    if (this.list.matches(":hover, :focus-within") && this.shown.size) {
       this.waiting = entries;
       return;
     }
@@ -38,13 +40,12 @@ export class Ticker {
     }
     if (this.isEmpty) this.list.replaceChildren();
     this.isEmpty = false;
-    const last = this.shown.at(-1);
-    const from = last ? entries.findLastIndex((e) => e.id === last.id && e.at === last.at && e.state === last.state) : -1;
-    const isNew = from < 0 && this.shown.length;
-    if (isNew) this.list.replaceChildren();
-    for (const row of entries.slice(from + 1)) this.list.prepend(...entry(row));
-    while (this.list.childNodes.length > SHOWN) this.list.lastChild.remove();
-    this.shown = entries;
+    const rows = new Map();
+    for (const row of [...entries].sort((a, b) => b.at - a.at)) {
+      rows.set(keyOf(row), () => entry(row));
+      if (row.skipped) rows.set(`${keyOf(row)} skipped`, () => skipped(row.skipped));
+    }
+    keyed(this.list, [...rows.keys()].slice(0, SHOWN), this.shown, (key) => rows.get(key)());
   }
 
   tick() {
