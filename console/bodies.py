@@ -14,18 +14,18 @@ from asgiref.sync import ThreadSensitiveContext
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from console.accounts.middleware import DATABASE_FAULTS, database_away, error_page
+from console.accounts.middleware import refusal
 from console.accounts.rights import Act, Actor, may
 from console.accounts.sessions import owner
 from console.api.authentication import OperatorTokenAuthentication
-from console.api.problems import as_problem
+from console.database import DATABASE_FAULTS, database_away
 from signalbox import log, metrics
-from signalbox.errors import SignalboxError, TooLarge, meaning
+from signalbox.errors import SignalboxError, TooLarge
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -102,19 +102,9 @@ class RefusedBody:
         error = getattr(request, "scope", {}).get(_REFUSAL)
         if error is None:
             return self._respond(request)
-        response = _worded(request, error)
+        response = refusal(request, error)
         response["Connection"] = "close"  # or the server would read on to the end of the body
-        if error.retry_after_s is not None:
-            response["Retry-After"] = str(round(error.retry_after_s))
         return response
-
-
-def _worded(request: HttpRequest, error: SignalboxError) -> HttpResponse:
-    means = meaning(error.code)
-    problem = as_problem(error, {}) if request.path_info.startswith("/api/") else None
-    if problem is None:
-        return error_page(request, means.http, means.title, error.public_message)
-    return JsonResponse(problem.data, status=means.http, content_type="application/problem+json")
 
 
 async def _cap(scope: Scope) -> int:

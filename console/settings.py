@@ -217,6 +217,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "URL_FORMAT_OVERRIDE": None,  # or every operation would take an undocumented ?format=
     "EXCEPTION_HANDLER": "console.api.problems.as_problem",
 }
 SPECTACULAR_SETTINGS = {

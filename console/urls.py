@@ -2,6 +2,7 @@
 
 from django.urls import include, path
 
+handler400 = "console.accounts.views.bad_request"
 handler404 = "console.accounts.views.not_found"
 handler500 = "console.accounts.views.server_error"
 urlpatterns = [

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Final
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
+from console.api import problems
 from signalbox import log
-from signalbox.errors import SignalboxError, Unavailable, meaning
+from signalbox.errors import SignalboxError, meaning
 
 Respond = Callable[[HttpRequest], HttpResponse]
-DATABASE_FAULTS: Final = (OperationalError, InterfaceError)
-"""What Django raises when the database is away; a fault of ours raises others."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
 
 
@@ -52,23 +50,25 @@ class ErrorPages:
         if not isinstance(error, SignalboxError):
             log.exception("console.failed", path=request.path, request_id=request_id_of(request))
             return None
-        return error_page(
-            request, meaning(error.code).http, meaning(error.code).title, error.public_message
-        )
+        return refusal(request, error)
+
+
+def refusal(request: HttpRequest, error: SignalboxError) -> HttpResponse:
+    """What one of our errors is answered with."""
+    response = error_page(
+        request, meaning(error.code).http, problems.title_of(error.code), error.public_message
+    )
+    if error.retry_after_s is not None:
+        response["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    return response
 
 
 def error_page(request: HttpRequest, status: int, title: str, text: str) -> HttpResponse:
-    """One page for everything that goes wrong."""
+    """One answer for everything that goes wrong: a page to people, a problem to programs."""
+    if problems.is_for_programs(request):
+        return problems.answer(status, text)
     context = {"status": status, "title": title, "text": text, "request_id": request_id_of(request)}
     return render(request, "accounts/error.html", context, status=status)
-
-
-def database_away() -> Unavailable:
-    """What we say instead of one of :data:`DATABASE_FAULTS`."""
-    return Unavailable(
-        "The console cannot reach its database. Jobs do not depend on it and go on.",
-        retry_after_s=5.0,
-    )
 
 
 def request_id_of(request: HttpRequest) -> str:

@@ -21,16 +21,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.accounts import services, sessions, throttle
-from console.accounts.middleware import (
-    DATABASE_FAULTS,
-    actor_of,
-    address_of,
-    database_away,
-    error_page,
-    request_id_of,
-)
+from console.accounts.middleware import actor_of, address_of, error_page, request_id_of
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import ROLES, WORDS, Act, authorize
+from console.api import problems
+from console.database import DATABASE_FAULTS, database_away
 from signalbox.errors import LimitExceeded, SignalboxError
 
 Rest = ParamSpec("Rest")
@@ -294,13 +289,21 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     )  # fmt: skip
 
 
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """The answer to what Django takes for no request: a host it does not serve, a body past its bounds."""
+    return error_page(request, 400, "Malformed request", "The console cannot read this request.")
+
+
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """The page for a path that leads nowhere."""
+    """The answer for a path that leads nowhere."""
+    if problems.is_for_programs(request):
+        words = f"There is no {request.path_info[:200]} here; /api/ tells what there is."
+        return problems.answer(404, words)
     return error_page(request, 404, "Not found", "There is no such page.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """The page for our own faults (500) and for a database that is away (503); so it asks neither."""
+    """The answer to our own faults (500) and for a database that is away (503); so it asks neither."""
     status, title = 500, "Something failed here"
     text = (
         "The console could not answer. Jobs do not depend on it and go on. If it stays so, look at the"
@@ -308,8 +311,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
     )
     if isinstance(sys.exc_info()[1], DATABASE_FAULTS):
         status, title, text = 503, "The database is away", database_away().public_message
-    context = {"status": status, "title": title, "text": text, "request_id": request_id_of(request)}
-    answer = HttpResponse(render_to_string("accounts/error.html", context), status=status)
+    answer: HttpResponse
+    if problems.is_for_programs(request):
+        answer = problems.answer(status, text)
+    else:
+        context = {
+            "status": status, "title": title, "text": text, "request_id": request_id_of(request)
+        }  # fmt: skip
+        answer = HttpResponse(render_to_string("accounts/error.html", context), status=status)
     if status == 503:
         answer["Retry-After"] = str(round(database_away().retry_after_s or 1))
     return answer

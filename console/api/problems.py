@@ -1,19 +1,37 @@
-"""Refusals of the REST API as problem+json (RFC 9457), from the one table of error codes."""
+"""Every refusal under ``/api/`` as problem+json (RFC 9457), whoever refuses: our views, the framework, or Django."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from django.http import HttpRequest, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from console.accounts.middleware import DATABASE_FAULTS, database_away
+from console.database import DATABASE_FAULTS, database_away
 from signalbox import log
 from signalbox.errors import SignalboxError, meaning
 
-_CODES = {
+MEDIA_TYPE: Final = "application/problem+json"
+PREFIX: Final = "/api/"
+_CODES: Final = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found",
-    405: "method_not_allowed", 415: "invalid_request", 429: "limit_exceeded",
+    405: "method_not_allowed", 413: "too_large", 415: "invalid_request", 429: "limit_exceeded",
+    503: "unavailable",
 }  # fmt: skip
+_TITLES: Final = {"unauthorized": "Not logged in", "forbidden": "Not allowed"}
+"""Where the common words speak of API keys, which operators do not use here."""
+_OWN: Final = "non_field_errors"
+
+
+def title_of(code: str) -> str:
+    """Short constant text of an error code, as the console says it."""
+    return _TITLES.get(code, meaning(code).title)
+
+
+def is_for_programs(request: HttpRequest) -> bool:
+    """Whether the answer to this request is read by a program."""
+    return request.path_info.startswith(PREFIX)
 
 
 def as_problem(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -22,9 +40,8 @@ def as_problem(error: Exception, context: dict[str, Any]) -> Response | None:
         log.warning("api.database_away", reason=type(error).__name__)
         error = database_away()
     if isinstance(error, SignalboxError):
-        means = meaning(error.code)
-        response = Response(_problem(means.http, error.code, means.title, error.public_message))
-        response.status_code = means.http
+        status = meaning(error.code).http
+        response = Response(_body(status, error.code, error.public_message), status=status)
         if error.retry_after_s is not None:
             response["Retry-After"] = str(max(1, round(error.retry_after_s)))
     else:
@@ -32,32 +49,51 @@ def as_problem(error: Exception, context: dict[str, Any]) -> Response | None:
         if answered is None:
             return None
         response = answered
-        code = _CODES.get(response.status_code, "invalid_request")
-        fields = error.detail if isinstance(error, exceptions.ValidationError) else None
-        response.data = _problem(
-            response.status_code, code, meaning(code).title, _words(error), fields=fields
-        )
-    response.content_type = "application/problem+json"
+        response.data = _framework(error, response.status_code)
+    response.content_type = MEDIA_TYPE
     return response
 
 
-def _problem(status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
-    body = {
+def answer(status: int, detail: str) -> JsonResponse:
+    """A refusal that no view of the REST API made: an unknown path, a request Django would not take, our own fault."""
+    code = _CODES.get(status, "internal" if status >= 500 else "invalid_request")
+    return JsonResponse(_body(status, code, detail), status=status, content_type=MEDIA_TYPE)
+
+
+def _framework(error: Exception, status: int) -> dict[str, Any]:
+    code = _CODES.get(status, "invalid_request")
+    detail = getattr(error, "detail", str(error))
+    if not isinstance(error, exceptions.ValidationError):
+        return _body(status, code, str(detail))
+    fields: dict[str, list[str]] = {}
+    for where, said in _faults(detail, ""):
+        fields.setdefault(where, []).append(said)
+    words = "; ".join(
+        f"{where}: {' '.join(said)}" if where else " ".join(said) for where, said in fields.items()
+    )
+    named = {where: said for where, said in fields.items() if where}
+    return _body(status, code, words) | ({"fields": named} if named else {})
+
+
+def _faults(detail: Any, where: str) -> Iterator[tuple[str, str]]:
+    """``(path of the field, words)`` of each fault, however deep the framework nests them."""
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            step = "" if name == _OWN else f"[{name}]" if isinstance(name, int) else f".{name}"
+            yield from _faults(inner, f"{where}{step}".removeprefix("."))
+    elif isinstance(detail, list):
+        for number, inner in enumerate(detail):
+            is_row = isinstance(inner, Mapping | list)  # of a list of things, one fault map each
+            yield from _faults(inner, f"{where}[{number}]" if is_row else where)
+    else:
+        yield where, str(detail)
+
+
+def _body(status: int, code: str, detail: str) -> dict[str, Any]:
+    return {
         "type": f"about:blank#{code}",
-        "title": title,
+        "title": title_of(code),
         "status": status,
         "detail": detail,
         "code": code,
     }
-    return body | {name: value for name, value in more.items() if value}
-
-
-def _words(error: Exception) -> str:
-    detail = getattr(error, "detail", str(error))
-    if isinstance(detail, dict):
-        return "; ".join(f"{field}: {_first(said)}" for field, said in detail.items())
-    return str(_first(detail))
-
-
-def _first(said: Any) -> Any:
-    return said[0] if isinstance(said, list) and said else said

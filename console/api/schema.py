@@ -1,8 +1,13 @@
-"""Tells the OpenAPI generator about operators' tokens."""
+"""The OpenAPI document: what it says of operators' tokens, and what it promises of each operation's query."""
 
-from typing import Any
+import functools
+import re
+from typing import Any, Final
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
+
+_CONVERTER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 
 
 class OperatorTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -14,3 +19,23 @@ class OperatorTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-un
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
         """As OpenAPI says it."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "sbo_<id>_<secret>"}
+
+
+@functools.cache
+def document() -> dict[str, Any]:
+    """The whole document. The same for everybody, so made once a process."""
+    made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    return made
+
+
+def query_parameters(method: str, route: str) -> frozenset[str] | None:
+    """Names of the query parameters an operation has; None where there is no such operation.
+
+    method: in lower case, HEAD as GET. route: Django's, as ``api/jobs/<str:job_id>``.
+    """
+    path = "/" + _CONVERTER.sub(r"{\1}", route)
+    operation = document()["paths"].get(path, {}).get("get" if method == "head" else method)
+    if operation is None:
+        return None
+    parameters = operation.get("parameters", ())
+    return frozenset(p["name"] for p in parameters if p["in"] == "query")

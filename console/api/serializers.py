@@ -5,9 +5,11 @@ from typing import Any
 from rest_framework import serializers
 
 from console.accounts.models import OperatorToken
+from console.api.strict import Strict
 from console.audit.models import AuditEntry
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.services import SETTINGS
+from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
 from console.keys.models import ApiKey
@@ -48,7 +50,15 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
         return {label.name: label.version.number for label in model.labels.all()}
 
 
-class RegisterIn(serializers.Serializer[Any]):
+class NewSettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
+    """Any of a new model's settings."""
+
+    class Meta:
+        model = ServedModel
+        fields = SETTINGS
+
+
+class RegisterIn(Strict):
     """Register a path; the settings are for a new model. is_approved: custom operations may serve."""
 
     name = serializers.CharField(max_length=100)
@@ -56,11 +66,11 @@ class RegisterIn(serializers.Serializer[Any]):
     description = serializers.CharField(
         max_length=300, required=False, default="", allow_blank=True
     )
-    settings = serializers.DictField(required=False, default=dict)
+    settings = NewSettingsIn(required=False, default=None)
     is_approved = serializers.BooleanField(required=False, default=False)
 
 
-class UploadIn(serializers.Serializer[Any]):
+class UploadIn(Strict):
     """Upload an archive, as multipart form data. is_approved: custom operations may serve."""
 
     archive = serializers.FileField()
@@ -71,7 +81,7 @@ class UploadIn(serializers.Serializer[Any]):
     is_approved = serializers.BooleanField(required=False, default=False)
 
 
-class SettingsIn(serializers.ModelSerializer[ServedModel]):
+class SettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
     """Any of a model's settings, and whether it is enabled."""
 
     reason = serializers.CharField(max_length=200, required=False, default="", write_only=True)
@@ -81,21 +91,21 @@ class SettingsIn(serializers.ModelSerializer[ServedModel]):
         fields = (*SETTINGS, "is_enabled", "reason")
 
 
-class VersionIn(serializers.Serializer[Any]):
+class VersionIn(Strict):
     """A version number; null for none."""
 
     version = serializers.IntegerField(min_value=0, allow_null=True)
     reason = serializers.CharField(max_length=200, required=False, default="")
 
 
-class SwitchIn(serializers.Serializer[Any]):
+class SwitchIn(Strict):
     """On or off, and why."""
 
     on = serializers.BooleanField()
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
-class ReasonIn(serializers.Serializer[Any]):
+class ReasonIn(Strict):
     """Why."""
 
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
@@ -120,7 +130,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
         return key.state()
 
 
-class RotationIn(serializers.Serializer[Any]):
+class RotationIn(Strict):
     """How a key is replaced: days the old one goes on, and until the new one expires."""
 
     overlap_days = serializers.FloatField(
@@ -140,7 +150,7 @@ class NewKeyOut(KeyOut):
         fields = (*KeyOut.Meta.fields, "key")
 
 
-class KeyIn(serializers.Serializer[Any]):
+class KeyIn(Strict):
     """What a new key allows."""
 
     name = serializers.CharField(max_length=100)
@@ -159,6 +169,45 @@ class KeyIn(serializers.Serializer[Any]):
     quota_window_s = serializers.IntegerField(min_value=1, required=False, default=86_400)
     days = serializers.IntegerField(
         min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
+    )
+
+
+class Word(serializers.CharField):
+    """One word of the filter grammar."""
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        """The word. Raises a 400 for several."""
+        word = super().run_validation(data)
+        if isinstance(word, str) and len(word.split()) != 1:
+            raise serializers.ValidationError("Give one word; several are for q.")
+        return word
+
+
+class JobsQuery(Strict):
+    """Which jobs, and which part of the list: the filter grammar whole in ``q``, and each of its names alone."""
+
+    q = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=2000,
+        help_text="Filter as on the page: `state:failed model:digits`.",
+    )  # fmt: skip
+    before = serializers.CharField(
+        required=False, default="", allow_blank=True, help_text="`older` of the page before."
+    )
+    size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=500)
+
+    def get_fields(self) -> dict[str, Any]:
+        """Those above, and one for each name of the grammar."""
+        words = {
+            name: Word(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS
+        }
+        return super().get_fields() | words
+
+
+class AuditQuery(Strict):
+    """Which part of the audit."""
+
+    before = serializers.IntegerField(
+        required=False, min_value=0, max_value=2**63 - 1, help_text="Entries older than this id."
     )
 
 

@@ -1,20 +1,15 @@
 """The REST API: parse, call the service, render. Rights are the services' and :func:`authorize`'s."""
 
-import time
-from typing import Any
-
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from console.accounts.middleware import actor_of
-from console.accounts.models import OperatorToken, User
-from console.accounts.rights import Act, Actor, authorize, may
-from console.accounts.sessions import is_confirmed
+from console.accounts.models import User
+from console.accounts.rights import Act, may
 from console.api import serializers as wire
+from console.api.base import Endpoint
 from console.audit.acts import Target, check
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
@@ -25,37 +20,6 @@ from console.jobs import services as jobs
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
 from console.keys.models import ApiKey
-from signalbox.errors import Forbidden
-
-
-class Endpoint(APIView):
-    """Common parts: the actor, and parsing that answers 400 by field."""
-
-    def actor(self, request: Request) -> Actor:
-        """Who acts: by token or by session."""
-        django_request = request._request  # noqa: SLF001  DRF's own way to the request below
-        django_request.user = request.user
-        return actor_of(
-            django_request, via="token" if isinstance(request.auth, OperatorToken) else "api"
-        )
-
-    def sees(self, request: Request, what: Act) -> None:
-        """Raises :class:`Forbidden` unless the actor may see this."""
-        authorize(self.actor(request), what)
-
-    def confirmed(self, request: Request) -> None:
-        """Raises :class:`Forbidden` for a session whose password was entered too long ago. Tokens are programs'."""
-        if isinstance(request.auth, OperatorToken):
-            return
-        if not is_confirmed(request._request.session, time.time()):  # noqa: SLF001  as above
-            raise Forbidden("Enter your password again on the page /confirm, then repeat.")
-
-    def given(self, request: Request, form: type[Any], **options: Any) -> dict[str, Any]:
-        """The validated body."""
-        parsed = form(data=request.data, **options)
-        parsed.is_valid(raise_exception=True)
-        data: dict[str, Any] = dict(parsed.validated_data)
-        return data
 
 
 class Models(Endpoint):
@@ -183,6 +147,7 @@ class Keys(Endpoint):
     @extend_schema(request=wire.KeyIn, responses={201: wire.NewKeyOut})
     def post(self, request: Request) -> Response:
         """Create a key; its text is in this answer and nowhere else."""
+        self.confirmed(request)
         key, text = keys.create(self.actor(request), keys.Grant(**self.given(request, wire.KeyIn)))
         answer = Response({**wire.KeyOut(key).data, "key": text}, status=201)
         answer["Cache-Control"] = "no-store"
@@ -205,6 +170,7 @@ class KeyRotation(Endpoint):
     @extend_schema(request=wire.RotationIn, responses={201: wire.NewKeyOut})
     def post(self, request: Request, kid: str) -> Response:
         """Make the key that replaces this one; its text is in this answer and nowhere else."""
+        self.confirmed(request)
         data = self.given(request, wire.RotationIn)
         key, text = keys.rotate(self.actor(request), kid, **data)
         answer = Response({**wire.KeyOut(key).data, "key": text}, status=201)
@@ -227,24 +193,17 @@ class KeyRevocation(Endpoint):
 class Jobs(Endpoint):
     """Jobs, newest first."""
 
-    @extend_schema(
-        operation_id="jobs_list",
-        parameters=[
-            OpenApiParameter(
-                "q", str, description="Filter as on the page: `state:failed model:digits`."
-            ),
-            OpenApiParameter("before", str, description="`older` of the page before."),
-            OpenApiParameter("size", int, description="1 to 500, default 50."),
-        ],
-        responses=wire.JobPageOut,
-    )
+    @extend_schema(operation_id="jobs_list", parameters=[wire.JobsQuery], responses=wire.JobPageOut)
     def get(self, request: Request) -> Response:
         """List jobs."""
         self.sees(request, Act.JOBS_VIEW)
-        size = request.query_params.get("size", "50")
-        limit = max(1, min(500, int(size))) if size.isdecimal() and len(size) < 6 else 50
-        found = Job.objects.filter(query.parse(request.query_params.get("q", ""), timezone.now()))
-        page = query.page(found, before=request.query_params.get("before", ""), size=limit)
+        asked = self.asked(request, wire.JobsQuery)
+        words = [
+            asked["q"],
+            *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked),
+        ]
+        found = Job.objects.filter(query.parse(" ".join(words), timezone.now()))
+        page = query.page(found, before=asked["before"], size=asked["size"])
         return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
 
 
@@ -277,17 +236,15 @@ class Audit(Endpoint):
     """The audit."""
 
     @extend_schema(
-        operation_id="audit_list",
-        parameters=[OpenApiParameter("before", int, description="Entries older than this id.")],
-        responses=wire.AuditOut(many=True),
+        operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True)
     )
     def get(self, request: Request) -> Response:
         """The newest 100 acts, or those before one."""
         self.sees(request, Act.AUDIT_VIEW)
-        before = request.query_params.get("before", "")
+        asked = self.asked(request, wire.AuditQuery)
         entries = AuditEntry.objects.all()
-        if before.isdecimal() and len(before) < 19:
-            entries = entries.filter(pk__lt=int(before))
+        if "before" in asked:
+            entries = entries.filter(pk__lt=asked["before"])
         return Response(wire.AuditOut(entries[:100], many=True).data)
 
 

@@ -71,8 +71,9 @@ def register(
         model, is_new = ServedModel.objects.get_or_create(
             name=name, defaults={"base_path": str(base), "description": description}
         )
-        if is_new and changes:
-            _assign(model, changes)
+        if changes and not is_new:
+            raise Conflict(f"settings: {name} exists and has its own; change them apart.")
+        _assign(model, changes or {})
         for number, found in findings.items():
             _add(model, number, folders[number], found, "path", actor)
         change.after = {"path": str(base), "versions": sorted(findings)}

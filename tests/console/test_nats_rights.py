@@ -21,6 +21,7 @@ from signalbox.natsserver import NatsServer
 from signalbox.records import Records
 from signalbox.settings import Wire
 from tests.console.conftest import in_thread
+from tests.console.test_jobs import make
 from tests.console.test_live_feed import watching
 from tests.console.test_projector import accept, accepted, projecting, run_job, states, until
 from tests.console.traffic import GPU, Railway, submit
@@ -52,8 +53,10 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
                     name="digits",
                 )
                 await in_thread(keys.create, ME, keys.Grant(name="a"))
+                ran = await in_thread(make, 1, worker="w1", gpu="GPU-1")
                 await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True))
                 await in_thread(lambda: fleet.ask_release(ME, "GPU-1"))
+                await in_thread(ran.delete)
                 await in_thread(post_cancel, second.id)
                 await accept(admin, first)
                 await accept(admin, second)

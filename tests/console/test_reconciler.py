@@ -20,6 +20,7 @@ from signalbox.messages import State
 from signalbox.names import Bucket, Header
 from signalbox.records import Records
 from tests.console.conftest import in_thread
+from tests.console.test_jobs import make
 from tests.console.test_projector import NOW, accept, accepted, run_job
 from workers.reconcile import Reconciler as WorkersReconciler
 
@@ -42,7 +43,8 @@ async def know(*jobs: messages.Job) -> None:
 
 async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
     key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
-    await in_thread(lambda: fleet.pause(ME, "digits", is_paused=True, reason="heat"))
+    await in_thread(make, 1, worker="w1")
+    await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True, reason="heat"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
     assert await reconciler(bus).repost_lost_documents() == 0

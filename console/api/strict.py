@@ -1,0 +1,33 @@
+"""What a caller sends and nobody asked for is refused by name, with the nearest name there is."""
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+
+def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> None:
+    """Raises a 400 that names every unknown ``what`` (field, query parameter) and the one that was probably meant."""
+    strangers = [name for name in given if name not in known]
+    if strangers:
+        raise ValidationError({name: [_unknown(name, known, what)] for name in strangers})
+
+
+def _unknown(name: str, known: Collection[str], what: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"There is no such {what}; did you mean {near[0]}?"
+    return f"There is no such {what}. Known: {', '.join(sorted(known)) or 'none'}."
+
+
+class Strict(serializers.Serializer[Any]):
+    """Base of everything the REST API takes: a field it does not have is refused, never dropped."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The parsed fields. Raises a 400 naming unknown ones."""
+        if isinstance(data, Mapping):
+            known = {name for name, field in self.fields.items() if not field.read_only}
+            refuse_unknown(map(str, data), known, "field")
+        return super().to_internal_value(data)

@@ -1,0 +1,58 @@
+"""Which workers there are: as this process hears their heartbeats, and as its rows remember them."""
+
+from console.fleet.models import Wish
+from console.jobs.models import Job
+from console.live.lifespan import lifespan
+from console.live.rows import WorkerRow
+from signalbox.errors import NotFound, Unavailable
+
+
+def present() -> dict[str, WorkerRow]:
+    """Workers heard of by id, those lost a short while ago included; empty while NATS is away."""
+    feed = lifespan.feed
+    if feed is None:
+        return {}
+    rows = list(
+        feed.view.topics.topics["workers"].rows.values()
+    )  # the feed's thread adds and removes
+    return {row.id: row for row in rows if isinstance(row, WorkerRow)}
+
+
+def is_blind() -> bool:
+    """Whether this process cannot say which workers are there now."""
+    return lifespan.feed is None or lifespan.feed.is_blind
+
+
+def asked_to_drain() -> dict[str, Wish]:
+    """Every worker that is asked to drain, there or not."""
+    return {wish.name: wish for wish in Wish.objects.filter(kind=Wish.WORKER, is_on=True)}
+
+
+def must_exist(worker: str) -> None:
+    """Returns if there is such a worker, or was one: it is here, ran a job or was asked to drain once.
+
+    Raises :class:`NotFound`, or :class:`Unavailable` where that cannot be told without NATS.
+    """
+    if not (
+        worker in present()
+        or Wish.objects.filter(kind=Wish.WORKER, name=worker).exists()
+        or Job.objects.filter(worker=worker).exists()
+    ):
+        raise _stranger("worker", worker)
+
+
+def must_have_device(gpu: str) -> None:
+    """Returns if there is such a GPU, or a job ran on one. Raises as :func:`must_exist`."""
+    feed = lifespan.feed
+    is_here = feed is not None and gpu in feed.view.topics.topics["lanes"].rows
+    if not (is_here or Job.objects.filter(gpu=gpu).exists()):
+        raise _stranger("GPU", gpu)
+
+
+def _stranger(kind: str, name: str) -> NotFound | Unavailable:
+    if is_blind():
+        return Unavailable(
+            f"NATS is away, so the console cannot say whether there is such a {kind}.",
+            retry_after_s=5.0,
+        )
+    return NotFound(f"There is no {kind} {name[:150]!r}.")

@@ -1,0 +1,218 @@
+"""What the REST API does not take: it says so by name, in one form, whoever refuses."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from console.accounts import services as accounts
+from console.accounts.models import User
+from console.accounts.rights import Actor
+from console.api import views
+from console.api.schema import document
+from console.catalog.models import ServedModel
+from console.fleet.models import Wish
+from console.live.feed import Feed
+from console.live.lifespan import lifespan
+from console.outbox.models import OutboxEntry
+from signalbox.settings import Wire
+from tests.console.conftest import submit
+from tests.console.test_api_rights import operations
+from tests.console.test_jobs import make
+from tests.console.test_live_view import worker
+
+STRANGER = "colour"
+
+
+@pytest.fixture
+def program(cast: dict[str, User]) -> Client:
+    """A program with the admin's token."""
+    _, text = accounts.create_token(Actor(user=cast["admin"]), "refusals", 1)
+    return Client(headers={"Authorization": f"Bearer {text}"})
+
+
+@pytest.fixture
+def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """The live feed of this process, which hears of one worker."""
+    feed = Feed(Wire())
+    feed.view.presence("w1", worker("w1"), 1_000_000.0)
+    monkeypatch.setattr(lifespan, "feed", feed)
+    return feed
+
+
+def ask(client: Client, method: str, path: str, body: Any = None) -> Any:
+    """One call on things that do not exist."""
+    for name in ("name", "label", "worker", "kid", "job_id"):
+        path = path.replace(f"{{{name}}}", "thing")
+    if method == "get":
+        return client.get(path)
+    if path.split("?")[0].endswith("/versions"):  # multipart
+        return client.post(path, body or {})
+    return getattr(client, method)(path, body or {}, content_type="application/json")
+
+
+def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Method, path and body schema of every operation that takes one."""
+    schemas = document()["components"]["schemas"]
+    for method, path in operations():
+        content = document()["paths"][path][method].get("requestBody", {}).get("content", {})
+        for kind in content.values():
+            yield method, path, schemas[kind["schema"]["$ref"].rsplit("/", 1)[-1]]
+
+
+def test_every_operation_refuses_a_query_parameter_it_does_not_have(program: Client) -> None:
+    for method, path in operations():
+        answer = ask(program, method, f"{path}?{STRANGER}=red")
+        assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json"), (
+            path
+        )
+        assert list(answer.json()["fields"]) == [STRANGER], (method, path)
+
+
+def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
+    program: Client,
+) -> None:
+    walked = set()
+    for method, path, schema in bodies():
+        walked.add((method, path))
+        for name in schema["properties"]:
+            answer = ask(program, method, path, {f"{name}_": "x", STRANGER: "red"})
+            assert answer.status_code == 400, (method, path)
+            fields = answer.json()["fields"]
+            assert f"did you mean {name}?" in fields[f"{name}_"][0]
+            assert STRANGER in fields
+    assert walked == {(method, path) for method, path in operations() if method != "get"}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("state=failed", 1), ("q=state:failed", 1), ("model=digits&state=succeeded", 2),
+        ("state=failed,running", 2), ("q=model:digits&state=failed", 1), ("key=nobody", 0),
+    ],
+)  # fmt: skip
+def test_each_filter_is_a_parameter_too(program: Client, query: str, found: int) -> None:
+    for number, state in enumerate(("failed", "succeeded", "succeeded", "running"), 1):
+        make(number, state=state)
+    assert len(program.get(f"/api/jobs?{query}").json()["jobs"]) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("jobs?stat=failed", "stat: There is no such query parameter; did you mean state?"),
+        ("jobs?state=faild", "state: is one of queued"),
+        ("jobs?state=failed%20model:x", "state: Give one word"),
+        ("jobs?state=failed&state=running", "state: Give it once."),
+        ("jobs?size=lots", "size: A valid integer is required."),
+        ("jobs?size=501", "size: Ensure this value is less than or equal to 500."),
+        ("audit?before=-1", "before: Ensure"),
+        ("me?format=xml", "format: There is no such query parameter. Known: none."),
+    ],
+)
+def test_a_query_that_means_nothing_is_refused_by_name(
+    program: Client, path: str, said: str
+) -> None:
+    answer = program.get(f"/api/{path}")
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith(said)
+
+
+def test_faults_deep_in_a_body_are_told_in_words_and_by_path(program: Client) -> None:
+    body = {"name": "k", "scopes": ["jobs:read", "jobs:write"], "networks": [{}], "days": 0}
+    answer = program.post("/api/keys", body, content_type="application/json")
+    problem = answer.json()
+    assert answer.status_code == 400
+    assert "ErrorDetail" not in answer.content.decode()
+    assert sorted(problem["fields"]) == ["days", "networks[0]", "scopes[1]"]
+    assert '"jobs:write" is not a valid choice.' in problem["detail"]
+    body = {"name": "m", "path": "/m", "settings": {"replica": 2}}
+    refused = program.post("/api/models", body, content_type="application/json").json()
+    assert "did you mean replicas?" in refused["fields"]["settings.replica"][0]
+    whole = program.post("/api/keys", [1], content_type="application/json").json()
+    assert whole["detail"].startswith("Invalid data. Expected a dictionary")
+
+
+def test_settings_for_a_model_that_is_there_are_refused_and_not_dropped(
+    program: Client, base: Any
+) -> None:
+    body = {"name": "digits", "path": str(base / "1")}
+    assert program.post("/api/models", body, content_type="application/json").status_code == 201
+    again = {"name": "digits", "path": str(base), "settings": {"replicas": 2}}
+    answer = program.post("/api/models", again, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert ServedModel.objects.get().versions.count() == 1
+
+
+def test_whatever_does_not_exist_is_404_and_nothing_is_asked_of_it(
+    program: Client, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Feed, "is_blind", False)
+    body = {"on": True, "reason": "x"}
+    for path in ("workers/w9/drain", "models/none/pause"):
+        answer = program.put(f"/api/{path}", body, content_type="application/json")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert not Wish.objects.exists()
+    assert (
+        program.put("/api/workers/w1/drain", body, content_type="application/json").json() == body
+    )
+    monkeypatch.setattr(
+        lifespan, "feed", None
+    )  # it has gone; what was asked of it can be taken back
+    body["on"] = False
+    assert (
+        program.put("/api/workers/w1/drain", body, content_type="application/json").json() == body
+    )
+
+
+def test_without_nats_a_worker_nobody_remembers_is_neither_there_nor_not(program: Client) -> None:
+    make(1, worker="w7")
+    body = {"on": True}
+    blind = program.put("/api/workers/w9/drain", body, content_type="application/json")
+    assert (blind.status_code, blind["Retry-After"]) == (503, "5")
+    known = program.put("/api/workers/w7/drain", body, content_type="application/json")
+    assert known.status_code == 200
+
+
+def test_a_gpu_that_does_not_exist_is_not_asked_to_be_released(
+    browser: Callable[[str], Client], feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Feed, "is_blind", False)
+    client = browser("operator")
+    assert submit(client, "/live/release", {"gpu": "GPU-9"}).status_code == 404
+    assert submit(client, "/live/release", {"gpu": "GPU-1"}).status_code == 200
+    assert OutboxEntry.objects.filter(kind=OutboxEntry.RELEASE).count() == 1
+
+
+@pytest.mark.parametrize("path", ["/api/none", "/api/models/x/y/z", "/api/jobs/", "/api//"])
+def test_a_path_below_api_that_leads_nowhere_is_a_problem(client: Client, path: str) -> None:
+    for method in (client.get, client.post):
+        answer: Any = method(path)
+        assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
+        assert answer.json()["code"] == "not_found"
+        assert path in answer.json()["detail"]
+
+
+def test_our_own_faults_below_api_are_problems(
+    program: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.raise_request_exception = False
+    for fault, status, code in (
+        (ZeroDivisionError, 500, "internal"), (OperationalError, 503, "unavailable"),
+    ):  # fmt: skip
+
+        def fail(*_: Any, fault: type[Exception] = fault, **__: Any) -> None:
+            raise fault
+
+        monkeypatch.setattr(views.Me, "actor", fail)
+        answer = program.get("/api/me")
+        assert answer["Content-Type"] == "application/problem+json"
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_a_host_that_is_not_served_is_told_so_in_the_caller_s_form(client: Client) -> None:
+    answer = client.get("/api/me", headers={"Host": "evil.example"})
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+    assert b"<h1>" in client.get("/login", headers={"Host": "evil.example"}).content
