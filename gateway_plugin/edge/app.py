@@ -2,6 +2,7 @@
 
 import asyncio
 import email.utils
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
@@ -27,6 +28,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 EXCHANGE: Final = "signalbox.exchange"
 BAD_HTTP: Final = "invalid_request:http"
 _DRAIN_S: Final = 2.0  # how long the rest of a refused body is read, so that the client sees why
+_RETRY_AFTER: Final = b"Retry-After"
 _BODILESS: Final = frozenset({204, 304})
 _REASONS: Final = {
     answers.KEY_INACTIVE: "forbidden:inactive",
@@ -174,9 +176,10 @@ class Edge:
         rate = self._limits.take(token, session) if self._front.hooked.is_rate_limited else None
         shown = _rate_headers(rate) if rate and self._front.shows_rate else []
         if rate and not rate.is_allowed:
-            return self._page(answers.RATE_EXCEEDED, headers, shown)
-        if self._front.hooked.has_quota and not self._limits.spend(token, session):
-            return self._page(answers.QUOTA_EXCEEDED, headers, shown)
+            return _later(self._page(answers.RATE_EXCEEDED, headers, shown), rate.left_s)
+        quota = self._limits.spend(token, session) if self._front.hooked.has_quota else None
+        if quota and not quota.is_allowed:
+            return _later(self._page(answers.QUOTA_EXCEEDED, headers, shown), quota.left_s)
         return await self._post(sent, replied, target, headers, shown, scope)
 
     async def _post(
@@ -305,6 +308,14 @@ async def _drain(headers: dict[str, str], receive: Receive) -> None:
                 pass
     except TimeoutError:
         return
+
+
+def _later(page: Answer, left_s: float | None) -> Answer:
+    """The page of a limit, with when it can be tried again; Tyk's overrides know constants only."""
+    if left_s is None:
+        return page
+    kept = [pair for pair in page.headers if pair[0] != _RETRY_AFTER]
+    return page._replace(headers=[*kept, (_RETRY_AFTER, b"%d" % max(1, math.ceil(left_s)))])
 
 
 def _rate_headers(rate: Rate) -> Headers:

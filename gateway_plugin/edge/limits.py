@@ -14,12 +14,20 @@ _SWEEP_AT: Final = 10_000
 
 
 class Rate(NamedTuple):
-    """State of a key's window after a call. reset_at: UTC unix seconds."""
+    """State of a key's window after a call. reset_at: UTC unix seconds. left_s: until the window has passed."""
 
     is_allowed: bool
     limit: int
     remaining: int
     reset_at: int
+    left_s: float
+
+
+class Quota(NamedTuple):
+    """What a call found of a key's quota. left_s: until it renews, None = never."""
+
+    is_allowed: bool
+    left_s: float | None
 
 
 @dataclass(slots=True)
@@ -66,15 +74,17 @@ class Limits:
         is_allowed = window.remaining > 0
         if is_allowed:
             window.remaining -= 1
-        return Rate(is_allowed, int(session.rate), window.remaining, window.reset_at)
+        return Rate(
+            is_allowed, int(session.rate), window.remaining, window.reset_at, window.ends - now
+        )
 
-    def spend(self, session_id: str, session: SessionState) -> bool:
-        """Charges one call to the key's quota and writes what is left into ``session``.
+    def spend(self, session_id: str, session: SessionState) -> Quota | None:
+        """Charges one call to the key's quota and writes what is left into ``session``; None when it has none.
 
-        False when the quota was used up before; the call is counted all the same.
+        A call that is refused, the quota being used up before, is counted all the same.
         """
         if session.quota_max <= 0:
-            return True
+            return None
         now = self._monotonic()
         counter = self._counters.get(session_id)
         if counter is None or (counter.ends is not None and now >= counter.ends):
@@ -86,7 +96,8 @@ class Limits:
         counter.calls += 1
         session.quota_remaining = max(0, session.quota_max - counter.calls)
         session.quota_renews = counter.renews_at
-        return counter.calls <= session.quota_max
+        left_s = None if counter.ends is None else counter.ends - now
+        return Quota(counter.calls <= session.quota_max, left_s)
 
     def _sweep(self, now: float) -> None:
         """Forgets what has run out, once the tables have doubled since the last time."""

@@ -23,7 +23,9 @@ def test_call_above_the_rate_is_429_and_post_is_not_called(front: Front) -> None
     assert [answer.status_code for answer in answers] == [200] * 5 + [429]
     refused = answers[-1]
     assert refused.json()["code"] == "limit_exceeded"
-    assert refused.headers["retry-after"] == "1"
+    # A Tyk's override has constant headers: when to come back is in X-RateLimit-Reset alone.
+    wanted = range(1, 2) if front.is_tyk else range(50, 61)
+    assert int(refused.headers["retry-after"]) in wanted
     assert front.seen({"post": {"calls_of": "rate"}})["calls"] == {"auth": 6, "post": 5}
 
 
@@ -70,7 +72,8 @@ def test_quota_counts_down_and_then_refuses(front: Front) -> None:
     refused = front.ask({"auth": auth})
     assert refused.status_code == 429
     assert refused.json()["code"] == "limit_exceeded"
-    assert refused.headers["retry-after"] == "60"
+    wanted = range(60, 61) if front.is_tyk else range(590, 601)
+    assert int(refused.headers["retry-after"]) in wanted
 
 
 def test_refused_calls_count_against_the_quota(front: Front) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from gateway_plugin.edge import limits
 from gateway_plugin.edge.limits import Limits
 from gateway_plugin.proto.coprocess_pb2 import SessionState
@@ -26,7 +28,9 @@ class Clocked:
 
     def spends(self, count: int, key: str = "k", **session: Any) -> list[bool]:
         made = SessionState(**{"quota_max": 2, "quota_renewal_rate": 60, **session})
-        return [self.limits.spend(key, made) for _ in range(count)]
+        spent = [self.limits.spend(key, made) for _ in range(count)]
+        assert None not in spent
+        return [each.is_allowed for each in spent if each]
 
 
 def test_window_opens_with_its_first_call_and_again_when_it_has_passed() -> None:
@@ -50,8 +54,30 @@ def test_rate_tells_what_is_left_and_when_it_comes_back() -> None:
     assert (second.remaining, second.reset_at) == (0, 1_000_110)
 
 
-def test_no_rate_is_no_limit() -> None:
-    assert Clocked().limits.take("k", SessionState(rate=0, per=10)) is None
+def test_a_refused_call_is_told_how_long_its_window_lasts() -> None:
+    at = Clocked()
+    at.takes(2)
+    at.now += 4
+    refused = at.limits.take("k", SessionState(rate=2, per=10, last_updated="1"))
+    assert refused is not None
+    assert (refused.is_allowed, refused.left_s) == (False, 6)
+
+
+@pytest.mark.parametrize(("renewal_s", "left_s"), [(60, 10), (0, None)])
+def test_a_call_refused_by_its_quota_is_told_when_that_renews(
+    renewal_s: int, left_s: float | None
+) -> None:
+    at = Clocked()
+    at.spends(2, quota_renewal_rate=renewal_s)
+    at.now += 50
+    session = SessionState(quota_max=2, quota_renewal_rate=renewal_s)
+    assert at.limits.spend("k", session) == (False, left_s)
+
+
+def test_no_rate_and_no_quota_are_no_limits() -> None:
+    limits_ = Clocked().limits
+    assert limits_.take("k", SessionState(rate=0, per=10)) is None
+    assert limits_.spend("k", SessionState(quota_max=-1)) is None
 
 
 def test_keys_and_version_stamps_have_windows_of_their_own() -> None:
