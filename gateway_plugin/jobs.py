@@ -1,5 +1,6 @@
 """A job as its owner sees it: found, described, cancelled. Another key's job does not exist."""
 
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from gateway_plugin.answers import error_of
 from gateway_plugin.catalog import Catalog
 from gateway_plugin.fleet import Fleet
 from gateway_plugin.intake import Intake
+from gateway_plugin.service.forecast import in_front, starts_in
 from gateway_plugin.waiting import End
 from signalbox import job as life
 from signalbox import names, payloads
@@ -21,7 +23,7 @@ from signalbox.jobs import joblog, times
 from signalbox.majority import Majority
 from signalbox.messages import Job, PayloadRef, Record, State, decode
 from signalbox.names import Header, Stream
-from signalbox.queues import Queues, rates_of, wait_s
+from signalbox.queues import Queues
 from signalbox.records import Records
 
 _RACES: Final = 5
@@ -41,10 +43,14 @@ class Found(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a queued job stands: jobs ahead (None = in hand, or unknown) and seconds until it starts."""
+    """Where a queued job stands. position: jobs ahead, None = unknown, or a worker has it. wait_s: until it starts.
 
-    position: int | None
-    wait_s: float | None
+    is_pulled: a worker has it, and has not begun.
+    """
+
+    position: int | None = None
+    wait_s: float | None = None
+    is_pulled: bool = False
 
 
 class Jobs:
@@ -175,19 +181,24 @@ class Jobs:
         """Where a queued job stands; unknown rather than an error."""
         model = self._catalog.find(record.model)
         workers = [] if model is None else self._fleet.serving(model, record.version)
-        if seq is None or not workers:
-            return Place(None, None)
+        if seq is None or model is None or not workers:
+            return Place()
         try:
             position = await self._queues.position(record.model, record.priority, seq)
         except SignalboxError:
-            return Place(None, None)
-        wait = wait_s(position, rates_of(workers, record.model))
-        return Place(position.ahead, None if wait is None else round(wait, 2))
+            return Place()
+        ahead = position.ahead
+        wait_s = None
+        if model.is_enabled and not self._fleet.is_paused(record.model):
+            wait_s = starts_in(model, record.version, workers, ahead, self._wall())
+        return Place(
+            ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None
+        )
 
     async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
         """The job as JSON: state, phase in words, place, result or error, timeline. RFC 3339 instants."""
         record = found.record
-        place = Place(None, None)
+        place = Place()
         if record.state is State.QUEUED:
             place = await self.place(record, found.seq)
         doc: dict[str, Any] = {
@@ -197,7 +208,7 @@ class Jobs:
             "version": record.version,
             "signature_name": record.signature,
             "state": record.state.value,
-            "phase": self.phase(record, found.seq, place),
+            "phase": self.phase(record, place),
             "priority": record.priority,
             "attempt": record.attempt,
             "position": place.position,
@@ -226,7 +237,7 @@ class Jobs:
             doc["error"] = {"code": error.code, "message": error.public_message}
             return None
 
-    def phase(self, record: Record, seq: int | None, place: Place) -> str:
+    def phase(self, record: Record, place: Place) -> str:
         """What happens to the job now, in words."""
         if record.cancel_requested and not record.state.is_terminal:
             return "being cancelled"
@@ -234,28 +245,33 @@ class Jobs:
             return record.state.value
         if record.state is State.RUNNING:
             return f"running, attempt {record.attempt}"
-        return self._why_waiting(record, seq, place)
+        return self._why_waiting(record, place)
 
-    def _why_waiting(self, record: Record, seq: int | None, place: Place) -> str:
+    def _why_waiting(self, record: Record, place: Place) -> str:
         name = record.model
         model = self._catalog.find(name)
         if model is None or not model.is_enabled or model.replicas <= 0:
             return f"waiting: the model {name} is disabled or has no replicas"
-        if not self._fleet.serving(model, record.version):
+        workers = self._fleet.serving(model, record.version)
+        if not workers:
             return f"waiting: no worker serves {name}"
         if self._fleet.is_paused(name):
             return f"waiting: {name} is paused by an operator"
         if record.attempt:
             reason = f": {record.error.message}" if record.error is not None else ""
             return f"waiting for another attempt after attempt {record.attempt}{reason}"
-        if seq is None:
-            return "waiting"
-        if place.position is None:
-            return "handed to a worker, about to start"
-        ahead = place.position
-        if ahead == 0:
-            return "waiting: next in line"
-        return f"waiting: {ahead} {'job' if ahead == 1 else 'jobs'} ahead"
+        front = in_front(name, workers, is_pulled=place.is_pulled)
+        return ", ".join(filter(None, (_place_in_words(place), front)))
+
+
+def _place_in_words(place: Place) -> str:
+    if place.is_pulled:
+        return "waiting: a worker has it"
+    if place.position is None:
+        return "waiting"
+    if place.position == 0:
+        return "waiting: next in line"
+    return f"waiting: {place.position} {'job' if place.position == 1 else 'jobs'} ahead"
 
 
 def failure(record: Record) -> SignalboxError:

@@ -1,11 +1,9 @@
-"""How long the queues are, and where a job stands in one. Estimates, from what consumers report."""
+"""How long the queues are, and where a job stands in one, from what consumers report."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from signalbox.bus import Bus, ConsumerInfo
-from signalbox.messages import Worker
 from signalbox.names import PRIORITIES, Priority, Stream, consumer
 
 _FRESH_S: Final = 0.25
@@ -91,16 +89,3 @@ class Queues:
         answer = _Answer(info, stream["state"]["last_seq"], self._loop.time())
         self._answers[name] = answer
         return answer
-
-
-def wait_s(position: Position, rates: Iterable[float]) -> float | None:
-    """Seconds until a job at ``position`` is started, at these rates (jobs a second); None when nobody serves it."""
-    rate = sum(rates)
-    if rate <= 0:
-        return None
-    return 0.0 if position.ahead is None else (position.ahead + 1) / rate
-
-
-def rates_of(workers: Iterable[Worker], model: str) -> list[float]:
-    """What each worker that serves ``model`` now does of it, in jobs a second."""
-    return [w.rates[model] for w in workers if w.state != "draining" and w.rates.get(model, 0) > 0]

@@ -29,6 +29,7 @@ from signalbox.messages import (
     Limits,
     Model,
     Record,
+    Residency,
     Signature,
     TensorSpec,
     Version,
@@ -248,7 +249,8 @@ class ScriptedWorker:
         device = Device(id="CPU-test-0", kind="cpu", name="virtual")
         presence = Worker(
             id="w1", boot="b", host="h", pid=1, state="ready", device=device,
-            started_at=time.time(), beat_at=time.time(), rates={self._model: 50.0},
+            started_at=time.time(), beat_at=time.time(), rates={self._model: 50.0}, token=1,
+            models=(Residency(model=self._model, version=1, state="ready"),),
         )  # fmt: skip
         await table.put(self._bus, Bucket.WORKERS, "w1", presence, ttl_s=60)
         for priority in PRIORITIES:

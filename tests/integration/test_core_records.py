@@ -124,9 +124,3 @@ async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
     with pytest.raises(NotFound):
         await fresh.position("nobody", "mid", 1)
     await puller.close()
-
-
-def test_the_wait_is_the_place_over_the_rate() -> None:
-    assert queues.wait_s(Position(9), [3.0, 2.0]) == 2.0
-    assert queues.wait_s(Position(None), [3.0]) == 0.0
-    assert queues.wait_s(Position(9), []) is None

@@ -1,6 +1,8 @@
 """The job API: submit, read, cancel; and that a job is its owner's alone."""
 
 import asyncio
+import math
+import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from signalbox import table
-from signalbox.messages import Desired, ErrorInfo, Model
+from signalbox import names, table
+from signalbox.messages import Desired, Device, ErrorInfo, Model, Residency, Run, Worker
 from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, reached, rig
@@ -70,10 +72,39 @@ async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(
         await asyncio.wait_for(worker.claimed.wait(), 5)
         in_hand = await submit(front, mine)
     # The worker has room: whether the queue had handed it over when it was asked is a matter of microseconds.
-    assert in_hand.doc["phase"] in {"handed to a worker, about to start", "waiting: next in line"}
+    assert in_hand.doc["phase"] in {"waiting: a worker has it", "waiting: next in line"}
+    assert in_hand.doc["estimated_wait_s"] != 0
     lonely = await submit(front, mine)
     assert lonely.doc["phase"] == "waiting: no worker serves half"
     assert (lonely.doc["position"], lonely.doc["estimated_wait_s"]) == (None, None)
+
+
+async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, mine: Key) -> None:
+    taken = asyncio.Event()
+    puller = await front.bus.pull(names.consumer("half", "mid"), lambda _: taken.set())
+    puller.ask(1)
+    job = (await submit(front, mine)).headers["Location"]
+    await asyncio.wait_for(taken.wait(), 5)
+    now = time.time()
+    busy = Run(activity="computing", model="slow", version=1, since=now - 2, expected_s=14.0)
+    await tell(front, Worker(
+        id="w1", boot="b", host="h", pid=1, state="ready", started_at=now, beat_at=now, token=1,
+        device=Device(id="CPU-test-0", kind="cpu", name="virtual"), rates={"half": 50.0},
+        models=(Residency(model="half", version=1, state="ready"),), run=busy, waiting={"half": 1},
+    ))  # fmt: skip
+    got = await front.call("GET", job, key=mine)
+    assert (got.doc["state"], got.doc["position"]) == ("queued", None)
+    assert got.doc["phase"] == "waiting: a worker has it, behind a run of slow"
+    assert 8 < got.doc["estimated_wait_s"] < 13
+    assert int(got.headers["Retry-After"]) == math.ceil(got.doc["estimated_wait_s"])
+    await puller.close()
+
+
+async def tell(front: Rig, presence: Worker) -> None:
+    """Presence as the worker writes it, and as the plugin has read it."""
+    name = names.token(presence.id)
+    revision = await table.put(front.bus, Bucket.WORKERS, name, presence, ttl_s=60)
+    await reached(front.gateway._workers, name, revision)
 
 
 async def test_a_paused_model_says_so(front: Rig, mine: Key) -> None:

@@ -1,0 +1,1 @@
+"""What the plugin knows and does for every dialect alike."""

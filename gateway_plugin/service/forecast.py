@@ -1,0 +1,133 @@
+"""When a job that waits is likely to start: from presence and its place in the queue. Pure.
+
+Everything counts that a device has before it: what its runner does now, the jobs its worker has pulled and not
+begun, and the queue. What is not known is not told: None, never nought. Workers that do not say what they do, from
+before they could, count as idle.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from signalbox.messages import Model, Residency, Worker
+
+_IN_MEMORY: Final = frozenset({"ready", "spare"})
+
+
+class _Outlook(NamedTuple):
+    """One device and a model. free_s: until it comes to the model's jobs. pulled: of these, so many are not begun.
+
+    rate: jobs of the model a second, 0 = unknown.
+    """
+
+    free_s: float
+    pulled: int
+    rate: float
+
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds until it comes to what is still in the queue."""
+        if not self.pulled:
+            return self.free_s
+        return self.free_s + self.pulled / self.rate if self.rate else None
+
+
+def starts_in(
+    model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float
+) -> float | None:
+    """Seconds until a job starts, above 0; None where that is not known.
+
+    workers: at the model's homes, see :meth:`Fleet.serving`. ahead: jobs before it in the queue; None when a
+    worker has pulled it already. now: UTC seconds.
+    """
+    holders = _holders(workers)
+    if ahead is None:
+        return _pulled(model, version, [w for w in holders if w.waiting.get(model.name)], now)
+    outlooks = [o for w in holders if (o := _outlook(model, version, w, now)) is not None]
+    rated = [(at_s, o.rate) for o in outlooks if o.rate and (at_s := o.queue_s) is not None]
+    if rated:
+        return _shared(sorted(rated), ahead + 1)
+    first_s = min((at_s for o in outlooks if (at_s := o.queue_s) is not None), default=0.0)
+    return first_s if first_s and not ahead else None
+
+
+def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
+    """What the device that a job waits for does for others, in words; empty where one is idle or nobody says."""
+    holders = [w for w in _holders(workers) if not is_pulled or w.waiting.get(model)]
+    runs = [w.run for w in holders if w.run is not None]
+    if not runs or len(runs) < len(holders):
+        return ""
+    run = runs[0]
+    if run.activity == "loading":
+        return f"while {run.model} is loaded"
+    return f"behind a run of {run.model}" if is_pulled or run.model != model else ""
+
+
+def _holders(workers: Iterable[Worker]) -> list[Worker]:
+    """Those that hold their device: two workers may share one, and the other's runner does nothing."""
+    return [worker for worker in workers if worker.token]
+
+
+def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -> float | None:
+    """Of a job that one of these has pulled: nobody says which, nor in which order, so the last of all."""
+    ends_s = [0.0]
+    for worker in workers:
+        outlook = _outlook(model, version, worker, now)
+        if outlook is None:
+            return None
+        end_s = outlook.queue_s
+        if end_s is None and outlook.pulled == 1:
+            end_s = outlook.free_s
+        if end_s is None:
+            return None
+        ends_s.append(end_s)
+    return max(ends_s) or None
+
+
+def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook | None:
+    """None where the worker has something to do first that nobody knows the length of."""
+    free_s = _left_s(worker, now)
+    if free_s is None or not _is_at_hand(model.name, version, worker):
+        return None
+    for name, count in worker.waiting.items():
+        if name == model.name:
+            continue
+        rate = worker.rates.get(name, 0.0)
+        if not rate:
+            return None
+        free_s += count / rate
+    own = worker.waiting.get(model.name, 0)
+    return _Outlook(free_s, own, worker.rates.get(model.name, 0.0))
+
+
+def _left_s(worker: Worker, now: float) -> float | None:
+    """Seconds until the runner has done what it does; a run that is late is taken to last as long again."""
+    run = worker.run
+    if run is None:
+        return 0.0
+    if not run.expected_s:
+        return None
+    been_s = max(0.0, worker.beat_at - run.since)
+    left_s = run.expected_s - been_s if been_s < run.expected_s else been_s
+    return max(0.0, left_s - (now - worker.beat_at))
+
+
+def _is_at_hand(model: str, version: int, worker: Worker) -> bool:
+    """Whether the version is in memory, or will be once the present load has ended."""
+    run = worker.run
+    is_loading = run is not None and run.activity == "loading"
+
+    def counts(resident: Residency) -> bool:
+        return resident.state in _IN_MEMORY or (is_loading and resident.state == "loading")
+
+    return any((r.model, r.version) == (model, version) and counts(r) for r in worker.models)
+
+
+def _shared(devices: Sequence[tuple[float, float]], jobs: int) -> float:
+    """Seconds until devices, each from an instant on and at a rate, have taken so many jobs. Sorted by instant."""
+    done = rate = at_s = 0.0
+    for free_s, more in devices:
+        if rate and done + rate * (free_s - at_s) >= jobs:
+            break
+        done += rate * (free_s - at_s)
+        rate, at_s = rate + more, free_s
+    return at_s + (jobs - done) / rate
