@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -65,18 +66,17 @@ async def test_a_wait_that_runs_out_is_202_and_the_job_goes_on(front: Rig, mine:
 async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(
     front: Rig, mine: Key
 ) -> None:
-    for _ in range(2):
-        await submit(front, mine)
-    async with ScriptedWorker(front.bus, "half") as worker:
-        worker.go.clear()
-        await asyncio.wait_for(worker.claimed.wait(), 5)
-        in_hand = await submit(front, mine)
-    # The worker has room: whether the queue had handed it over when it was asked is a matter of microseconds.
-    assert in_hand.doc["phase"] in {"waiting: a worker has it", "waiting: next in line"}
-    assert in_hand.doc["estimated_wait_s"] != 0
-    lonely = await submit(front, mine)
-    assert lonely.doc["phase"] == "waiting: no worker serves half"
-    assert (lonely.doc["position"], lonely.doc["estimated_wait_s"]) == (None, None)
+    jobs = [await submit(front, mine) for _ in range(4)]
+    lonely = jobs[0].doc
+    assert lonely["phase"] == "waiting: no worker serves half"
+    assert (lonely["position"], lonely["estimated_wait_s"]) == (None, None)
+    await tell(front, presence())
+    last = (await front.call("GET", jobs[3].headers["Location"], key=mine)).doc
+    assert (last["phase"], last["position"]) == ("waiting: 3 jobs ahead", 3)
+    assert last["estimated_wait_s"] == 0.08
+    first = (await front.call("GET", jobs[0].headers["Location"], key=mine)).doc
+    assert (first["phase"], first["position"]) == ("waiting: next in line", 0)
+    assert first["estimated_wait_s"] == 0.02
 
 
 async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, mine: Key) -> None:
@@ -85,13 +85,9 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
     puller.ask(1)
     job = (await submit(front, mine)).headers["Location"]
     await asyncio.wait_for(taken.wait(), 5)
-    now = time.time()
-    busy = Run(activity="computing", model="slow", version=1, since=now - 2, expected_s=14.0)
-    await tell(front, Worker(
-        id="w1", boot="b", host="h", pid=1, state="ready", started_at=now, beat_at=now, token=1,
-        device=Device(id="CPU-test-0", kind="cpu", name="virtual"), rates={"half": 50.0},
-        models=(Residency(model="half", version=1, state="ready"),), run=busy, waiting={"half": 1},
-    ))  # fmt: skip
+    since = time.time() - 2
+    busy = Run(activity="computing", model="slow", version=1, since=since, expected_s=14.0)
+    await tell(front, presence(run=busy, waiting={"half": 1}))
     got = await front.call("GET", job, key=mine)
     assert (got.doc["state"], got.doc["position"]) == ("queued", None)
     assert got.doc["phase"] == "waiting: a worker has it, behind a run of slow"
@@ -100,10 +96,21 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
     await puller.close()
 
 
-async def tell(front: Rig, presence: Worker) -> None:
+def presence(**fields: Any) -> Worker:
+    """A worker that holds its device, has ``half`` in memory and does fifty of it a second."""
+    known = {
+        "id": "w1", "boot": "b", "host": "h", "pid": 1, "state": "ready", "token": 1,
+        "device": Device(id="CPU-test-0", kind="cpu", name="virtual"), "rates": {"half": 50.0},
+        "models": (Residency(model="half", version=1, state="ready"),),
+        "started_at": time.time(), "beat_at": time.time(),
+    }  # fmt: skip
+    return Worker(**{**known, **fields})
+
+
+async def tell(front: Rig, worker: Worker) -> None:
     """Presence as the worker writes it, and as the plugin has read it."""
-    name = names.token(presence.id)
-    revision = await table.put(front.bus, Bucket.WORKERS, name, presence, ttl_s=60)
+    name = names.token(worker.id)
+    revision = await table.put(front.bus, Bucket.WORKERS, name, worker, ttl_s=60)
     await reached(front.gateway._workers, name, revision)
 
 
