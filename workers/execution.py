@@ -318,9 +318,8 @@ class Execution:
                 held.delivery.data if held.job.ref is None else await self._fetch(held)
                 for held in jobs
             ]
-            given_at, began_s = self._clock(), time.monotonic()
             ids = tuple(held.job.id for held in jobs)
-            with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")):
+            with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")) as request:
                 report = await self._runner.run(
                     flight.model,
                     flight.version,
@@ -334,8 +333,8 @@ class Execution:
             raise
         finally:
             self._residency.unpin(key)
-        self._mark_computed(jobs, given_at, report.seconds)
-        seconds = time.monotonic() - began_s
+        seconds = request.lasted_s(report.seconds)
+        self._mark_computed(jobs, seconds)
         gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
         gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
         self._tally.ran(
@@ -408,16 +407,12 @@ class Execution:
             held.phases.setdefault(phase, held.ms(now))
         joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
-    def _mark_computed(self, jobs: Sequence[Held], given_at: float, seconds: float) -> None:
-        """A run of ``seconds``, in the runner's words, has ended; it began after it was given to the runner.
-
-        Where answers of two runs are read together, the second has its turn only now and yet has run.
-        """
+    def _mark_computed(self, jobs: Sequence[Held], seconds: float) -> None:
+        """A run that lasted so long has ended now."""
         now = self._clock()
         self._mark(jobs, "computed")
-        began_at = min(now, max(given_at, now - seconds))
         for held in jobs:
-            began_ms = held.ms(began_at)
+            began_ms = held.ms(now - seconds)
             held.phases["started"] = min(held.phases.get("started", began_ms), began_ms)
 
     # ------------------------------------------------------------------------------ ending

@@ -37,6 +37,7 @@ class _Held:
         self.tickets: dict[str, Waiter] = {}
         self.workers: dict[str, Worker] = {}
         self.jobs: dict[str, RunningJob] = {}
+        self.told: set[str] = set()
         self.strip: deque[Stretch] = deque(maxlen=STRIP_LIMIT)
         self.heard_at = now
 
@@ -164,18 +165,20 @@ class Lanes:
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
             return
+        lane.told &= lane.jobs.keys()  # known from presence alone
         run = worker.run
         for job_id in run.jobs if run is not None else ():
             if run is not None and job_id not in lane.jobs:
                 lane.jobs[job_id] = RunningJob(
                     job_id, run.model, run.version, worker.id, worker.token, run.since
                 )
+                lane.told.add(job_id)
         if len(worker.running) < _WORKER_LISTS:
             lane.jobs = {
                 i: job for i, job in lane.jobs.items()
                 if job.worker != worker.id
                 or i in worker.running
-                or job.since > worker.beat_at - _BEAT_S
+                or (i not in lane.told and job.since > worker.beat_at - _BEAT_S)
             }  # fmt: skip
 
     def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
@@ -232,13 +235,17 @@ def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, lis
 
 def _extend(strip: deque[Stretch], stretch: Stretch) -> None:
     last = strip[-1] if strip else None
-    if last is None or (last.state, last.owner, last.token) != (
-        stretch.state,
-        stretch.owner,
-        stretch.token,
-    ):
-        at = max(stretch.at, last.at) if last else stretch.at
-        strip.append(Stretch(at, stretch.state, stretch.owner, stretch.token))
+    if last is None:
+        strip.append(stretch)
+        return
+    is_same_hold = (last.owner, last.token) == (stretch.owner, stretch.token)
+    if is_same_hold and last.state == stretch.state:
+        return
+    if is_same_hold and last.state == UNTOLD and stretch.at - last.at < _BEAT_S:
+        strip[-1] = Stretch(last.at, stretch.state, stretch.owner, stretch.token)  # told late
+        return
+    at = max(stretch.at, last.at)
+    strip.append(Stretch(at, stretch.state, stretch.owner, stretch.token))
 
 
 def _activity(worker: Worker | None, token: int) -> str:

@@ -127,7 +127,7 @@ async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire
         assert lane["token"] == second > first
         assert lane["waiters"] == []
         assert [s[1:3] for s in lane["strip"]][-3:] == [
-            ["held", "worker-a"], ["handover", ""], ["held", "worker-b"],
+            ["held", "worker-a"], ["handover", ""], ["untold", "worker-b"],
         ]  # fmt: skip
 
 
@@ -278,7 +278,7 @@ async def test_the_strip_reaches_back_before_the_console_started(bus: Bus, wire:
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("holder") == "worker-b")
         strip = viewer.row("lanes", GPU.id)["strip"]
         assert [s[1:] for s in strip] == [
-            ["held", "worker-a", first], ["handover", "", 0], ["held", "worker-b", second],
+            ["untold", "worker-a", first], ["handover", "", 0], ["untold", "worker-b", second],
         ]  # fmt: skip
 
 

@@ -267,7 +267,6 @@ def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
         assert (lane.state, lane.activity) == ("held", activity)
         assert (lane.run.model if lane.run else None) == (run.model if run else None)
     assert [stretch.state for stretch in lane.strip] == [
-        "untold",
         "held",
         "loading",
         "computing",

@@ -83,6 +83,23 @@ def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
     in_virtual_time(test)
 
 
+def test_a_run_whose_answer_is_read_with_the_one_before_it_has_lasted_what_the_runner_says() -> (
+    None
+):
+    async def test(activity: Activity, _: Tally, __: list[float]) -> None:
+        with activity.computing(KEY, ("first",)):
+            behind = activity.computing(KEY, ("second",))
+            second = behind.__enter__()
+            await asyncio.sleep(3.0)
+        behind.__exit__(None, None, None)
+        assert second.lasted_s(1.0) == 1.0
+        assert second.lasted_s(100.0) == 3.0, "no longer than it had the request"
+        assert second.lasted_s(float("nan")) == 3.0
+        assert second.lasted_s(-1.0) == 0.0
+
+    in_virtual_time(test)
+
+
 def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> None:
     async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
         with activity.loading(KEY):

@@ -24,20 +24,39 @@ Key = tuple[str, int]
 
 
 class Request:
-    """One request with the runner. since: UTC, when its turn came; 0 while others are before it."""
+    """One request with the runner. since: UTC, when its turn came; 0 while others are before it.
 
-    __slots__ = ("activity", "began_s", "is_told", "jobs", "key", "on_turn", "since")
+    given_s, began_s, ended_s: on the loop's clock, when the runner got it, when its turn came (until then when the
+    runner got it), and when it was answered.
+    """
+
+    __slots__ = (
+        "activity", "began_s", "ended_s", "given_s", "is_told", "jobs", "key", "on_turn", "since",
+    )  # fmt: skip
 
     def __init__(
-        self, activity: str, key: Key, jobs: tuple[str, ...], on_turn: Callable[[], None]
+        self,
+        activity: str,
+        key: Key,
+        jobs: tuple[str, ...],
+        on_turn: Callable[[], None],
+        now_s: float,
     ) -> None:
         self.activity = activity
         self.key = key
         self.jobs = jobs
         self.on_turn = on_turn
         self.since = 0.0
-        self.began_s = 0.0
+        self.given_s = self.began_s = self.ended_s = now_s
         self.is_told = False
+
+    def lasted_s(self, told_s: float) -> float:
+        """Seconds from its turn to its answer. told_s: what the runner says it took.
+
+        Where the answers of two requests are read together, the second one's turn comes only then: the runner is
+        believed as far as it had the request at all.
+        """
+        return max(self.ended_s - self.began_s, min(self.ended_s - self.given_s, told_s))
 
 
 class Activity:
@@ -55,25 +74,24 @@ class Activity:
         self._loop = asyncio.get_running_loop()
         self._requests: list[Request] = []
         self._last: Request | None = None
-        self._last_ended_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def computing(
         self, key: Key, jobs: tuple[str, ...], on_turn: Callable[[], None] = lambda: None
-    ) -> Iterator[None]:
+    ) -> Iterator[Request]:
         """A batch is with the runner. on_turn: called when all that was given to it before has ended."""
-        request = Request(COMPUTING, key, jobs[:MAX_NAMED], on_turn)
+        request = Request(COMPUTING, key, jobs[:MAX_NAMED], on_turn, self._loop.time())
         self._begin(request)
         try:
-            yield
+            yield request
         finally:
             self._end(request)
 
     @contextmanager
     def loading(self, key: Key) -> Iterator[None]:
         """A version is being loaded. One that succeeds counts for what loads of the model take."""
-        request = Request(LOADING, key, (), lambda: None)
+        request = Request(LOADING, key, (), lambda: None, self._loop.time())
         self._begin(request)
         try:
             yield
@@ -86,7 +104,7 @@ class Activity:
         if self._requests:
             return self._run(self._requests[0], self._requests[0].jobs)
         last = self._last
-        if last is None or last.is_told or self._loop.time() - self._last_ended_s > GAP_S:
+        if last is None or last.is_told or self._loop.time() - last.ended_s > GAP_S:
             return None
         return self._run(last, ())
 
@@ -105,11 +123,12 @@ class Activity:
             self._next()
 
     def _end(self, request: Request) -> None:
+        request.ended_s = self._loop.time()
         was_first = self._requests[0] is request
         self._requests.remove(request)
         if not was_first:
             return
-        self._last, self._last_ended_s = request, self._loop.time()
+        self._last = request
         if request.is_told:
             self._on_change()
         self._next()
