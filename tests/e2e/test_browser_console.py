@@ -129,6 +129,31 @@ def test_a_call_passes_by_on_the_board_while_it_happens(
     page.context.close()
 
 
+def test_an_idle_board_touches_only_what_has_changed_and_animates_nothing(window: Window) -> None:
+    page = window.tab()
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live")
+    lane = page.locator(".lane").first
+    expect(lane).to_have_attribute("data-state", "held")  # and idle
+    metrics = page.context.new_cdp_session(page)
+    metrics.send("Performance.enable")
+
+    def recalculated() -> int:
+        found = metrics.send("Performance.getMetrics")["metrics"]
+        return int(next(each["value"] for each in found if each["name"] == "RecalcStyleCount"))
+
+    page.evaluate(WATCH)
+    before = recalculated()
+    renewals = int(lane.locator(".lane-held-for span").nth(1).inner_text().split()[0])
+    expect(lane.locator(".lane-held-for")).to_contain_text(f"{renewals + 4} renewals")
+    changes = recalculated() - before
+    assert changes <= 4 * 12, (
+        "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
+    )
+    assert page.evaluate("window.needless") == []
+    page.context.close()
+
+
 def test_the_lane_changes_hands_before_the_operators_eyes_when_its_holder_dies(
     house: House, window: Window, key: str
 ) -> None:
@@ -172,7 +197,7 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(
         re.compile(f"^({token}|–)$"), timeout=15_000
     )
     for worker in ("worker-1", "worker-2"):
-        expect(lane.locator(".strip")).to_contain_text(f"held by {worker}")
+        expect(lane.locator(".strip")).to_contain_text(f"{worker}: ")
     page.goto(window.url("/audit"))
     row = page.get_by_role("row").filter(has_text="lanes.release").first
     expect(row).to_contain_text("to see it move")
@@ -184,7 +209,9 @@ def test_a_frozen_board_holds_still_and_counts_what_waits(
 ) -> None:
     page = window.tab()
     page.goto(window.url("/"))
-    expect(page.locator(".lane").first).to_have_attribute("data-state", "held")
+    expect(page.locator(".lane").first).to_have_attribute(
+        "data-state", re.compile("held|loading|computing")
+    )
     page.keyboard.press("f")
     freeze = page.locator("#freeze")
     expect(freeze).to_have_attribute("aria-pressed", "true")
@@ -195,31 +222,6 @@ def test_a_frozen_board_holds_still_and_counts_what_waits(
     freeze.click()
     expect(freeze).to_have_text("Freeze")
     expect(page.locator("#ticker")).not_to_have_text(before)
-    page.context.close()
-
-
-def test_an_idle_board_touches_only_what_has_changed_and_animates_nothing(window: Window) -> None:
-    page = window.tab()
-    page.goto(window.url("/"))
-    expect(page.locator("#link")).to_have_text("live")
-    lane = page.locator(".lane").first
-    expect(lane).to_have_attribute("data-state", "held")  # and idle
-    metrics = page.context.new_cdp_session(page)
-    metrics.send("Performance.enable")
-
-    def recalculated() -> int:
-        found = metrics.send("Performance.getMetrics")["metrics"]
-        return int(next(each["value"] for each in found if each["name"] == "RecalcStyleCount"))
-
-    page.evaluate(WATCH)
-    before = recalculated()
-    renewals = int(lane.locator(".lane-held-for span").nth(1).inner_text().split()[0])
-    expect(lane.locator(".lane-held-for")).to_contain_text(f"{renewals + 4} renewals")
-    changes = recalculated() - before
-    assert changes <= 4 * 12, (
-        "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
-    )
-    assert page.evaluate("window.needless") == []
     page.context.close()
 
 
@@ -247,7 +249,9 @@ def test_the_board_says_that_nats_is_away_disables_its_buttons_and_comes_back(
     expect(page.locator("#toasts")).to_contain_text("Back live")
     expect(page.locator("#link")).to_have_text("live")
     expect(page.locator("#stale")).to_be_hidden()
-    expect(page.locator(".lane").first).to_have_attribute("data-state", "held")
+    expect(page.locator(".lane").first).to_have_attribute(
+        "data-state", re.compile("held|loading|computing")
+    )
     page.context.close()
 
 

@@ -70,8 +70,8 @@ class LaneView {
     this.bar = el("progress", { class: "meter", max: "1", value: "0", "aria-label": "Lease time left" });
     this.waiters = el("ol", { class: "waiters" });
     this.waitingNow = new Map();
-    this.run = el("span", { class: "lane-run" });
-    this.runFor = el("span", { class: "muted nowrap" });
+    this.run = el("span", { class: "lane-run clip" });
+    this.runFor = el("span", { class: "lane-run-for muted small clip" });
     this.jobs = el("div", { class: "lane-jobs" });
     this.models = el("span", { class: "muted small clip" });
     this.strip = svg("svg", { class: "strip", viewBox: `0 0 ${STRIP_WIDTH} 20`, preserveAspectRatio: "none", role: "img" });
@@ -111,6 +111,7 @@ class LaneView {
     this.#jobs(row);
     text(this.models, row.models.length ? `resident: ${row.models.join(", ")}` : "");
     text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
+    attribute(this.run, "title", row.run ? `${row.run.model}:${row.run.version}` : null);
     this.run.classList.toggle("muted", !row.run);
     if (this.release) this.release.hidden = row.state !== "held";
     const stretches = JSON.stringify(row.strip);
@@ -179,7 +180,7 @@ class LaneView {
       if (end < start) return;
       const left = x(at);
       const width = Math.max(word === "handover" || word === "expired" ? 2.5 : 0.8, x(end) - left);
-      marks.push({ left, width, word, title: `${WORDS[word] ?? word}${owner ? ` by ${owner}` : ""}${token ? `, token ${token}` : ""}, ${duration(end - at)}`, isTurn: i > 0 && token !== row.strip[i - 1][3] });
+      marks.push({ left, width, word, title: `${owner ? `${owner}: ` : ""}${WORDS[word] ?? word}${token ? `, token ${token}` : ""}, ${duration(end - at)}`, isTurn: i > 0 && token !== row.strip[i - 1][3] });
     });
     while (this.strip.childNodes.length > marks.length) this.strip.lastChild.remove();
     marks.forEach((mark, i) => {
