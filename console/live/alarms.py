@@ -11,6 +11,8 @@ LEASE_LOW: Final = 0.2
 """A lease with less of its time left than this has missed renewals."""
 BEHIND_S: Final = 5.0
 """Another model's run or load that keeps prefetched jobs waiting for longer is worth a look."""
+IDLE_S: Final = 10.0
+"""A holder that computes nothing for so long, while jobs it could run have waited as long, does not serve."""
 REDELIVERED: Final = 20
 """Jobs in hand that were delivered before: workers die, or answer too slowly."""
 
@@ -26,6 +28,7 @@ def find(
     found: dict[str, Made] = {}
     for lane in lanes:
         _lane(lane, lost, now, found)
+        _idle(lane, queues, now, found)
     for queue in queues:
         _queue(queue, alive, now, found)
     for worker in alive:
@@ -55,6 +58,19 @@ def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> Non
         found[f"low:{lane.gpu}"] = _alarm(
             "warning", f"The lease on {name} was not renewed in time; it will run out.", href
         )
+
+
+def _idle(lane: Lane, queues: Sequence[Queue], now: float, found: dict[str, Made]) -> None:
+    """A GPU that is held and idle while jobs of a model in its memory wait."""
+    if lane.activity != "idle" or not lane.strip or now - lane.strip[-1].at < IDLE_S:
+        return
+    resident = {name.rpartition(":")[0] for name in lane.models}
+    for queue in queues:
+        is_old = queue.oldest_at is not None and now - queue.oldest_at > IDLE_S
+        if is_old and queue.model in resident and queue.is_enabled and not queue.is_paused:
+            text = f"{lane.holder} holds {lane.name} and computes nothing while jobs of {queue.model} wait."
+            found[f"idle:{lane.gpu}"] = _alarm("error", text, f"#lane-{lane.gpu}")
+            return
 
 
 def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Made]) -> None:

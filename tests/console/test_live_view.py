@@ -326,6 +326,25 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
     assert row(board, "queues", "digits").waiting == 0
 
 
+def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    held(board, "a", 7, T0)
+    digits = (Residency(model="digits", version=1, state="ready"),)
+    for second in (0, 8, 12):
+        board.presence("a", worker("a", token=7, models=digits), T0 + second)
+        board.gauge("digits", Gauge(3, 0, 0, T0 + 1), T0 + second, is_counting=True)
+        board.age(T0 + second, is_blind=False)
+        assert bool(row(board, "alarms", f"idle:{GPU}")) is (second == 12)
+    board.presence(
+        "a",
+        worker("a", token=7, models=digits, run=computing(T0 + 12, "j", model="digits")),
+        T0 + 13,
+    )
+    board.age(T0 + 13, is_blind=False)
+    assert row(board, "alarms", f"idle:{GPU}") is None
+
+
 def test_more_is_never_said_to_wait_in_hand_than_is_in_hand() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
