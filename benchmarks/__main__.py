@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, fairness, front
+from benchmarks import bare, console, fairness, front
 from signalbox.errors import SignalboxError
 from signalbox.up.tyk import find
 
-PARTS: Final = ("edge", "tyk", "handover", "fairness")
+PARTS: Final = ("edge", "tyk", "handover", "fairness", "console")
 
 
 def main() -> int:
@@ -63,7 +63,18 @@ def _fairness(seconds: float) -> None:
         asyncio.run(fairness.measure(Path(folder), seconds=seconds))
 
 
-_PARTS: Final = {"edge": _edge, "tyk": _tyk, "handover": _handover, "fairness": _fairness}
+def _console(seconds: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(console.measure(Path(folder), seconds=seconds))
+
+
+_PARTS: Final = {
+    "edge": _edge,
+    "tyk": _tyk,
+    "handover": _handover,
+    "fairness": _fairness,
+    "console": _console,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -40,7 +40,7 @@ async def _up(options: Options, data: DataDir) -> int:
     stack = Stack(options, data, say)
     (data.path / UP_FILE).unlink(missing_ok=True)
     try:
-        shown = await _until(stop, _bring_up(stack))
+        shown = await _until(stop, bring_up(stack))
         if shown is not None:
             _write(stack, shown)
             _tell(stack, shown)
@@ -53,7 +53,8 @@ async def _up(options: Options, data: DataDir) -> int:
     return 0
 
 
-async def _bring_up(stack: Stack) -> Shown:
+async def bring_up(stack: Stack) -> Shown:
+    """Start all that ``stack.options`` ask for and show that it answers. Raises what the first program to fail says."""
     options, say = stack.options, stack.say
     front = find(options.front)
     say("starting NATS")

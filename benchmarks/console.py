@@ -1,0 +1,137 @@
+"""What the console's programs cost the jobs: the whole stack with them and without, in turn, in one run."""
+
+import asyncio
+import statistics
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.bed import headers_of
+from benchmarks.front import BODY, PATH
+from benchmarks.load import Figures, Target, prepare, run
+from benchmarks.processes import cost
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.http1 import Pool
+from signalbox.up.child import Child
+from signalbox.up.ground import DataDir
+from signalbox.up.main import bring_up
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
+
+PROGRAMS: Final = ("console", "controller", "projector")
+IN_FLIGHT: Final = {32: 0.9, 128: 0.85}
+"""Callers at once, and the least share of the rate that the console's programs leave."""
+ROUNDS: Final = 2
+"""Pairs of turns, after a first turn without: A/B/A/B/A."""
+CURRENT_S: Final = 120.0
+POLL_S: Final = 0.2
+Rates = dict[int, list[float]]
+
+
+async def measure(folder: Path, *, seconds: float) -> dict[int, float]:
+    """Print both rates and their ratio by number in flight; returns the ratios."""
+    options = Options(data=folder, front_port=0, console_port=0, nats_port=0)
+    with DataDir(folder) as data:
+        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        try:
+            key = (await bring_up(stack)).api_key
+            return await _in_turns(stack, key, seconds)
+        finally:
+            await stack.stop()
+
+
+async def _in_turns(stack: Stack, key: str, seconds: float) -> dict[int, float]:
+    target = prepare(stack.front_url, PATH, BODY, headers_of(key))
+    await asyncio.to_thread(run, target, 32, seconds=seconds, warm_s=0.0)  # the model is loaded
+    without: Rates = defaultdict(list)
+    beside: Rates = defaultdict(list)
+    async with _stopped(stack):
+        await _turn(stack, target, seconds, "without", without)
+    for _ in range(ROUNDS):
+        await _list_is_current(stack, key)
+        await _turn(stack, target, seconds, "with", beside)
+        async with _stopped(stack):
+            await _turn(stack, target, seconds, "without", without)
+    ratios = {n: statistics.mean(beside[n]) / statistics.mean(without[n]) for n in IN_FLIGHT}
+    for in_flight, ratio in ratios.items():
+        least = IN_FLIGHT[in_flight]
+        verdict = "as promised" if ratio >= least else "TOO LITTLE"
+        print(
+            f"{in_flight} in flight: the console's programs leave {ratio:.3f} of the rate "
+            f"({statistics.mean(beside[in_flight]):.0f} of {statistics.mean(without[in_flight]):.0f}/s; "
+            f"promised {least}: {verdict})",
+            flush=True,
+        )
+    return ratios
+
+
+async def _turn(stack: Stack, target: Target, seconds: float, what: str, rates: Rates) -> None:
+    for in_flight in IN_FLIGHT:
+        before = _cpu_s(stack)
+        figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds)
+        rates[in_flight].append(figures.rate)
+        _print(what, figures, before, _cpu_s(stack))
+
+
+def _print(
+    what: str, figures: Figures, before: Mapping[str, float], after: Mapping[str, float]
+) -> None:
+    jobs = max(1, sum(figures.statuses.values()))
+    spent = ", ".join(
+        f"{name} {(after[name] - before[name]) / jobs * 1000:.3f}"
+        for name in after
+        if name in before
+    )
+    statuses = " ".join(f"{status}:{count}" for status, count in sorted(figures.statuses.items()))
+    print(
+        f"{what:<8}{figures.in_flight:>4} in flight {figures.rate:>6.0f}/s  "
+        f"p50 {figures.quantile_ms(0.5):.1f} ms  {statuses}\n"
+        f"{'':<8}CPU s per 1000 jobs (warm-up included): {spent}",
+        flush=True,
+    )
+
+
+def _cpu_s(stack: Stack) -> dict[str, float]:
+    return {name: cost(pid).cpu_s for name, pid in stack.pids().items() if pid}
+
+
+@asynccontextmanager
+async def _stopped(stack: Stack) -> AsyncIterator[None]:
+    """The console's programs are away meanwhile, and ready again afterwards."""
+    theirs = [child for child in stack.children if child.spec.name in PROGRAMS]
+    await asyncio.gather(*(child.stop() for child in theirs))
+    yield
+    for child in theirs:
+        stack.children.remove(child)
+    await asyncio.gather(*(_again(stack, child) for child in theirs))
+
+
+async def _again(stack: Stack, child: Child) -> None:
+    await stack.start(child.spec)
+
+
+async def _list_is_current(stack: Stack, key: str) -> None:
+    """Return when a job submitted now is in the job list: what was missed meanwhile has been read by then."""
+    async with Client(stack.front_url, key) as client:
+        job = await client.submit("half_plus_two", instances=[1.0])
+    pool = Pool(stack.console_url, timeout_s=10.0)
+    headers = {"Authorization": f"Bearer {await stack.operator_token()}"}
+    try:
+        async with asyncio.timeout(CURRENT_S):
+            while not await _is_listed(pool, job.id, headers):  # noqa: ASYNC110  the list has no event to wait for
+                await asyncio.sleep(POLL_S)
+    finally:
+        await pool.close()
+
+
+async def _is_listed(pool: Pool, job_id: str, headers: Mapping[str, str]) -> bool:
+    try:
+        answer = await pool.request(
+            "GET", f"/api/jobs?q=id:{job_id}%20state:succeeded", b"", dict(headers)
+        )
+    except SignalboxError:
+        return False
+    return answer.status == 200 and job_id.encode() in answer.body
