@@ -85,6 +85,9 @@ _LOCK_WAIT_S: Final = 5
 """Longest wait for rows that another program has locked; then the request fails, and may be repeated."""
 _TURN_S: Final = 20
 """In SQLite all writers stand in one line, and a slow disk makes it long."""
+_WAL_PAGES: Final = 8192
+"""Pages (32 MiB) that writers leave in the log before one of them syncs the database: a page of an index that
+every batch changes is then written once for many of them."""
 _TLS: Final = frozenset({"sslmode", "sslrootcert"})
 _TLS_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 
@@ -112,12 +115,15 @@ def _database(url: str) -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": CONSOLE.data / "console.sqlite3",
+            # The last to close the file writes all of it to the disk, where NATS waits for its own syncs.
+            "CONN_MAX_AGE": None,
             "OPTIONS": {
                 # Programs share the file: writers queue up instead of failing, readers never wait.
                 "timeout": _TURN_S,
                 "transaction_mode": "IMMEDIATE",
                 "init_command": (
                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-8000;"
+                    f"PRAGMA wal_autocheckpoint={_WAL_PAGES};"
                 ),
             },
         }

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.utils import ConnectionHandler
 
 from console import settings
 from signalbox.errors import Misconfigured
+from tests.console.conftest import in_thread
 from tests.console.test_bootstrap import run
 
 URL = "postgresql://u:p%3Fss@db.example:5433/console"
@@ -59,3 +61,15 @@ def test_nobody_waits_for_ever_for_a_lock() -> None:
     assert parameters(URL)["options"] == "-c lock_timeout=5000"
     local = ConnectionHandler({"default": settings._database("")})["default"]
     assert local.get_connection_params()["timeout"] == 20
+
+
+@pytest.mark.skipif("sqlite" not in settings.DATABASES["default"]["ENGINE"], reason="of SQLite")
+async def test_a_program_keeps_its_connection_to_the_file(transactional_db: None) -> None:
+    """Whoever closes the file last writes its whole log into it and syncs that, beside a NATS that syncs each job."""
+
+    def opened() -> Any:
+        connection.ensure_connection()
+        return connection.connection
+
+    first = await in_thread(opened)
+    assert await in_thread(opened) is first
