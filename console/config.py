@@ -110,8 +110,13 @@ class Console(Wire, frozen=True, kw_only=True):
         float, Meta(description="Open jobs unchanged this long are checked against NATS.", gt=0)
     ] = 120.0
     projector_batch: Annotated[
-        int, Meta(description="Events the projector writes in one transaction.", ge=1, le=5000)
-    ] = 500
+        int,
+        Meta(
+            description="Acceptances, and records, that the projector writes in one transaction at most.",
+            ge=1,
+            le=20_000,
+        ),
+    ] = 2000
 
     @property
     def data(self) -> Path:

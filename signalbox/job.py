@@ -23,6 +23,7 @@ def first_record(job: Job, state: State) -> Record:
         priority=job.priority, key_id=job.key_id, style=job.style, state=state,
         created_at=job.created_at, deadline_at=job.deadline_at, trace=job.trace,
         input=job.ref, outputs=job.outputs if job.ref is not None else (),
+        input_bytes=job.size_bytes or (job.ref.size if job.ref is not None else 0),
     )  # fmt: skip
 
 

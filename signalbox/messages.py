@@ -100,6 +100,7 @@ class Record(Doc, frozen=True, kw_only=True):
     claim-checked: what it takes to queue it again. phases: milliseconds
     since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
     :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
+    input_bytes: of the job's input; 0 = an older program wrote this and did not say.
     """
 
     id: str
@@ -128,6 +129,7 @@ class Record(Doc, frozen=True, kw_only=True):
     cancel_requested: bool = False
     trace: str = ""
     input: PayloadRef | None = None
+    input_bytes: int = 0
     outputs: tuple[str, ...] = ()
 
 

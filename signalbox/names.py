@@ -173,6 +173,7 @@ def ask_release(gpu: str) -> str:
 
 
 RECONCILER: Final = "reconciler"
+PROJECTOR: Final = "projector"
 """The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
 
 

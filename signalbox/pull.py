@@ -139,7 +139,7 @@ class Puller:
         return sum(asked.remaining for asked in self._asked.values())
 
     def ask(self, n: int, *, expires_s: float = 5.0, max_bytes: int = 0) -> None:
-        """Ask for up to ``n`` more, waiting on the server at most ``expires_s``.
+        """Ask for up to ``n`` more, waiting on the server at most ``expires_s``; 0 = only for what is there already.
 
         max_bytes: stop early rather than exceed it; 0 = no limit. Does nothing while disconnected or closed:
         ``on_idle`` comes with the reconnect.
@@ -150,7 +150,11 @@ class Puller:
         number = self._count
         timer = self._loop.call_later(expires_s + _GRACE_S, self._expire, number)
         self._asked[number] = _Asked(n, timer)
-        doc: dict[str, int] = {"batch": n, "expires": int(expires_s * 1e9)}
+        doc: dict[str, int | bool] = {"batch": n}
+        if expires_s:
+            doc["expires"] = int(expires_s * 1e9)
+        else:
+            doc["no_wait"] = True
         if max_bytes:
             doc["max_bytes"] = max_bytes
         self._bus.send(self._next, b"%b%d" % (self._inbox, number), b"", _encode_json(doc))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from signalbox.errors import Bug
-from signalbox.names import KEY_USE, RECONCILER, Bucket, Stream, token
+from signalbox.names import KEY_USE, PROJECTOR, RECONCILER, Bucket, Stream, token
 
 Role = Literal["gateway", "worker", "console", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
@@ -165,9 +165,12 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.CONSUMER.INFO.STATE.*",
             f"{_API}.CONSUMER.NAMES.JOBS",
             f"{_API}.CONSUMER.CREATE.JOBS.*.jobs.*.*.*",  # a new model's queues
-            # The projector reads records and acknowledges nothing. One token: a name, no filter.
-            f"{_API}.CONSUMER.CREATE.STATE.*",
-            f"{_API}.CONSUMER.MSG.NEXT.STATE.*",
+            # The projector reads both streams and acknowledges nothing. A worker's consumer is none of its business.
+            *(
+                f"{_API}.CONSUMER.{act}.{stream}.{PROJECTOR}"
+                for stream in (Stream.JOBS, Stream.STATE)
+                for act in ("CREATE", "DELETE", "MSG.NEXT")
+            ),
             "st.*",  # cancel
             "cancel.*",
             "lane.release.*",

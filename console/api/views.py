@@ -17,7 +17,7 @@ from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.jobs import query
 from console.jobs import services as jobs
-from console.jobs.models import Job, JobEvent
+from console.jobs.models import Job
 from console.keys import services as keys
 from console.keys.models import ApiKey
 
@@ -215,7 +215,7 @@ class JobDetail(Endpoint):
         """Show a job and its transitions."""
         self.sees(request, Act.JOBS_VIEW)
         job = jobs.find(job_id)
-        events = JobEvent.objects.filter(job_id=job_id)[:500]
+        events = jobs.events(job)
         return Response(
             {"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data}
         )

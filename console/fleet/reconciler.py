@@ -1,4 +1,4 @@
-"""Heals what nobody tells: documents NATS lost, jobs nobody heard of, open jobs of which NATS knows nothing."""
+"""Heals what nobody tells: documents NATS lost, and open jobs of which NATS knows nothing."""
 
 import asyncio
 import time
@@ -18,7 +18,6 @@ from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
 from console.projector import store
-from console.projector.adoption import adopt_queued
 from console.projector.fold import Heard
 from signalbox import job as life
 from signalbox import log, messages, names
@@ -64,7 +63,6 @@ class Reconciler:
                 try:
                     await self.repost_lost_documents()
                     await self.settle_vanished_jobs()
-                    await adopt_queued(self._bus)
                 except SignalboxError as error:
                     log.warning("reconciler.waiting", code=error.code, reason=error.public_message)
                 except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it

@@ -57,6 +57,17 @@ class Job(models.Model):
         return self.state in {"queued", "running"}
 
     @property
+    def last_event(self) -> "JobEvent | None":
+        """The record shown, as the last event of the job's story; None while nobody has claimed it. Not saved."""
+        if self.state == "queued" and not self.attempt:
+            return None
+        return JobEvent(
+            seq=self.revision, job_id=self.pk, at=self.updated_at, state=self.state, attempt=self.attempt,
+            worker=self.worker, gpu=self.gpu, token=self.token, error_code=self.error_code,
+            error_message=self.error_message[:500], phases=self.phases, is_cancel_asked=self.is_cancel_asked,
+        )  # fmt: skip
+
+    @property
     def waited_ms(self) -> float | None:
         """From acceptance to the begin of its last run."""
         return times.split(self.phases).wait_ms
@@ -75,7 +86,8 @@ class Job(models.Model):
 class JobEvent(models.Model):
     """One revision of a job's record, by its sequence in STATE. at: as the server stored it.
 
-    A revision overwritten before it was read is missing; the last one of a job never is.
+    Kept of what the job's row does not tell: while the job is open, and of attempts that were given up. A revision
+    that was overwritten before it was read is missing.
     """
 
     seq = models.PositiveBigIntegerField(primary_key=True)

@@ -1,20 +1,33 @@
 """Acts on jobs."""
 
+from typing import Final
+
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
-from console.jobs.models import Job
+from console.jobs import fresh
+from console.jobs.models import Job, JobEvent
 from console.outbox.services import post_cancel
 from signalbox.errors import Conflict, NotFound
 
+_EVENTS: Final = 500
+"""Most events of one job that are shown: a job has a few for each of its attempts."""
+
 
 def find(job_id: str) -> Job:
-    """The job as last heard of. Raises :class:`NotFound`."""
-    job = Job.objects.filter(pk=job_id).first()
+    """The job as its row has it, or as NATS has it where there is no row yet. Raises :class:`NotFound`."""
+    job = Job.objects.filter(pk=job_id).first() or fresh.find(job_id)
     if job is None:
-        raise NotFound(
-            f"There is no job {job_id!r} here; it may be newer than the last event read."
-        )
+        raise NotFound(f"There is no job {job_id!r}: neither the job list nor NATS knows it.")
     return job
+
+
+def events(job: Job) -> list[JobEvent]:
+    """The job's story, oldest first: what was kept of it, and the record that its row shows."""
+    kept = list(JobEvent.objects.filter(job_id=job.pk).order_by("seq")[:_EVENTS])
+    last = job.last_event
+    if last is not None and all(event.seq != last.seq for event in kept):
+        kept.append(last)
+    return kept
 
 
 def cancel(actor: Actor, job_id: str, *, reason: str = "") -> Job:

@@ -15,7 +15,7 @@ from console.accounts.rights import Act
 from console.accounts.views import sees
 from console.audit.models import AuditEntry
 from console.jobs import query, services, timeline
-from console.jobs.models import Job, JobEvent
+from console.jobs.models import Job
 from console.keys.models import ApiKey
 from console.outbox import services as outbox
 from signalbox.errors import InvalidRequest
@@ -48,9 +48,8 @@ def index(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its story and where the time went."""
     job = services.find(job_id)
-    events = list(JobEvent.objects.filter(job_id=job_id)[:500])
     context = {
-        "job": job, "steps": timeline.steps(job, events), "shares": timeline.shares(job),
+        "job": job, "steps": timeline.steps(job, services.events(job)), "shares": timeline.shares(job),
         "key": ApiKey.objects.filter(pk=job.key_id).first(),
         "cancel": outbox.latest_cancel(job_id),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],

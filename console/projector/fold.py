@@ -2,7 +2,9 @@
 
 Two rules make replays and disorder harmless: an event row is keyed by the record's sequence in ``STATE``, and a
 job row takes a record only if that is higher than the one it shows. Acceptances and records come from two
-sources and may pass one another; an acceptance never overwrites a record, and makes no event row.
+streams and may pass one another; an acceptance never overwrites a record, and makes no event row.
+A job's row tells its last record. Event rows keep what that does not: attempts that were given up, and a
+cancellation that was asked for. A job that began and ended within a batch is one row.
 """
 
 from collections.abc import Iterable
@@ -70,7 +72,7 @@ class EventRow(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What to write. accepted: jobs of which this batch holds no record."""
+    """What to write. accepted: jobs of which this batch holds no record. events: by sequence, at most once each."""
 
     recorded: dict[str, JobRow]
     accepted: dict[str, JobRow]
@@ -81,18 +83,30 @@ def fold(heard: Iterable[Heard]) -> Rows:
     """The rows that ``heard`` makes; a job that comes to its end within a batch is written once."""
     recorded: dict[str, JobRow] = {}
     accepted: dict[str, JobRow] = {}
-    events: list[EventRow] = []
+    events: dict[int, EventRow] = {}
     for one in heard:
         if one.record is not None:
             before = recorded.get(one.record.id)
             if before is None or before.revision < one.revision:
                 recorded[one.record.id] = row_of_record(one.record, one.revision, one.at)
-            events.append(event_of_record(one.record, one.revision, one.at))
+            if not one.record.state.is_terminal:
+                events[one.revision] = event_of_record(one.record, one.revision, one.at)
         elif one.job is not None:
             accepted[one.job.id] = row_of_job(one.job, one.at)
     for job_id in recorded.keys() & accepted.keys():
         recorded[job_id] = recorded[job_id]._replace(size_in=accepted.pop(job_id).size_in)
-    return Rows(recorded, accepted, events)
+    kept = [event for event in events.values() if not _is_told(event, recorded[event.job_id])]
+    return Rows(recorded, accepted, kept)
+
+
+def _is_told(event: EventRow, last: JobRow) -> bool:
+    """Whether a later record of the same attempt tells this claim: its phases say when it was."""
+    return (
+        event.seq < last.revision
+        and event.attempt == last.attempt
+        and event.state == State.RUNNING
+        and not event.is_cancel_asked
+    )
 
 
 def row_of_job(job: messages.Job, at: float) -> JobRow:
@@ -105,13 +119,13 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
 
 
 def row_of_record(record: Record, revision: int, at: float) -> JobRow:
-    """A job as its record has it; the size of its input is not in there."""
+    """A job as its record has it; records of older workers do not know the size of its input."""
     code, message = _error(record.error, 2000)
     return JobRow(
         record.id, record.model, record.version, record.signature[:200], record.priority, record.key_id,
         record.state.value, record.attempt, record.crashes, record.worker, record.gpu, record.token,
         record.batch, record.created_at, record.deadline_at, record.claimed_at, record.finished_at,
-        record.phases, code, message, 0, _size(record.size_bytes, record.ref), record.cancel_requested,
+        record.phases, code, message, record.input_bytes, _size(record.size_bytes, record.ref), record.cancel_requested,
         record.trace[:200], revision, at,
     )  # fmt: skip
 

@@ -6,11 +6,14 @@ from django.db import models
 class Cursor(models.Model):
     """One row. seq: last sequence of STATE that is in the tables, written in their transaction.
 
-    stream_created: which STATE that is. resyncs: how often it was read from its beginning.
+    stream_created: which STATE that is. queue_seq, queue_created: the same of JOBS. resyncs: how often STATE was
+    read from its beginning.
     """
 
     seq = models.PositiveBigIntegerField(default=0)
     stream_created = models.CharField(max_length=40, blank=True)
+    queue_seq = models.PositiveBigIntegerField(default=0)
+    queue_created = models.CharField(max_length=40, blank=True)
     at = models.DateTimeField(null=True)
     resyncs = models.PositiveIntegerField(default=0)
 

@@ -1,50 +1,42 @@
-"""Reads STATE from where the tables end, for ever, and hears of acceptances as they happen.
+"""Reads STATE and JOBS from where the tables end, for ever, and writes rows at most once a second.
 
-The cursor in the database is the only truth of how far we are, so the consumer on the server needs no
-acknowledgements: it is made anew from the cursor whenever the connection, the server or the consumer went.
-Acceptances are told live and kept nowhere; each session begins by adopting the queued jobs that were missed.
+The cursor in the database is the only truth of how far we are, so the consumers on the server need no
+acknowledgements: they are made anew from the cursor whenever the connection, the server or a consumer went.
+Rows may be a second late (ADR 0175): a job that was accepted and ended meanwhile is one row, written once.
 """
 
 import asyncio
-import secrets
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from channels.db import database_sync_to_async
 
 from console.projector import store
-from console.projector.adoption import adopt_queued
 from console.projector.fold import Heard
 from console.projector.store import Place
+from console.projector.tail import Tail
 from signalbox import log
-from signalbox.answers import unix_time
-from signalbox.bus import Bus, Message
+from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
-from signalbox.messages import Job, Record, decode
-from signalbox.names import Header, Stream, event_of_jobs
+from signalbox.messages import Record, decode
+from signalbox.names import Header, Stream
 from signalbox.pull import Delivery
 
-_NANO: Final = 1_000_000_000
-_IDLE_S: Final = 5.0
-_FORGOTTEN_AFTER_S: Final = 60
-"""The server drops our consumer when nobody asked it for so long."""
+EVERY_S: Final = 1.0
+"""From one write to the next, unless so much waits that one write does not take it all."""
 _PAUSE_S: Final = 1.0
-_ROUND: Final = 2
-"""Batches asked for ahead of the one being written."""
-_UNWRITTEN: Final = 50_000
-"""Acceptances kept while the database is slow; the ones after them are adopted later."""
 
 
 class Projector:
     """One reader. ``run`` it until cancelled; ``caught_up`` is set whenever nothing was waiting."""
 
     def __init__(self, bus: Bus, batch: int) -> None:
+        """batch: messages of one stream that one transaction takes at most."""
         self._bus = bus
         self._batch = batch
         self._wake = asyncio.Event()
-        self._deliveries: list[Delivery] = []
-        self._acceptances: list[Message] = []
         self._is_broken = False
+        self._write_at = 0.0
         self.caught_up = asyncio.Event()
         self.applied = 0
 
@@ -64,59 +56,64 @@ class Projector:
             self._bus.forget_reconnect(self._break)
 
     async def _session(self) -> None:
-        """One consumer's life: returns when it must be made anew."""
-        self._deliveries, self._acceptances, self._is_broken = [], [], False
-        hearing = await self._bus.subscribe(event_of_jobs(), self._hear)
+        """One life of both consumers: returns when they must be made anew."""
+        self._is_broken = False
+        queue = Tail(self._bus, Stream.JOBS, self._wake.set)
+        records = Tail(self._bus, Stream.STATE, self._wake.set)
         try:
-            await adopt_queued(self._bus)
             place = await self._begin()
-            consumer = await self._consumer(place.seq + 1)
-            log.info("projector.reading", start=place.seq + 1)
-            await self._read(consumer)
+            await queue.open(place.queue_seq + 1)
+            await records.open(place.seq + 1)
+            log.info("projector.reading", start=place.seq + 1, queue_start=place.queue_seq + 1)
+            await self._read(queue, records)
         finally:
-            await hearing.close()
+            await queue.close()
+            await records.close()
 
-    async def _read(self, consumer: str) -> None:
-        puller = await self._bus.pull(consumer, self._take, stream=Stream.STATE)
-        puller.on_idle = self._wake.set
-        try:
-            while not self._is_broken:
-                if puller.last_refusal:
-                    log.warning("projector.refused", reason=puller.last_refusal)
-                    return
-                if puller.outstanding < self._batch:
-                    puller.ask(self._batch * _ROUND - puller.outstanding, expires_s=_IDLE_S)
-                if not self._deliveries and not self._acceptances:
-                    self.caught_up.set()
-                    self._wake.clear()
-                    await self._wake.wait()
-                    self.caught_up.clear()
-                await self._write()
-        finally:
-            await puller.close()
+    async def _read(self, queue: Tail, records: Tail) -> None:
+        is_more = False
+        while not self._is_broken:
+            if refusal := queue.refusal or records.refusal:
+                log.warning("projector.refused", reason=refusal)
+                return
+            if not is_more:
+                await self._until_due(queue, records)
+            # The queue first: so whoever's record is found, its acceptance is here or was written before.
+            accepted = await queue.sweep(self._batch)
+            written = await records.sweep(self._batch)
+            is_more = max(len(accepted), len(written)) >= self._batch
+            if accepted or written:
+                await self._write(accepted, written)
 
-    def _take(self, delivery: Delivery) -> None:
-        self._deliveries.append(delivery)
-        self._wake.set()
-
-    def _hear(self, message: Message) -> None:
-        if len(self._acceptances) < _UNWRITTEN:
-            self._acceptances.append(message)
-            self._wake.set()
+    async def _until_due(self, queue: Tail, records: Tail) -> None:
+        """Return when something waits, and no sooner than a second after the last time."""
+        self._wake.clear()
+        queue.park()
+        records.park()
+        if not len(queue) and not len(records) and not self._is_broken:
+            self.caught_up.set()
+            await self._wake.wait()
+            self.caught_up.clear()
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._write_at + EVERY_S - loop.time())
+        self._write_at = loop.time()
 
     def _break(self) -> None:
         self._is_broken = True
         self._wake.set()
 
-    async def _write(self) -> None:
-        size = self._batch
-        taken, self._deliveries = self._deliveries[:size], self._deliveries[size:]
-        told, self._acceptances = self._acceptances[:size], self._acceptances[size:]
-        if taken or told:
-            messages: list[Message | Delivery] = [*told, *taken]
-            heard = [one for message in messages if (one := _heard(message)) is not None]
-            upto = taken[-1].seq if taken else 0
-            self.applied += await database_sync_to_async(store.apply)(heard, upto)
+    async def _write(self, accepted: list[Delivery], written: list[Delivery]) -> None:
+        heard = [one for message in written if (one := _record(message)) is not None]
+        told = {one.record.id for one in heard if one.record is not None and one.record.input_bytes}
+        # A record tells all that an acceptance does, and most acceptances come beside their job's record.
+        heard += [
+            one for message in accepted
+            if message.subject.rpartition(".")[2] not in told
+            and (one := _acceptance(message)) is not None
+        ]  # fmt: skip
+        upto = written[-1].seq if written else 0
+        queue_upto = accepted[-1].seq if accepted else 0
+        self.applied += await database_sync_to_async(store.apply)(heard, upto, queue_upto)
 
     async def _begin(self) -> Place:
         """Where to read on. A cursor of another stream, or beyond this one, begins at the beginning.
@@ -124,39 +121,40 @@ class Projector:
         What lies between a cursor and the stream's first sequence was overwritten, and comes later, or is older
         than the stream keeps.
         """
-        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
-        created, last = str(info["created"]), int(info["state"]["last_seq"])
+        created, last = await self._stream(Stream.STATE)
+        queue_created, queue_last = await self._stream(Stream.JOBS)
         place = await database_sync_to_async(store.place)()
-        if place.stream_created == created and place.seq <= last:
-            return place
-        if place.stream_created:
-            log.warning("projector.other_stream", had=place.seq, last=last)
-        return await database_sync_to_async(store.begin)(created)
+        if place.stream_created != created or place.seq > last:
+            if place.stream_created:
+                log.warning("projector.other_stream", had=place.seq, last=last)
+            place = await database_sync_to_async(store.begin)(created)
+        if place.queue_created != queue_created or place.queue_seq > queue_last:
+            place = await database_sync_to_async(store.begin_queue)(queue_created)
+        return place
 
-    async def _consumer(self, start: int) -> str:
-        # Never one that exists: it would go on after what it delivered, not after what was written.
-        name = f"projector_{secrets.token_hex(8)}"
-        config: dict[str, Any] = {
-            "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": start,
-            "ack_policy": "none", "replay_policy": "instant", "mem_storage": True,
-            # Results lie in the bodies of records; rows need only the headers.
-            "headers_only": True, "inactive_threshold": _FORGOTTEN_AFTER_S * _NANO,
-        }  # fmt: skip
-        await self._bus.request_json(
-            f"$JS.API.CONSUMER.CREATE.{Stream.STATE}.{name}",
-            {"stream_name": Stream.STATE.value, "config": config, "action": ""},
-        )
-        return name
+    async def _stream(self, stream: Stream) -> tuple[str, int]:
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+        return str(info["created"]), int(info["state"]["last_seq"])
 
 
-def _heard(message: Message | Delivery) -> Heard | None:
-    """What a record or an acceptance says; None for what is neither, or that we cannot read (logged)."""
-    headers = message.headers
+def _record(message: Delivery) -> Heard | None:
+    """What a record says; None for what is none, or that we cannot read (logged)."""
     try:
-        if isinstance(message, Delivery):
-            return Heard(message.time, message.seq, record=decode(Record, headers[Header.RECORD]))
-        at = unix_time(headers[Header.TIME_STAMP])
-        return Heard(at, 0, job=decode(Job, headers[Header.JOB]))
+        record = decode(Record, message.headers[Header.RECORD])
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
-        log.warning("projector.unreadable", subject=message.subject, reason=str(error))
+        _warn(message, error)
         return None
+    return Heard(message.time, message.seq, record=record)
+
+
+def _acceptance(message: Delivery) -> Heard | None:
+    """What an acceptance says; None as above."""
+    try:
+        return Heard(message.time, 0, job=message.job)
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        _warn(message, error)
+        return None
+
+
+def _warn(message: Delivery, error: Exception) -> None:
+    log.warning("projector.unreadable", subject=message.subject, reason=str(error))

@@ -5,7 +5,7 @@ ORM would read, compare and write, and it costs a fifth of the time (``docs/cons
 PostgreSQL take it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from django.utils import timezone
 from console.jobs.models import Job, JobEvent
 from console.projector.fold import EventRow, Heard, JobRow, fold
 from console.projector.models import Cursor
+from signalbox import log
 from signalbox.jobs import joblog
 from signalbox.messages import State
 
@@ -29,21 +30,34 @@ _JSON: Final = frozenset({"phases"})
 _encode: Final = msgspec.json.Encoder().encode
 
 
+class Statement(NamedTuple):
+    """One insertion in two forms: of a row's values, which SQLite prepares once, or of all rows as one document."""
+
+    of_values: str
+    of_documents: str
+
+
 class Place(NamedTuple):
-    """How far the tables are. stream_created: which stream that was; another is another history."""
+    """How far the tables are, in STATE and in JOBS. created: which stream that was; another is another history."""
 
     seq: int
     stream_created: str
+    queue_seq: int
+    queue_created: str
 
 
 def place() -> Place:
     """The cursor as it stands."""
     cursor = Cursor.objects.filter(pk=1).first()
-    return Place(cursor.seq, cursor.stream_created) if cursor else Place(0, "")
+    return _place(cursor) if cursor else Place(0, "", 0, "")
+
+
+def _place(cursor: Cursor) -> Place:
+    return Place(cursor.seq, cursor.stream_created, cursor.queue_seq, cursor.queue_created)
 
 
 def begin(stream_created: str) -> Place:
-    """Start at the beginning of a stream that is not the one read before; returns that place."""
+    """Start at the beginning of a STATE that is not the one read before; returns that place."""
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
         # Sequences of a lost stream mean nothing now, and would clash with those of the new one.
@@ -52,11 +66,28 @@ def begin(stream_created: str) -> Place:
         cursor.seq, cursor.stream_created, cursor.at = 0, stream_created, timezone.now()
         cursor.resyncs += 1
         cursor.save()
-    return Place(0, stream_created)
+    return _place(cursor)
 
 
-def apply(heard: Sequence[Heard], upto: int) -> int:
-    """Write ``heard`` and move the cursor to ``upto``; records at or before the cursor are skipped.
+def begin_queue(queue_created: str) -> Place:
+    """Start at the beginning of a JOBS that is not the one read before; returns that place."""
+    with transaction.atomic():
+        cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
+        cursor.queue_seq, cursor.queue_created = 0, queue_created
+        cursor.save()
+    return _place(cursor)
+
+
+def unsaved(row: JobRow) -> Job:
+    """The row as a job that the database does not hold."""
+    times = [i for i, name in enumerate(JobRow._fields) if name in _TIMES]
+    return Job(**dict(zip(JobRow._fields, _with(row, times, _utc), strict=True)))
+
+
+def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
+    """Write ``heard`` and move the cursor up to these sequences of STATE and JOBS.
+
+    Records at or before the cursor are skipped.
 
     Returns how many were new. Two projectors at once take turns and skip one another's records.
     """
@@ -65,9 +96,13 @@ def apply(heard: Sequence[Heard], upto: int) -> int:
         fresh = [one for one in heard if one.job is not None or one.revision > cursor.seq]
         if fresh:
             write(fresh)
-        if upto > cursor.seq:
-            Cursor.objects.filter(pk=1).update(seq=upto, at=timezone.now())
-    for one in fresh:
+        if upto > cursor.seq or queue_upto > cursor.queue_seq:
+            Cursor.objects.filter(pk=1).update(
+                seq=max(upto, cursor.seq),
+                queue_seq=max(queue_upto, cursor.queue_seq),
+                at=timezone.now(),
+            )
+    for one in fresh if log.is_debug() else ():
         told = one.record or one.job
         if told is not None:
             state = one.record.state if one.record is not None else State.QUEUED
@@ -85,56 +120,86 @@ def write(heard: Sequence[Heard], *, has_events: bool = True) -> None:
             _write(_event_statement(), EventRow._fields, rows.events)
 
 
-def _write(statement: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    convert = [(i, _converter(name)) for i, name in enumerate(columns) if name in _TIMES | _JSON]
-    values = []
-    for row in rows:
-        cells = list(row)
-        for i, to_column in convert:
-            if cells[i] is not None:
-                cells[i] = to_column(cells[i])
-        values.append(cells)
-    if values:
-        with connection.cursor() as cursor:
-            cursor.executemany(statement, values)
+def _write(statement: Statement, columns: Sequence[str], rows: Collection[tuple[Any, ...]]) -> None:
+    """Every row with one statement. Each is there once: PostgreSQL changes no row twice in one statement."""
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(statement.of_documents, [_documents(columns, rows)])
+        else:
+            cursor.executemany(statement.of_values, _values(columns, rows))
 
 
-def _converter(name: str) -> Callable[[Any], Any]:
-    if name in _JSON:
-        return lambda value: _encode(value).decode()
-    if connection.vendor == "sqlite":
-        # As Django stores it, to the letter, since SQLite compares texts: UTC, without saying so.
-        return lambda at: str(datetime.fromtimestamp(at, tz=UTC).replace(tzinfo=None))
-    return lambda at: datetime.fromtimestamp(at, tz=UTC)
+def _documents(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> str:
+    """The rows as a JSON array, which the server takes apart: no text is put together value by value here."""
+    times = [i for i, name in enumerate(columns) if name in _TIMES]
+    return _encode(
+        [dict(zip(columns, _with(row, times, _utc), strict=True)) for row in rows]
+    ).decode()
+
+
+def _values(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    times = [i for i, name in enumerate(columns) if name in _TIMES]
+    documents = [i for i, name in enumerate(columns) if name in _JSON]
+    return [_with(_with(row, times, _sqlite_time), documents, _text) for row in rows]
+
+
+def _with(row: Iterable[Any], places: Iterable[int], convert: Callable[[Any], Any]) -> list[Any]:
+    cells = list(row)
+    for i in places:
+        if cells[i] is not None:
+            cells[i] = convert(cells[i])
+    return cells
+
+
+def _utc(at: float) -> datetime:
+    return datetime.fromtimestamp(at, tz=UTC)
+
+
+def _sqlite_time(at: float) -> str:
+    # As Django stores it, to the letter, since SQLite compares texts: UTC, without saying so.
+    return str(datetime.fromtimestamp(at, tz=UTC).replace(tzinfo=None))
+
+
+def _text(value: Any) -> str:
+    return _encode(value).decode()
 
 
 @cache
-def _record_statement() -> str:
+def _record_statement() -> Statement:
     table = Job._meta.db_table  # noqa: SLF001  Django's documented place of it
     changes = [f'"{name}" = excluded."{name}"' for name in JobRow._fields if name not in _FIXED]
     changes.append(
         f'"size_in" = CASE WHEN excluded."size_in" > 0 THEN excluded."size_in" ELSE "{table}"."size_in" END'
     )
     # The same record again is written again: a resync may have read it before its acceptance was heard.
-    return (
-        f"{_insert(table, JobRow._fields)} ON CONFLICT (id) DO UPDATE SET {', '.join(changes)}"
-        f' WHERE excluded."revision" >= "{table}"."revision"'
-    )
+    return _insert(
+        table, JobRow._fields,
+        f'ON CONFLICT (id) DO UPDATE SET {", ".join(changes)} WHERE excluded."revision" >= "{table}"."revision"',
+    )  # fmt: skip
 
 
 @cache
-def _job_statement() -> str:
-    insert = _insert(Job._meta.db_table, JobRow._fields)  # noqa: SLF001
-    return f'{insert} ON CONFLICT (id) DO UPDATE SET "size_in" = excluded."size_in"'
+def _job_statement() -> Statement:
+    table = Job._meta.db_table  # noqa: SLF001
+    return _insert(
+        table, JobRow._fields,
+        f'ON CONFLICT (id) DO UPDATE SET "size_in" = excluded."size_in" WHERE "{table}"."size_in" = 0',
+    )  # fmt: skip
 
 
 @cache
-def _event_statement() -> str:
-    insert = _insert(JobEvent._meta.db_table, EventRow._fields)  # noqa: SLF001
-    return f"{insert} ON CONFLICT (seq) DO NOTHING"
+def _event_statement() -> Statement:
+    return _insert(JobEvent._meta.db_table, EventRow._fields, "ON CONFLICT (seq) DO NOTHING")  # noqa: SLF001
 
 
-def _insert(table: str, columns: Sequence[str]) -> str:
+def _insert(table: str, columns: Sequence[str], conflict: str) -> Statement:
     names = ", ".join(f'"{name}"' for name in columns)
-    # Names are ours, values travel as parameters.
-    return f'INSERT INTO "{table}" ({names}) VALUES ({", ".join(["%s"] * len(columns))})'  # noqa: S608
+    # Names are ours, values travel as parameters. WHERE true: without it SQL reads ON CONFLICT as a join's ON.
+    into = f'INSERT INTO "{table}" ({names})'
+    source = f'SELECT {names} FROM json_populate_recordset(NULL::"{table}", %s)'  # noqa: S608
+    return Statement(
+        of_values=f"{into} VALUES ({', '.join(['%s'] * len(columns))}) {conflict}",
+        of_documents=f"{into} {source} WHERE true {conflict}",
+    )

@@ -7,12 +7,10 @@ import pytest
 from console.accounts.rights import system_actor
 from console.fleet import services as fleet
 from console.fleet.reconciler import Reconciler
-from console.jobs.models import Job
 from console.keys import services as keys
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.outbox.services import post_cancel, post_document
-from console.projector.adoption import adopt_queued
 from signalbox import messages, names, topology
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
@@ -65,8 +63,6 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
                 await until(lambda: states() == {first.id: "succeeded", second.id: "cancelled"})
             assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
             assert await bus.consumer_info(names.consumer("digits", "hi"))
-            await in_thread(Job.objects.all().delete)
-            assert await adopt_queued(bus) == 2
             reconciler = Reconciler(bus, every_s=60, vanished_after_s=0)
             await reconciler.repost_lost_documents()
             await reconciler.settle_vanished_jobs()

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -9,15 +11,18 @@ import pytest
 from django.db import DatabaseError, connection
 from msgspec.structs import replace
 
-from console.jobs import timeline
+from console.jobs import services, timeline
 from console.jobs.models import Job, JobEvent
-from console.projector import adoption, store
+from console.live.lifespan import lifespan
+from console.projector import store
 from console.projector.fold import Heard, fold
 from console.projector.models import Cursor
-from console.projector.reader import Projector
+from console.projector.reader import EVERY_S, Projector
+from console.projector.tail import Tail
 from signalbox import job as life
 from signalbox import messages, names
 from signalbox.bus import Bus
+from signalbox.errors import NotFound
 from signalbox.messages import ErrorInfo, Record
 from signalbox.names import Header, Stream
 from signalbox.natsserver import NatsServer
@@ -58,11 +63,9 @@ async def run_job(bus: Bus, job: messages.Job) -> Record:
 
 
 @contextlib.asynccontextmanager
-async def projecting(
-    bus: Bus, batch: int = 100, kind: type[Projector] = Projector
-) -> AsyncIterator[Projector]:
+async def projecting(bus: Bus, batch: int = 100) -> AsyncIterator[Projector]:
     """A running projector."""
-    projector = kind(bus, batch)
+    projector = Projector(bus, batch)
     task = asyncio.create_task(projector.run())
     try:
         yield projector
@@ -99,7 +102,7 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
     )
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
     assert (row.waited_ms, row.ran_ms, row.total_ms) == (100.0, 400.0, 500.0)
-    events = await in_thread(lambda: list(JobEvent.objects.filter(job_id=job.id)))
+    events = await in_thread(services.events, row)
     assert events[-1].state == "succeeded"
     # Whether the claim was read before the end overwrote it or not.
     assert [step.what for step in timeline.steps(row, events)] == [
@@ -116,20 +119,26 @@ async def test_a_revision_that_stays_is_kept_as_an_event(bus: Bus) -> None:
         await until(lambda: states() == {job.id: "running"})
         await records.write(life.cancelled(running, now=NOW + 0.5), expect=revision)
         await until(lambda: states() == {job.id: "cancelled"})
-    events = await in_thread(lambda: list(JobEvent.objects.values_list("state", flat=True)))
-    assert events == ["running", "cancelled"]
+    row = await in_thread(Job.objects.get)
+    assert [event.state for event in await in_thread(services.events, row)] == [
+        "running",
+        "cancelled",
+    ]
 
 
-async def test_results_do_not_pass_through_the_projector(bus: Bus) -> None:
+async def test_neither_inputs_nor_results_pass_through_the_projector(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[bytes] = []
+    take = Tail._take
 
-    class Listening(Projector):
-        def _take(self, delivery: Delivery) -> None:
-            taken.append(delivery.data)
-            super()._take(delivery)
+    def listening(tail: Tail, delivery: Delivery) -> None:
+        taken.append(delivery.data)
+        take(tail, delivery)
 
+    monkeypatch.setattr(Tail, "_take", listening)
     job = accepted(2)
-    async with projecting(bus, kind=Listening) as projector:
+    async with projecting(bus) as projector:
         async with asyncio.timeout(20):
             await projector.caught_up.wait()
         await accept(bus, job)
@@ -196,16 +205,13 @@ async def test_another_stream_of_records_is_read_from_its_beginning(bus: Bus) ->
         await until(lambda: states() == {ended.id: "succeeded", open_one.id: "queued"})
     await in_thread(lambda: Cursor.objects.update(stream_created="another", seq=10**9))
     await in_thread(lambda: Job.objects.update(revision=10**9))
-    await in_thread(lambda: JobEvent.objects.update(seq=10**9))
     await run_job(bus, open_one)
     async with projecting(bus):
         await until(lambda: states() == {ended.id: "succeeded", open_one.id: "succeeded"})
     assert await in_thread(lambda: Cursor.objects.get().resyncs) == 2
     last = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]["last_seq"]
     assert await in_thread(lambda: Cursor.objects.get().seq) == last
-    assert (
-        max(await in_thread(lambda: list(JobEvent.objects.values_list("seq", flat=True)))) == last
-    )
+    assert await in_thread(lambda: Job.objects.get(pk=open_one.id).revision) == last
 
 
 async def test_a_cursor_beyond_the_end_of_its_stream_begins_again(bus: Bus) -> None:
@@ -224,12 +230,12 @@ async def test_records_taken_when_the_database_failed_are_read_again(
 ) -> None:
     apply, calls = store.apply, 0
 
-    def failing_first(heard: Sequence[Heard], upto: int) -> int:
+    def failing_first(heard: Sequence[Heard], *upto: int) -> int:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise DatabaseError
-        return apply(heard, upto)
+        return apply(heard, *upto)
 
     monkeypatch.setattr(store, "apply", failing_first)
     job = accepted(1)
@@ -263,16 +269,101 @@ async def test_a_server_that_restarts_costs_nothing_but_the_time(own_nats: NatsS
         await bus.close()
 
 
-async def test_a_queued_job_nobody_heard_of_is_adopted_unless_the_queue_is_long(bus: Bus) -> None:
-    await accept(bus, accepted(1))
-    await accept(bus, accepted(2))
-    assert await adoption.adopt_queued(bus, 1) == 0
-    assert await adoption.adopt_queued(bus, 2) == 2
+async def test_every_queued_job_has_a_row_however_long_the_queue_was_without_a_projector(
+    bus: Bus,
+) -> None:
+    jobs = [accepted(n) for n in range(1, 8)]
+    for job in jobs:
+        await accept(bus, job)
+    async with projecting(bus, batch=3):
+        await until(lambda: states() == {job.id: "queued" for job in jobs})
     assert await in_thread(lambda: {row.size_in for row in Job.objects.all()}) == {64}
-    assert await adoption.adopt_queued(bus, 2) == 0
+    later = accepted(8)
+    await accept(bus, later)
+    await in_thread(Job.objects.all().delete)
+    async with projecting(bus):  # goes on in the queue too, where the tables end
+        await until(lambda: states() == {later.id: "queued"})
 
 
-async def test_an_acceptance_is_shown_without_waiting_for_the_next_adoption(bus: Bus) -> None:
+async def test_rows_are_written_once_a_second_and_a_job_that_ended_meanwhile_once(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[tuple[float, list[str]]] = []
+    apply = store.apply
+
+    def noting(heard: Sequence[Heard], *upto: int) -> int:
+        states = [one.record.state if one.record else "queued" for one in heard]
+        writes.append((time.monotonic(), states))
+        return apply(heard, *upto)
+
+    monkeypatch.setattr(store, "apply", noting)
+    async with projecting(bus) as projector:
+        async with asyncio.timeout(20):
+            await projector.caught_up.wait()
+        jobs = [accepted(n) for n in range(1, 21)]
+        for job in jobs:
+            await accept(bus, job)
+            await run_job(bus, job)
+        await until(lambda: states() == {job.id: "succeeded" for job in jobs})
+    began = [at for at, _ in writes]
+    assert all(later - earlier > EVERY_S * 0.9 for earlier, later in itertools.pairwise(began))
+    assert not await in_thread(JobEvent.objects.filter(state="succeeded").exists)
+
+
+async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: NatsServer) -> None:
+    queued, ended, unknown = accepted(1), accepted(2), accepted(3)
+    await accept(bus, queued)
+    await accept(bus, ended)
+    done = await run_job(bus, ended)
+    feed = await lifespan.start(Wire(nats_url=nats.url))
+    try:
+        async with asyncio.timeout(20):
+            await feed.synced.wait()
+        waiting = await in_thread(services.find, queued.id)
+        assert (waiting.state, waiting.size_in, waiting.created_at.timestamp()) == (
+            "queued",
+            64,
+            NOW,
+        )
+        found = await in_thread(services.find, ended.id)
+        assert (found.state, found.phases, found.size_out) == ("succeeded", done.phases, 16)
+        assert [e.state for e in await in_thread(services.events, found)] == ["succeeded"]
+        for job_id in (unknown.id, "*", "a.b"):
+            with pytest.raises(NotFound, match="neither the job list nor NATS"):
+                await in_thread(services.find, job_id)
+    finally:
+        await lifespan.stop()
+    assert not await in_thread(Job.objects.exists)
+
+
+async def test_a_size_that_only_the_acceptance_tells_is_kept(bus: Bus) -> None:
+    """Records of workers of an earlier version do not tell it."""
+    job = accepted(1)
+    await accept(bus, job)
+    running = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
+    await Records(bus).write(replace(running, input_bytes=0), expect=0)
+    async with projecting(bus):
+        await until(lambda: states() == {job.id: "running"})
+    assert await in_thread(lambda: Job.objects.get().size_in) == 64
+
+
+async def test_a_second_projector_takes_over_and_the_first_goes_on_after_it(bus: Bus) -> None:
+    jobs = [accepted(n) for n in range(1, 5)]
+    async with projecting(bus) as first:
+        async with asyncio.timeout(20):
+            await first.caught_up.wait()
+        async with projecting(bus):
+            for job in jobs[:2]:
+                await accept(bus, job)
+                await run_job(bus, job)
+            await until(lambda: states() == {job.id: "succeeded" for job in jobs[:2]})
+        for job in jobs[2:]:
+            await accept(bus, job)
+            await run_job(bus, job)
+        await until(lambda: states() == {job.id: "succeeded" for job in jobs})
+
+
+async def test_an_acceptance_is_shown_before_anybody_claims_the_job(bus: Bus) -> None:
     job = accepted(1)
     async with projecting(bus) as projector:
         async with asyncio.timeout(20):
@@ -294,7 +385,7 @@ def test_an_older_record_never_overwrites_a_newer_one() -> None:
     assert rows.recorded[job.id].state == "succeeded"
     assert rows.recorded[job.id].size_in == 64
     assert not rows.accepted
-    assert [event.seq for event in rows.events] == [9, 8]
+    assert not rows.events  # the end tells the claim
 
 
 def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() -> None:
@@ -312,14 +403,21 @@ def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() ->
     assert again.count() == 1
 
 
-def test_a_retry_and_its_error_are_kept_as_events() -> None:
+def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() -> None:
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     error = ErrorInfo(code="runner_crashed", message="The process died.")
     again = life.requeued(running, error, is_crash=True)
-    rows = fold([heard(running, 1), heard(again, 2)])
+    second = life.claimed(job, again, worker="w2", gpu="g", token=2, now=NOW + 1)
+    asked = life.cancel_asked(second)
+    end = life.cancelled(asked, now=NOW + 2)
+    rows = fold([heard(r, n) for n, r in enumerate((running, again, second, asked, end), 1)])
     assert rows.recorded[job.id].crashes == 1
-    assert (rows.events[1].state, rows.events[1].error_code) == ("queued", "runner_crashed")
+    assert [(event.seq, event.attempt, event.state) for event in rows.events] == [
+        (1, 1, "running"), (2, 1, "queued"), (4, 2, "running")
+    ]  # fmt: skip
+    assert rows.events[1].error_code == "runner_crashed"
+    assert rows.events[2].is_cancel_asked
 
 
 def test_two_projectors_take_turns_and_write_each_record_once() -> None:
@@ -345,7 +443,10 @@ def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     claim = life.claimed(accepted(1), None, worker="w1", gpu="g", token=1, now=NOW)
-    monkeypatch.setattr(store, "_event_statement", lambda: "INSERT INTO no_such_table VALUES (%s)")
+    broken = store.Statement(
+        "INSERT INTO no_such_table VALUES (%s)", "INSERT INTO no_such_table SELECT %s"
+    )
+    monkeypatch.setattr(store, "_event_statement", lambda: broken)
     with pytest.raises(DatabaseError):
         store.apply([heard(claim, 1)], 1)
     assert store.place().seq == 0

@@ -19,3 +19,22 @@ async def test_a_job_given_back_many_times_is_delivered_again(bus: Bus) -> None:
         assert (delivery.job.id, delivery.attempt) == (job_id, attempt)
         await delivery.nak()
     await puller.close()
+
+
+async def test_a_request_that_does_not_wait_ends_with_what_is_there(bus: Bus) -> None:
+    await topology.ensure_consumers(bus, "one")
+    ledger = Ledger(bus)
+    arrived: list[Delivery] = []
+    ended = asyncio.Event()
+    puller = await bus.pull(names.consumer("one", "mid"), arrived.append)
+    puller.on_idle = ended.set
+    for there in (0, 3):
+        sent = [await ledger.submit("one", floats(1.0)) for _ in range(there)]
+        ended.clear()
+        puller.ask(10, expires_s=0.0)
+        async with asyncio.timeout(30):
+            await ended.wait()
+        assert [delivery.job.id for delivery in arrived] == sent
+        assert puller.outstanding == 0
+        assert not puller.last_refusal
+    await puller.close()

@@ -68,7 +68,10 @@ def publishes() -> Iterator[str]:
     yield from (f"$JS.API.DIRECT.GET.{name}.subject.y" for name in STREAM_NAMES)
     yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.jobs.m.hi.*" for name in STREAM_NAMES)
     yield from (
-        f"$JS.API.{act}.{name}.reconciler" for act in CONSUMER_ACTS for name in STREAM_NAMES
+        f"$JS.API.{act}.{name}.{whose}"
+        for act in CONSUMER_ACTS
+        for name in STREAM_NAMES
+        for whose in ("reconciler", "projector")
     )
     yield from (f"$JS.ACK.{name}.x.1.1.1.1.0" for name in STREAM_NAMES)
     yield from (f"$JS.API.{act}" for act in OTHER_ACTS)
@@ -107,13 +110,13 @@ _WORKER = {
     # The one that reconciles for all.
     "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
     *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE")),
-    *(f"$JS.API.CONSUMER.{a}.JOBS.reconciler" for a in ("MSG.NEXT", "INFO")),
+    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "INFO") for n in ("reconciler", "projector")),
 }  # fmt: skip
 _WORKER_HEARS = {
     "cancel.*", "lane.release.*", "evt.jobs.>", *(f"evt.kv.{b}.>" for b in
     ("leases", "waiters", "workers", "models", "desired", "poison")),
 }  # fmt: skip
-CONSUMERS_SEEN = {"$JS.API.CONSUMER.INFO.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.reconciler"}
+CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
         *_info(), "jobs.m.hi.j", "sched.j", "st.j", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
@@ -127,8 +130,9 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_info(), *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired"),
         *CONSUMERS_SEEN, "$JS.API.CONSUMER.NAMES.JOBS", "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.*",
-        # One's own consumer of records: the name is the projector's to choose.
-        *(f"$JS.API.CONSUMER.{a}.STATE.{n}" for a in ("INFO", "CREATE", "MSG.NEXT") for n in ("x", "reconciler")),
+        *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
+        # The projector's own consumers, by their name.
+        *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),
         "st.j", "cancel.j", "lane.release.GPU-1",
         "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
     },

@@ -1,0 +1,44 @@
+"""A job that has no row yet, asked of NATS: rows are a second late, and whoever has a job's id need not wait."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from asgiref.sync import async_to_sync
+
+from console.jobs.models import Job
+from console.live.lifespan import lifespan
+from console.projector import fold, store
+from signalbox import log, messages
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.messages import Record, decode
+from signalbox.names import JOB_ID, Header, Stream, job_anywhere, state
+
+ASK_S: Final = 2.0
+
+
+def find(job_id: str) -> Job | None:
+    """The job as NATS knows it, not saved; None where it knows none, is away, or this process serves no pages."""
+    bus = lifespan.feed.bus if lifespan.feed is not None else None
+    if bus is None or not JOB_ID.match(job_id):
+        return None
+    try:
+        # On the loop of the server, which this connection belongs to.
+        row = async_to_sync(_ask)(bus, job_id)
+    except (SignalboxError, TimeoutError, msgspec.MsgspecError) as error:
+        log.warning("jobs.not_asked", job_id=job_id, reason=str(error))
+        return None
+    return store.unsaved(row) if row is not None else None
+
+
+async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
+    async with asyncio.timeout(ASK_S):
+        found = await bus.leader_get(Stream.STATE, state(job_id))
+        if found is not None and Header.RECORD in found.headers:
+            record = decode(Record, found.headers[Header.RECORD])
+            return fold.row_of_record(record, found.seq, found.time)
+        queued = await bus.leader_get(Stream.JOBS, job_anywhere(job_id))
+    if queued is None or Header.JOB not in queued.headers:
+        return None
+    return fold.row_of_job(decode(messages.Job, queued.headers[Header.JOB]), queued.time)
