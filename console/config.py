@@ -109,6 +109,14 @@ class Console(Wire, frozen=True, kw_only=True):
     vanished_after_s: Annotated[
         float, Meta(description="Open jobs unchanged this long are checked against NATS.", gt=0)
     ] = 120.0
+    jobs_kept_days: Annotated[
+        float,
+        Meta(description="Rows of ended jobs are deleted after this many days; 0 = never.", ge=0),
+    ] = 30.0
+    jobs_kept_rows: Annotated[
+        int,
+        Meta(description="Rows of jobs that are kept, the newest; 0 = all of them.", ge=0),
+    ] = 1_000_000
     projector_batch: Annotated[
         int,
         Meta(

@@ -15,9 +15,8 @@ from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
-from console.jobs import query
+from console.jobs import pages, query
 from console.jobs import services as jobs
-from console.jobs.models import Job
 from console.keys import services as keys
 from console.keys.models import ApiKey
 
@@ -202,8 +201,8 @@ class Jobs(Endpoint):
             asked["q"],
             *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked),
         ]
-        found = Job.objects.filter(query.parse(" ".join(words), timezone.now()))
-        page = query.page(found, before=asked["before"], size=asked["size"])
+        found = query.parse(" ".join(words), timezone.now())
+        page = pages.page(found, before=asked["before"], size=asked["size"])
         return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
 
 

@@ -1,8 +1,14 @@
 """Jobs and their events as rows: a copy for searching, made by the projector. NATS is the truth."""
 
+from typing import Final
+
 from django.db import models
+from django.db.models import Func, Q
 
 from signalbox.jobs import times
+
+HAS_ERROR: Final = ~Q(error_code=Func(template="''", output_field=models.CharField()))
+"""In the words of the partial index, without a parameter: only a query that says it too is served by that index."""
 
 
 class Job(models.Model):
@@ -36,7 +42,11 @@ class Job(models.Model):
     updated_at = models.DateTimeField()
 
     class Meta:
-        """Every filter the list offers has an index that ends in the paging order."""
+        """What chooses few jobs has an index that ends in the order of the list.
+
+        Version, token, priority and duration have none: each index costs every job. They are looked for among a
+        bounded number of rows (:mod:`console.jobs.pages`).
+        """
 
         default_permissions = ()
         indexes = (
@@ -46,6 +56,11 @@ class Job(models.Model):
             models.Index(fields=("key_id", "-created_at", "-id"), name="job_by_key"),
             models.Index(fields=("worker", "-created_at", "-id"), name="job_by_worker"),
             models.Index(fields=("gpu", "-created_at", "-id"), name="job_by_gpu"),
+            models.Index(
+                fields=("error_code", "-created_at", "-id"),
+                name="job_by_error",
+                condition=HAS_ERROR,
+            ),
         )
 
     def __str__(self) -> str:

@@ -1,21 +1,26 @@
 """The filter grammar of the job list, one for page and API: ``state:running model:digits created:<2h``."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from django.db.models import Q, QuerySet
+from django.db import connection
+from django.db.models import Q
 
-from console.jobs.models import Job
+from console.jobs.models import HAS_ERROR
 from signalbox.errors import InvalidRequest
 from signalbox.messages import State
+from signalbox.names import JOB_ID
 
 STATES: Final = tuple(state.value for state in State)
 _COLUMNS: Final = {
     "state": "state", "model": "model", "version": "version", "key": "key_id", "worker": "worker",
     "gpu": "gpu", "error": "error_code", "token": "token", "priority": "priority",
 }  # fmt: skip
+_LEADERS: Final = ("error", "key", "worker", "gpu", "model", "state")
+"""Columns with an index in the order of the list, the ones that choose the fewest rows first."""
 _NUMBERS: Final = frozenset({"version", "token"})
 QUALIFIERS: Final = (*_COLUMNS, "id", "created", "ran")
 _AGE: Final = re.compile(r"([<>]?)(\d{1,6})(s|m|h|d)\Z")
@@ -23,55 +28,97 @@ _SPAN: Final = re.compile(r"([<>]?)(\d{1,8})(ms|s|m)\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MS: Final = {"ms": 1, "s": 1000, "m": 60_000}
 _ID: Final = re.compile(r"[0-9a-f-]{2,36}\Z")
+_FEW: Final = 8
+"""Characters of an id that few jobs share; fewer are looked for like anything without an index."""
+_WORDS: Final = 20
+_VALUES: Final = 10
 
 
 @dataclass(frozen=True)
-class Page:
-    """jobs: newest first. older: cursor of the next page, or None at the end."""
+class Filter:
+    """What a text asks for, as the database can answer it.
 
-    jobs: list[Job]
-    older: str | None
+    leads: conditions of which each is served by one index in the order of the list; their union holds every job
+    asked for. rest: what a job must fulfil besides; None = nothing. created: in every lead, and in each index.
+    """
+
+    leads: tuple[Q, ...]
+    rest: Q | None
+    created: Q
 
 
-def parse(text: str, now: datetime) -> Q:
-    """The condition a filter means. Raises :class:`InvalidRequest` with a hint for what is not understood."""
-    condition = Q()
-    for word in text.split():
+def parse(text: str, now: datetime) -> Filter:
+    """The filter a text means. Raises :class:`InvalidRequest` with a hint for what is not understood."""
+    words = text.split()
+    if len(words) > _WORDS:
+        raise InvalidRequest(f"A filter has at most {_WORDS} words.")
+    choices: list[tuple[str, list[str]]] = []
+    rest: list[Q] = []
+    ids: list[Q] = []
+    created = Q()
+    for word in words:
         name, colon, value = word.partition(":")
         if not colon:
-            condition &= Q(id__startswith=word) if _ID.match(word) else Q(model=word)
+            name, value = ("id", word) if _ID.match(word) else ("model", word)
         elif not value:
             raise InvalidRequest(f"{name}: has no value.")
+        if name == "created":
+            created &= _age(value, now)
+        elif name == "id":
+            (ids if len(value) >= _FEW else rest).append(_id(value.lower()))
+        elif name == "ran":
+            rest.append(_span(value))
         else:
-            condition &= _qualifier(name, value, now)
-    return condition
+            choices.append((name, _values(name, value)))
+    return _led(choices, ids, rest, created)
 
 
-def page(jobs: QuerySet[Job], *, before: str = "", size: int = 50) -> Page:
-    """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor."""
-    if before:
-        at, job_id = _read_cursor(before)
-        jobs = jobs.filter(Q(created_at__lt=at) | Q(created_at=at, id__lt=job_id))
-    rows = list(jobs.order_by("-created_at", "-id")[: size + 1])
-    older = _cursor(rows[size - 1]) if len(rows) > size else None
-    return Page(rows[:size], older)
+def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], created: Q) -> Filter:
+    """Choose what leads: an id, or the column that chooses the fewest rows; all else is looked at row by row."""
+    leads: tuple[Q, ...] = (Q(),)
+    if ids:
+        leads = (ids[0],)
+        rest = [*rest, *ids[1:]]
+    else:
+        able = [choice for choice in choices if choice[0] in _LEADERS]
+        if able:
+            chosen = min(able, key=lambda choice: _LEADERS.index(choice[0]))
+            choices.remove(chosen)
+            leads = tuple(_is_one(chosen[0], [value]) for value in dict.fromkeys(chosen[1]))
+    rest = [*rest, *(_is_one(name, values) for name, values in choices)]
+    condition: Q | None = None
+    for one in rest:
+        condition = one if condition is None else condition & one
+    return Filter(leads, condition, created)
 
 
-def _qualifier(name: str, value: str, now: datetime) -> Q:
-    if name == "id":
-        return Q(id__startswith=value.lower())
-    if name == "created":
-        return _age(value, now)
-    if name == "ran":
-        return _span(value)
-    column = _COLUMNS.get(name)
-    if column is None:
+def _values(name: str, value: str) -> list[str]:
+    if name not in _COLUMNS:
         raise InvalidRequest(f"Unknown filter {name}:. Known: {', '.join(QUALIFIERS)}.")
-    if name == "state" and not set(value.split(",")) <= set(STATES):
+    values = value.split(",")
+    if len(values) > _VALUES:
+        raise InvalidRequest(f"{name}: takes at most {_VALUES} values.")
+    if name == "state" and not set(values) <= set(STATES):
         raise InvalidRequest(f"state: is one of {', '.join(STATES)}, also several with commas.")
-    if name in _NUMBERS and not all(part.isdecimal() for part in value.split(",")):
+    if name in _NUMBERS and not all(part.isdecimal() and len(part) < 19 for part in values):
         raise InvalidRequest(f"{name}: is a number.")
-    return Q(**{f"{column}__in": value.split(",")})
+    return values
+
+
+def _is_one(name: str, values: Sequence[str]) -> Q:
+    column = _COLUMNS[name]
+    is_one = Q(**{column: values[0]}) if len(values) == 1 else Q(**{f"{column}__in": list(values)})
+    # The words of the partial index: SQLite uses it only where they stand in the query too.
+    return is_one & HAS_ERROR if name == "error" and "" not in values else is_one
+
+
+def _id(value: str) -> Q:
+    if JOB_ID.match(value):
+        return Q(pk=value)
+    if connection.vendor == "sqlite" and _ID.match(value):
+        # Its LIKE uses no index. Texts are compared byte by byte there.
+        return Q(pk__gte=value, pk__lt=value[:-1] + chr(ord(value[-1]) + 1))
+    return Q(pk__startswith=value)
 
 
 def _age(value: str, now: datetime) -> Q:
@@ -88,15 +135,3 @@ def _span(value: str) -> Q:
         raise InvalidRequest("ran: is a duration from acceptance to end, such as >5s or <100ms.")
     limit = int(match[2]) * _MS[match[3]]
     return Q(phases__done__lt=limit) if match[1] == "<" else Q(phases__done__gte=limit)
-
-
-def _cursor(job: Job) -> str:
-    return f"{job.created_at.timestamp():.6f}_{job.id}"
-
-
-def _read_cursor(text: str) -> tuple[datetime, str]:
-    at, _, job_id = text.partition("_")
-    try:
-        return datetime.fromtimestamp(float(at), tz=UTC), job_id
-    except (ValueError, OverflowError, OSError) as error:
-        raise InvalidRequest("This page link is damaged; go back to the first page.") from error

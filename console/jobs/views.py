@@ -4,7 +4,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -14,7 +13,7 @@ from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
 from console.accounts.views import sees
 from console.audit.models import AuditEntry
-from console.jobs import query, services, timeline
+from console.jobs import pages, query, services, timeline
 from console.jobs.models import Job
 from console.keys.models import ApiKey
 from console.outbox import services as outbox
@@ -28,15 +27,16 @@ def index(request: HttpRequest) -> HttpResponse:
     text, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     context: dict[str, Any] = {"q": text, "state": state, "qualifiers": query.QUALIFIERS}
     try:
-        found = Job.objects.filter(query.parse(text, timezone.now()))
-        counts = dict(found.values_list("state").annotate(Count("id")).order_by())
-        chosen = found.filter(state=state) if state in query.STATES else found
-        page = query.page(chosen, before=request.GET.get("before", ""))
+        now = timezone.now()
+        counts = pages.counts(query.parse(text, now))
+        tab = f"{text} state:{state}" if state in query.STATES else text
+        page = pages.page(query.parse(tab, now), before=request.GET.get("before", ""))
     except InvalidRequest as error:
         context |= {"error": error.public_message, "tabs": _tabs(text, state, {})}
         return render(request, "jobs/index.html", context, status=400)
     context |= {
         "jobs": page.jobs, "tabs": _tabs(text, state, counts), "key_names": _key_names(page.jobs),
+        "looked_to": page.looked_to,
         "older": page.older and f"?{urlencode({'q': text, 'state': state, 'before': page.older})}",
         "newest": request.GET.get("before") and f"?{urlencode({'q': text, 'state': state})}",
     }  # fmt: skip
@@ -65,9 +65,9 @@ def cancel(request: HttpRequest, job_id: str) -> HttpResponse:
     return redirect("job", job_id=job_id)
 
 
-def _tabs(text: str, state: str, counts: dict[str, int]) -> list[dict[str, Any]]:
-    tabs = [{"name": "all", "state": "", "count": sum(counts.values())}]
-    tabs += [{"name": name, "state": name, "count": counts.get(name, 0)} for name in query.STATES]
+def _tabs(text: str, state: str, counts: dict[str, str]) -> list[dict[str, Any]]:
+    tabs: list[dict[str, Any]] = [{"name": "all", "state": "", "count": counts.get("all", "")}]
+    tabs += [{"name": name, "state": name, "count": counts.get(name, "")} for name in query.STATES]
     for tab in tabs:
         tab["href"] = "?" + urlencode({"q": text, "state": tab["state"]})
         tab["is_current"] = tab["state"] == state

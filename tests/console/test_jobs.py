@@ -1,19 +1,21 @@
 """The job list and a job's page: filters, pages, timeline, cancel."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
-from django.utils import timezone
+from django.test.utils import CaptureQueriesContext
 
 from console.accounts.rights import Actor
-from console.jobs import query, services, timeline
+from console.jobs import pages, query, retention, services, timeline
 from console.jobs.models import Job, JobEvent
 from console.outbox.models import OutboxEntry
 from signalbox.errors import Conflict, InvalidRequest
-from tests.console.conftest import submit
+from tests.console.conftest import in_thread, submit
 
 Browser = Callable[[str], Client]
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -65,7 +67,20 @@ def some(db: None) -> list[Job]:
         ("created:<175m", [6, 5]),
         ("ran:>5s", [5]),
         ("ran:<100ms", [6, 4, 3, 2, 1]),
+        ("model:digits,slow state:queued,running", [4, 3]),
+        ("model:digits,slow state:queued,running token:7", []),
+        ("state:failed,cancelled error:model_error,cancelled", [2]),
+        ("id:00000000-0000-4000-8000-00000000000", [6, 5, 4, 3, 2, 1]),
+        ("id:0000", [6, 5, 4, 3, 2, 1]),
+        ("id:0001", []),
+        ("id:%", []),
+        ("priority:hi", []),
+        ("ran:>5s version:2", [5]),
+        ("error:x,y", []),
         ("nonsense:1", None),
+        ("token:99999999999999999999", None),
+        ("model:a,b,c,d,e,f,g,h,i,j,k", None),
+        ("x " * 30, None),
         ("state:happy", None),
         ("version:one", None),
         ("model:", None),
@@ -78,18 +93,19 @@ def test_filters_find_exactly_what_they_say_or_say_what_is_wrong(
         with pytest.raises(InvalidRequest):
             query.parse(text, NOW)
         return
-    page = query.page(Job.objects.filter(query.parse(text, NOW)))
+    page = pages.page(query.parse(text, NOW))
     assert [int(job.pk[-4:], 16) for job in page.jobs] == numbers
 
 
 def test_pages_follow_one_another_though_new_jobs_come_in_between(db: None) -> None:
     for number in range(1, 8):
         make(number)
-    first = query.page(Job.objects.all(), size=3)
+    everything = query.parse("", NOW)
+    first = pages.page(everything, size=3)
     make(99)
     assert first.older is not None
-    second = query.page(Job.objects.all(), before=first.older, size=3)
-    third = query.page(Job.objects.all(), before=second.older or "", size=3)
+    second = pages.page(everything, before=first.older, size=3)
+    third = pages.page(everything, before=second.older or "", size=3)
     found = [int(job.pk[-4:], 16) for page in (first, second, third) for job in page.jobs]
     assert found == [7, 6, 5, 4, 3, 2, 1]
     assert third.older is None
@@ -213,7 +229,120 @@ def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(
     assert submit(browser("operator"), "/jobs/unknown/cancel").status_code == 404
 
 
-def test_a_filter_over_many_rows_uses_an_index(db: None) -> None:
-    condition = query.parse("state:failed model:digits", timezone.now())
-    plan = Job.objects.filter(condition).order_by("-created_at", "-id")[:50].explain()
-    assert "USING INDEX" in plan or "Index" in plan
+def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
+    db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "SCAN", 4)
+    for number in range(1, 16):
+        state = "failed" if number % 3 == 0 else "succeeded"
+        make(number, state=state, version=2 if number in {2, 3} else 1)
+    asked = query.parse("version:2 state:failed,succeeded", NOW)
+    found, before, looks = [], "", 0
+    while True:
+        page = pages.page(asked, before=before, size=3)
+        found += [int(job.pk[-4:], 16) for job in page.jobs]
+        looks += 1
+        if page.older is None:
+            break
+        assert page.looked_to is not None
+        before = page.older
+    assert found == [3, 2]
+    assert looks > 2
+    shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
+    assert "Look further back" in shown
+
+
+def test_counts_say_where_they_stopped(
+    db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "COUNTED", 3)
+    for number in range(1, 7):
+        make(number, state="failed" if number == 1 else "succeeded")
+    counted = pages.counts(query.parse("", NOW))
+    assert (counted["all"], counted["succeeded"], counted["failed"]) == ("4+", "3+", "1")
+    counted = pages.counts(query.parse("model:digits", NOW))
+    assert (counted["all"], counted["succeeded"], counted["failed"]) == ("3+", "3+", "0+")
+    counted = pages.counts(query.parse("id:00000000-0000-4000-8000-000000000001", NOW))
+    assert (counted["all"], counted["failed"], counted["succeeded"]) == ("1", "1", "0")
+    assert '<span class="count">3+</span>' in browser("viewer").get("/jobs").content.decode()
+
+
+FILTERS = (
+    "", "state:failed", "state:queued,running", "model:digits", "key:key1", "worker:w1,w2", "gpu:g1",
+    "error:model_error", "error:a,b model:digits", "token:7", "version:2", "priority:hi", "ran:>5s",
+    "created:<2h", "created:>2h version:2", "id:00000000-0000-4000-8000-000000000003", "id:00000000-0000", "id:00",
+    "model:digits ran:>5s state:failed worker:w1", "no_such_model",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_every_look_is_served_by_an_index_and_bounded(db: None, text: str) -> None:
+    """Whatever the table holds: no statement reads all of it, nor sorts more than what an index and a bound leave."""
+    Job.objects.bulk_create(_many(3000))
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+        if connection.vendor == "postgresql":  # of three thousand rows it would rather read all
+            cursor.execute("SET LOCAL enable_seqscan = off")
+    with CaptureQueriesContext(connection) as asked:
+        filter_ = query.parse(text, NOW)
+        pages.counts(filter_)
+        page = pages.page(filter_, size=5)
+        pages.page(filter_, before=page.older or "", size=5)
+    assert len(asked) <= 24
+    for entry in asked.captured_queries:
+        with connection.cursor() as cursor:
+            prefix = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+            cursor.execute(f"{prefix} {entry['sql']}")
+            plan = "\n".join(str(row) for row in cursor.fetchall())
+        assert "Seq Scan" not in plan, f"{entry['sql']}\n{plan}"
+        assert not re.search(r"SCAN jobs_job(?! USING (COVERING )?INDEX)", plan), (
+            f"{entry['sql']}\n{plan}"
+        )
+        if "COUNT" not in entry["sql"]:
+            assert "TEMP B-TREE" not in plan or "id" in text, f"{entry['sql']}\n{plan}"
+
+
+def _many(count: int) -> list[Job]:
+    """Rows as a service has them: nearly all succeeded."""
+    return [
+        Job(
+            id=f"{number:08x}-0000-4000-8000-000000000000", model=f"m{number % 3}", version=1,
+            state="failed" if number % 50 == 0 else "succeeded", key_id=f"key{number % 5}",
+            error_code="model_error" if number % 50 == 0 else "", worker=f"w{number % 2}", gpu="g1",
+            created_at=START + timedelta(seconds=number), updated_at=START, phases={"done": 20.0},
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+async def test_old_rows_are_deleted_oldest_first_and_a_few_at_a_time(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "CHUNK", 4)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+    left: list[list[int]] = []
+    delete = retention.delete_oldest
+
+    def noting(before: datetime, limit: int) -> int:
+        done = delete(before, limit)
+        left.append(sorted(int(pk[-4:], 16) for pk in Job.objects.values_list("pk", flat=True)))
+        return done
+
+    monkeypatch.setattr(retention, "delete_oldest", noting)
+
+    def fill() -> None:
+        for number in range(1, 13):
+            make(number, state="running" if number == 2 else "succeeded")
+            pk = f"00000000-0000-4000-8000-{number:012x}"
+            JobEvent.objects.create(seq=number, job_id=pk, at=START, state="running")
+
+    await in_thread(fill)
+    assert await retention.Retention(days=0, rows=0).tidy() == 0
+    assert await retention.Retention(days=36_500, rows=12).tidy() == 0
+    assert await retention.Retention(days=36_500, rows=5).tidy() == 6
+    # An open job stays, however old; the newest five stay.
+    assert left[-2:] == [[2, 6, 7, 8, 9, 10, 11, 12], [2, 8, 9, 10, 11, 12]]
+    events = await in_thread(lambda: list(JobEvent.objects.values_list("seq", flat=True)))
+    assert events == left[-1]
+    assert await retention.Retention(days=0.01, rows=0).tidy() == 5
+    assert await in_thread(lambda: Job.objects.get().state) == "running"

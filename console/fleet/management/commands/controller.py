@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 
 from console.fleet.reconciler import Reconciler
 from console.fleet.storage import keep_measured
+from console.jobs.retention import Retention
 from console.keys.usage import UseLog
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
@@ -15,7 +16,7 @@ from signalbox.bus import Bus
 
 
 class Command(BaseCommand):
-    help = "Carry decisions out: publish the outbox, heal lost documents, settle vanished jobs."
+    help = "Carry decisions out: publish the outbox, heal lost documents, settle vanished jobs, delete old rows."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -32,4 +33,5 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         reconciler.run(),
         UseLog(bus).run(),
         keep_measured(bus),
+        Retention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
     ]

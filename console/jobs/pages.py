@@ -1,0 +1,142 @@
+"""Pages and counts of the job list, with a bound on the rows that one look reads, however many there are.
+
+What an index serves in the order of the list is read to the end of the page. Anything else is looked for among the next
+:data:`SCAN` rows that the best index gives; a page then says how far it looked, and its cursor goes on there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from django.db.models import Count, Q, QuerySet
+
+from console.jobs.models import Job
+from console.jobs.query import STATES, Filter
+from signalbox.errors import InvalidRequest
+
+SCAN: Final = 20_000
+"""Rows of one index that one look reads at most."""
+COUNTED: Final = 10_000
+"""Jobs of one state that are counted; beyond that there are "10 000+"."""
+Place = tuple[datetime, str]
+"""Where a job stands in the list: when it was created, and its id."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """jobs: newest first. older: cursor of the next page, or None at the end.
+
+    looked_to: where nothing older has been looked at yet, though the page is not full; None = it is, or all was.
+    """
+
+    jobs: list[Job]
+    older: str | None
+    looked_to: datetime | None = None
+
+
+def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
+    """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor."""
+    start = _read_cursor(before) if before else None
+    found: list[Job] = []
+    floor: Place | None = None
+    for lead in asked.leads:
+        jobs = Job.objects.filter(lead & asked.created & _before(start))
+        if asked.rest is not None:
+            low = _place_of(jobs, SCAN)
+            if low is not None:
+                jobs = jobs.filter(_from(low))
+                floor = low if floor is None else max(floor, low)
+            jobs = jobs.filter(asked.rest)
+        found += jobs.order_by("-created_at", "-id")[: size + 1]
+    # Of several leads one may have been looked at further than another: what lies beyond comes with the next page.
+    rows = sorted(
+        (job for job in found if floor is None or _place(job) >= floor), key=_place, reverse=True
+    )
+    if len(rows) > size:
+        return Page(rows[:size], _cursor(_place(rows[size - 1])))
+    if floor is None:
+        return Page(rows, None)
+    return Page(rows, _cursor(floor), looked_to=floor[0])
+
+
+def counts(asked: Filter) -> dict[str, str]:
+    """How many jobs of each state there are, in words, and of all under ``all``."""
+    if asked.leads == (Q(),) and asked.rest is None:
+        found, is_cut = _count_states(asked.created)
+    else:
+        found, is_cut = _count_looked_at(asked)
+    return _in_words(found, is_cut)
+
+
+def _count_states(created: Q) -> tuple[dict[str, int], set[str]]:
+    """Every state by its own index, each up to its bound."""
+    found: dict[str, int] = {}
+    for state in STATES:
+        jobs = Job.objects.filter(created, state=state).values("pk").order_by()
+        found[state] = jobs[: COUNTED + 1].count()
+    is_cut = {state for state, count in found.items() if count > COUNTED}
+    return {state: min(count, COUNTED) for state, count in found.items()}, is_cut
+
+
+def _count_looked_at(asked: Filter) -> tuple[dict[str, int], set[str]]:
+    """States of what is found among the newest rows of each lead; older ones may be there that nobody looked at."""
+    found = dict.fromkeys(STATES, 0)
+    is_cut: set[str] = set()
+    for lead in asked.leads:
+        jobs = Job.objects.filter(lead & asked.created)
+        low = _place_of(jobs, COUNTED)
+        if low is not None:
+            jobs = jobs.filter(_from(low))
+            is_cut |= set(STATES)
+        if asked.rest is not None:
+            jobs = jobs.filter(asked.rest)
+        for state, count in jobs.order_by().values_list("state").annotate(Count("pk")):
+            found[state] += count
+    return found, is_cut
+
+
+def _in_words(found: dict[str, int], is_cut: Iterable[str]) -> dict[str, str]:
+    cut = set(is_cut)
+    words = {state: _number(count, is_cut=state in cut) for state, count in found.items()}
+    return {"all": _number(sum(found.values()), is_cut=bool(cut)), **words}
+
+
+def _number(count: int, *, is_cut: bool) -> str:
+    return f"{count:,}".replace(",", " ") + ("+" if is_cut else "")
+
+
+def _place_of(jobs: QuerySet[Job], number: int) -> Place | None:
+    """Where the row with this number stands, or None where no more follow it; read from the index alone."""
+    ordered = jobs.order_by("-created_at", "-id").values_list("created_at", "pk")
+    found: list[Place] = list(ordered[number - 1 : number + 1])
+    return found[0] if len(found) > 1 else None
+
+
+def _before(start: Place | None) -> Q:
+    if start is None:
+        return Q()
+    at, job_id = start
+    # The first term is in the second, but it is the one that an index understands.
+    return Q(created_at__lte=at) & (Q(created_at__lt=at) | Q(pk__lt=job_id))
+
+
+def _from(low: Place) -> Q:
+    at, job_id = low
+    return Q(created_at__gte=at) & (Q(created_at__gt=at) | Q(pk__gte=job_id))
+
+
+def _place(job: Job) -> Place:
+    return job.created_at, job.pk
+
+
+def _cursor(place: Place) -> str:
+    return f"{place[0].timestamp():.6f}_{place[1]}"
+
+
+def _read_cursor(text: str) -> Place:
+    at, _, job_id = text.partition("_")
+    try:
+        return datetime.fromtimestamp(float(at), tz=UTC), job_id
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidRequest("This page link is damaged; go back to the first page.") from error
