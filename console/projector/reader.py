@@ -71,7 +71,7 @@ class Projector:
             await records.close()
 
     async def _read(self, queue: Tail, records: Tail) -> None:
-        is_more = False
+        is_more = True  # whether anything waits is not known yet
         while not self._is_broken:
             if refusal := queue.refusal or records.refusal:
                 log.warning("projector.refused", reason=refusal)
