@@ -29,6 +29,7 @@ class Act(StrEnum):
     AUDIT_VIEW = "audit.view"
     SYSTEM_VIEW = "system.view"
     SYSTEM_READ_ONLY = "system.read_only"
+    USERS_VIEW = "users.view"
     USERS_MANAGE = "users.manage"
     TOKENS_OWN = "tokens.own"
     TOKENS_MANAGE = "tokens.manage"
@@ -64,6 +65,7 @@ WORDS: Final[dict[Act, str]] = {
     Act.AUDIT_VIEW: "see the audit",
     Act.SYSTEM_VIEW: "see the state of the system",
     Act.SYSTEM_READ_ONLY: "switch the console to read-only",
+    Act.USERS_VIEW: "see operators",
     Act.USERS_MANAGE: "manage operators",
     Act.TOKENS_OWN: "make and revoke own tokens",
     Act.TOKENS_MANAGE: "revoke anybody's tokens",

@@ -1,11 +1,9 @@
 """Login, settings (me, system), operators, tokens. Views parse and show; services decide."""
 
 import sys
-import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, cast
-from urllib.parse import urlencode
+from typing import Any, Concatenate, Final, ParamSpec, cast
 
 from django import forms
 from django.contrib import messages
@@ -16,20 +14,21 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console.accounts import services, sessions, throttle
+from console.accounts import once, services, throttle
 from console.accounts.middleware import actor_of, address_of, error_page, request_id_of
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import ROLES, WORDS, Act, authorize
+from console.accounts.sudo import ConfirmForm, asks_password, confirmed
 from console.api import problems
 from console.database import DATABASE_FAULTS, database_away
 from signalbox.errors import LimitExceeded, SignalboxError
 
 Rest = ParamSpec("Rest")
 View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
+_MADE: Final = "new token"
 
 
 def sees(what: Act) -> Callable[[View[Rest]], View[Rest]]:
@@ -40,25 +39,6 @@ def sees(what: Act) -> Callable[[View[Rest]], View[Rest]]:
         def guarded(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponse:
             authorize(actor_of(request), what)
             return view(request, *args, **kwargs)
-
-        return cast("View[Rest]", guarded)
-
-    return wrap
-
-
-def asks_password(back: str = "") -> Callable[[View[Rest]], View[Rest]]:
-    """An act (and its page) for those who entered their password lately; others do so first and come back.
-
-    back: the route to come back to; empty = the page itself. What a POST held is not kept.
-    """
-
-    def wrap(view: View[Rest]) -> View[Rest]:
-        @wraps(view)
-        def guarded(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponse:
-            if sessions.is_confirmed(request.session, time.time()):
-                return view(request, *args, **kwargs)
-            page = reverse(back) if back else request.get_full_path()
-            return redirect(f"{reverse('confirm-password')}?{urlencode({'next': page})}")
 
         return cast("View[Rest]", guarded)
 
@@ -107,12 +87,6 @@ class Login(LoginView):
     redirect_authenticated_user = True
 
 
-class ConfirmForm(forms.Form):
-    """The password once more."""
-
-    password = forms.CharField(widget=forms.PasswordInput)
-
-
 @require_http_methods(["GET", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
     """Ask for the password again before an act that a borrowed session must not do."""
@@ -122,14 +96,8 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
     ):
         page = "/"
     form = ConfirmForm(request.POST or None)
-    if form.is_valid():
-        try:
-            services.confirm_password(actor_of(request), form.cleaned_data["password"])
-        except SignalboxError as error:
-            form.add_error("password", error.public_message)
-        else:
-            sessions.confirm(request.session, time.time())
-            return redirect(page)
+    if form.is_valid() and confirmed(request, form):
+        return redirect(page)
     status = 400 if form.is_bound or request.method == "POST" else 200
     return render(
         request, "registration/confirm_password.html", {"form": form, "next": page}, status=status
@@ -175,7 +143,11 @@ class ReadOnlyForm(forms.Form):
 
 @sees(Act.SYSTEM_VIEW)
 def settings_page(request: HttpRequest) -> HttpResponse:
-    """Me and the system."""
+    """Me and the system; after a token was made also its text, once."""
+    if text := once.take(request, _MADE):
+        response = _settings(request, new_token=text)
+        once.shown(response)
+        return response
     return _settings(request)
 
 
@@ -198,9 +170,9 @@ def change_password(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@asks_password("settings")
+@asks_password
 def create_token(request: HttpRequest) -> HttpResponse:
-    """A token, shown once on the page that answers."""
+    """A token, shown once on the settings page."""
     form = TokenForm(request.POST)
     if form.is_valid():
         try:
@@ -210,7 +182,9 @@ def create_token(request: HttpRequest) -> HttpResponse:
         except SignalboxError as error:
             fill_errors(form, error)
         else:
-            return _settings(request, new_token=text)
+            response = redirect("settings")
+            once.keep(request, response, _MADE, text)
+            return response
     return _settings(request, token_form=form)
 
 
@@ -222,18 +196,21 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
     return redirect("settings")
 
 
-@sees(Act.USERS_MANAGE)
+@sees(Act.USERS_VIEW)
 def users(request: HttpRequest) -> HttpResponse:
     """Operators and their roles."""
-    return _users(request, UserForm())
+    context = {
+        "users": User.objects.prefetch_related("groups").order_by("username"), "roles": list(ROLES)
+    }  # fmt: skip
+    return render(request, "accounts/users.html", context)
 
 
-@require_POST
-@asks_password("users")
+@require_http_methods(["GET", "POST"])
+@sees(Act.USERS_MANAGE)
+@asks_password
 def create_user(request: HttpRequest) -> HttpResponse:
     """A new operator."""
-    form = UserForm(request.POST)
-    authorize(actor_of(request), Act.USERS_MANAGE)
+    form = UserForm(request.POST or None)
     if form.is_valid():
         data = form.cleaned_data
         try:
@@ -246,11 +223,12 @@ def create_user(request: HttpRequest) -> HttpResponse:
         else:
             messages.success(request, f"{data['username']} can log in now.")
             return redirect("users")
-    return _users(request, form)
+    status = 400 if form.is_bound else 200
+    return render(request, "accounts/create_user.html", {"form": form}, status=status)
 
 
 @require_POST
-@asks_password("users")
+@asks_password
 def set_role(request: HttpRequest, username: str) -> HttpResponse:
     """Change a role."""
     services.set_role(actor_of(request), username, request.POST.get("role", ""))
@@ -259,7 +237,7 @@ def set_role(request: HttpRequest, username: str) -> HttpResponse:
 
 
 @require_POST
-@asks_password("users")
+@asks_password
 def set_active(request: HttpRequest, username: str) -> HttpResponse:
     """Let an operator in or out."""
     is_active = request.POST.get("active") == "1"
@@ -347,13 +325,4 @@ def _settings(request: HttpRequest, **given: Any) -> HttpResponse:
         **given,
     }
     form = next((form for form in given.values() if isinstance(form, forms.Form)), None)
-    response = render(request, "accounts/settings.html", context, status=400 if form else 200)
-    if "new_token" in given:
-        response["Cache-Control"] = "no-store"
-    return response
-
-
-def _users(request: HttpRequest, form: UserForm) -> HttpResponse:
-    context = {"users": User.objects.prefetch_related("groups").order_by("username"),
-               "form": form, "roles": list(ROLES)}  # fmt: skip
-    return render(request, "accounts/users.html", context, status=400 if form.is_bound else 200)
+    return render(request, "accounts/settings.html", context, status=400 if form else 200)

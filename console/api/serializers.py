@@ -59,7 +59,10 @@ class NewSettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
 
 
 class RegisterIn(Strict):
-    """Register a path; the settings are for a new model. is_approved: custom operations may serve."""
+    """Register a path; the settings are for a new model. is_approved: custom operations may serve.
+
+    is_default: requests without a version get the highest new one; false: the default stays; null: as the model is set.
+    """
 
     name = serializers.CharField(max_length=100)
     path = serializers.CharField(max_length=1000)
@@ -68,10 +71,14 @@ class RegisterIn(Strict):
     )
     settings = NewSettingsIn(required=False, default=None)
     is_approved = serializers.BooleanField(required=False, default=False)
+    is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 
 class UploadIn(Strict):
-    """Upload an archive, as multipart form data. is_approved: custom operations may serve."""
+    """Upload an archive, as multipart form data. is_approved: custom operations may serve.
+
+    is_default: requests without a version get this one; false: the default stays; null: as the model is set.
+    """
 
     archive = serializers.FileField()
     number = serializers.IntegerField(min_value=1, required=False, default=None)
@@ -79,6 +86,7 @@ class UploadIn(Strict):
         max_length=300, required=False, default="", allow_blank=True
     )
     is_approved = serializers.BooleanField(required=False, default=False)
+    is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 
 class SettingsIn(Strict, serializers.ModelSerializer[ServedModel]):

@@ -38,7 +38,7 @@ class Models(Endpoint):
         data = self.given(request, wire.RegisterIn)
         model = catalog.register(
             self.actor(request), data["name"], data["path"], description=data["description"],
-            changes=data["settings"], is_approved=data["is_approved"],
+            changes=data["settings"], is_approved=data["is_approved"], is_default=data["is_default"],
         )  # fmt: skip
         return Response(wire.ModelOut(model).data, status=201)
 
@@ -81,7 +81,7 @@ class Versions(Endpoint):
         data = self.given(request, wire.UploadIn)
         version = catalog.upload(
             self.actor(request), name, data["archive"], number=data["number"],
-            description=data["description"], is_approved=data["is_approved"],
+            description=data["description"], is_approved=data["is_approved"], is_default=data["is_default"],
         )  # fmt: skip
         return Response(wire.VersionOut(version).data, status=201)
 

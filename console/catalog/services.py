@@ -46,16 +46,18 @@ def register(
     description: str = "",
     changes: Mapping[str, Any] | None = None,
     is_approved: bool = False,
+    is_default: bool | None = None,
 ) -> ServedModel:
     """Register the versions found below ``path`` under ``name``, a new model or one that is there.
 
     path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
     its number (1 if it is no number). Versions already registered stay as they are.
     changes: settings of a new model. is_approved: operations that TensorFlow does not have may serve.
+    is_default: see :func:`_settle_default`; of several new versions the highest is meant.
     Raises :class:`InvalidRequest` naming what is wrong with the path.
     """
     target = Target("model", name)
-    check(actor, Act.MODELS_REGISTER, target)
+    _check_rights(actor, target, is_default)
     _check_name(name)
     base, folders = _versions_below(_allowed(Path(path)))
     known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
@@ -74,9 +76,14 @@ def register(
         if changes and not is_new:
             raise Conflict(f"settings: {name} exists and has its own; change them apart.")
         _assign(model, changes or {})
+        before = model.serving_version
         for number, found in findings.items():
             _add(model, number, folders[number], found, "path", actor)
-        change.after = {"path": str(base), "versions": sorted(findings)}
+        _settle_default(model, before, max(findings), is_default)
+        change.before = {"default": before}
+        change.after = {
+            "path": str(base), "versions": sorted(findings), "default": _serving(model)
+        }  # fmt: skip
         if unknown := sorted({op for found in findings.values() for op in found.unknown}):
             change.after["approved_operations"] = unknown
         _publish(model)
@@ -85,15 +92,15 @@ def register(
 
 def upload(
     actor: Actor, name: str, stream: IO[bytes], *, number: int | None = None, description: str = "",
-    is_approved: bool = False,
+    is_approved: bool = False, is_default: bool | None = None,
 ) -> ModelVersion:  # fmt: skip
     """Add one version from an archive; the next number unless one is given.
 
-    is_approved: operations that TensorFlow does not have may serve.
+    is_approved: operations that TensorFlow does not have may serve. is_default: see :func:`_settle_default`.
     Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
     """
     target = Target("model", name)
-    check(actor, Act.MODELS_REGISTER, target)
+    _check_rights(actor, target, is_default)
     _check_name(name)
     staging = settings.CONSOLE.repository / ".staging" / secrets.token_hex(8)
     staging.mkdir(parents=True, mode=0o700)
@@ -109,14 +116,16 @@ def upload(
                     "description": description,
                 },
             )
+            before = model.serving_version
             chosen = number if number is not None else _next_number(model)
             home = _home(name, chosen)
             version = _add(model, chosen, home, found, "upload", actor)
+            _settle_default(model, before, chosen, is_default)
+            change.before = {"default": before}
             change.after = {
-                "version": chosen,
-                "digest": found.digest,
-                "size_bytes": found.size_bytes,
-            }
+                "version": chosen, "digest": found.digest, "size_bytes": found.size_bytes,
+                "default": _serving(model),
+            }  # fmt: skip
             if found.unknown:
                 change.after["approved_operations"] = found.unknown
             _publish(model)
@@ -188,6 +197,32 @@ def set_label(
         change.after = {label: number}
         _publish(model)
     return model
+
+
+def _check_rights(actor: Actor, target: Target, is_default: bool | None) -> None:
+    check(actor, Act.MODELS_REGISTER, target)
+    if is_default is not None:
+        check(actor, Act.MODELS_ROLLOUT, target)
+
+
+def _settle_default(
+    model: ServedModel, before: int | None, new: int, is_default: bool | None
+) -> None:
+    """Which version requests without one get, now that ``new`` is there and ``before`` served until now.
+
+    is_default: True: the new one. False: still the one before, if there was one. None: as the model is set, which is
+    the highest unless somebody chose one.
+    """
+    wanted = new if is_default else before if is_default is False else None
+    if wanted is not None and _serving(model) != wanted:
+        model.default_version = wanted
+
+
+def _serving(model: ServedModel) -> int | None:
+    """As :attr:`ServedModel.serving_version`, past relations that were read before."""
+    if model.default_version is not None:
+        return model.default_version
+    return model.versions.order_by("-number").values_list("number", flat=True).first()
 
 
 def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:

@@ -6,8 +6,9 @@ from console.catalog import views
 
 urlpatterns = [
     path("models", views.index, name="models"),
-    path("models/register", views.register, name="register-model"),
-    path("models/upload", views.upload, name="upload-model"),
+    # No model's name begins with "-", so neither hides a model.
+    path("models/-/register", views.register, name="register-model"),
+    path("models/-/upload", views.upload, name="upload-model"),
     path("models/<str:name>", views.detail, name="model"),
     path("models/<str:name>/settings", views.change_settings, name="model-settings"),
     path("models/<str:name>/enabled", views.set_enabled, name="model-enabled"),

@@ -10,7 +10,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from console.accounts.middleware import actor_of
 from console.accounts.rights import Act, authorize
-from console.accounts.views import asks_password, fill_errors, sees
+from console.accounts.sudo import asks_password
+from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
 from console.catalog import services
 from console.catalog.models import ServedModel
@@ -31,6 +32,21 @@ class ApprovalField(forms.BooleanField):
         )  # fmt: skip
 
 
+class DefaultField(forms.TypedChoiceField):
+    """Which version requests without one get once the new one is there."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            choices=[
+                ("new", "The new version; workers load it before the old one leaves"),
+                ("old", "The version that is the default now"),
+            ],
+            coerce=lambda choice: choice == "new", initial="new", widget=forms.RadioSelect,
+            label="Requests that name no version then get",
+            help_text="A model's first version is its default either way.",
+        )  # fmt: skip
+
+
 class RegisterForm(forms.Form):
     """Point at a path."""
 
@@ -40,6 +56,7 @@ class RegisterForm(forms.Form):
         help_text="Folder with VERSION/saved_model.pb in it, or one version's folder, as workers see it.",
     )
     description = forms.CharField(max_length=300, required=False)
+    is_default = DefaultField()
     is_approved = ApprovalField()
 
 
@@ -54,6 +71,7 @@ class UploadForm(forms.Form):
         label="Version", required=False, min_value=1, help_text="Empty: the next one."
     )
     description = forms.CharField(max_length=300, required=False)
+    is_default = DefaultField()
     is_approved = ApprovalField()
 
 
@@ -82,33 +100,31 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@asks_password()
+@sees(Act.MODELS_REGISTER)
+@asks_password
 def register(request: HttpRequest) -> HttpResponse:
     """Register the versions below a path."""
-    actor = actor_of(request)
-    authorize(actor, Act.MODELS_REGISTER)
-    form = RegisterForm(request.POST or None, initial={"name": request.GET.get("name", "")})
+    form = RegisterForm(request.POST or None, initial=_given(request))
     if form.is_valid():
         data = form.cleaned_data
         try:
             model = services.register(
-                actor, data["name"], data["path"], description=data["description"],
-                is_approved=data["is_approved"],
+                actor_of(request), data["name"], data["path"], description=data["description"],
+                is_approved=data["is_approved"], is_default=data["is_default"],
             )  # fmt: skip
         except SignalboxError as error:
             fill_errors(form, error)
         else:
-            messages.success(request, f"{model.name} is registered; workers are told now.")
+            messages.success(request, f"{model.name} is registered. {_default_now(model.name)}")
             return redirect("model", name=model.name)
     return _add(request, register_form=form, is_bad=form.is_bound)
 
 
 @require_http_methods(["GET", "POST"])
-@asks_password()
+@sees(Act.MODELS_REGISTER)
+@asks_password
 def upload(request: HttpRequest) -> HttpResponse:
     """Add a version from an archive."""
-    actor = actor_of(request)
-    authorize(actor, Act.MODELS_REGISTER)
     if request.method == "GET":
         return _add(request)
     form = UploadForm(request.POST, request.FILES)
@@ -116,13 +132,15 @@ def upload(request: HttpRequest) -> HttpResponse:
         data = form.cleaned_data
         try:
             version = services.upload(
-                actor, data["name"], data["archive"], number=data["number"],
+                actor_of(request), data["name"], data["archive"], number=data["number"],
                 description=data["description"], is_approved=data["is_approved"],
+                is_default=data["is_default"],
             )  # fmt: skip
         except SignalboxError as error:
             fill_errors(form, error)
         else:
-            messages.success(request, f"Version {version.number} of {data['name']} is registered.")
+            said = f"Version {version.number} of {data['name']} is registered."
+            messages.success(request, f"{said} {_default_now(data['name'])}")
             return redirect("model", name=data["name"])
     return _add(request, upload_form=form, is_bad=True)
 
@@ -189,7 +207,7 @@ def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
 def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
     services.set_default(actor_of(request), name, _number(request, "version"))
-    messages.success(request, "The default version is changed.")
+    messages.success(request, f"The default version is changed. {_default_now(name)}")
     return redirect("model", name=name)
 
 
@@ -216,8 +234,20 @@ def _number(request: HttpRequest, field: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
+def _default_now(name: str) -> str:
+    version = services.find(name).serving_version
+    return f"Requests that name no version get version {version}; workers are told now."
+
+
+def _given(request: HttpRequest) -> dict[str, str]:
+    """What a link to the form says; where a default was chosen for that model by hand, it stays proposed."""
+    name = request.GET.get("name", "")
+    is_pinned = ServedModel.objects.filter(name=name).exclude(default_version=None).exists()
+    return {"name": name, "is_default": "old" if is_pinned else "new"}
+
+
 def _add(request: HttpRequest, *, is_bad: bool = False, **given: Any) -> HttpResponse:
-    initial = {"name": request.GET.get("name", "")}
-    context = {"register_form": RegisterForm(initial=initial, prefix=None),
+    initial = _given(request)
+    context = {"register_form": RegisterForm(initial=initial),
                "upload_form": UploadForm(initial=initial, auto_id="upload_%s"), **given}  # fmt: skip
     return render(request, "models/add.html", context, status=400 if is_bad else 200)

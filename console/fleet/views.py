@@ -1,12 +1,50 @@
-"""Buttons of the live board that change something."""
+"""Pages of workers, and what operators ask of workers and lanes."""
+
+from datetime import UTC, datetime
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
 from console.accounts.middleware import actor_of
-from console.fleet import services
+from console.accounts.rights import Act
+from console.accounts.views import sees
+from console.audit.models import AuditEntry
+from console.fleet import services, workers
+from console.fleet.models import Wish
+from console.jobs.models import Job
+from console.live.rows import WorkerRow
+from console.outbox import services as outbox
+from signalbox.names import Bucket
+
+
+@sees(Act.SYSTEM_VIEW)
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    """Every worker that is here, and those that are asked to drain and are not."""
+    here, asked = workers.present(), workers.asked_to_drain()
+    rows = [_seen(row, asked.get(name)) for name, row in sorted(here.items(), key=_lost_last)]
+    absent = [wish for name, wish in sorted(asked.items()) if name not in here]
+    context = {"rows": rows, "absent": absent, "is_blind": workers.is_blind()}
+    return render(request, "workers/index.html", context)
+
+
+@sees(Act.SYSTEM_VIEW)
+@require_safe
+def detail(request: HttpRequest, worker: str) -> HttpResponse:
+    """One worker: what it says of itself, what was asked of it, its latest jobs."""
+    workers.must_exist(worker)
+    row = workers.present().get(worker)
+    wish = Wish.objects.filter(kind=Wish.WORKER, name=worker).first()
+    context = {
+        "name": worker, "wish": wish, "is_blind": workers.is_blind(),
+        "seen": _seen(row, wish) if row else None,
+        "posting": outbox.latest(Bucket.DESIRED, services.wish_key(Wish.WORKER, worker)),
+        "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
+        "history": AuditEntry.objects.filter(target_kind="worker", target=worker)[:30],
+    }  # fmt: skip
+    return render(request, "workers/detail.html", context)
 
 
 @require_POST
@@ -19,7 +57,7 @@ def drain(request: HttpRequest, worker: str) -> HttpResponse:
     messages.success(
         request, f"{worker} is asked to {'drain' if is_draining else 'take part again'}."
     )
-    return redirect("/")
+    return redirect("worker", worker=worker)
 
 
 @require_POST
@@ -28,3 +66,24 @@ def release(request: HttpRequest, gpu: str) -> HttpResponse:
     services.ask_release(actor_of(request), gpu, reason=request.POST.get("reason", ""))
     messages.success(request, f"The holder of {gpu} is asked to hand over.")
     return redirect("/")
+
+
+def _seen(row: WorkerRow, wish: Wish | None) -> dict[str, object]:
+    """A worker as pages show it: its own word for its state, unless it only waits for its GPU or holds it."""
+    is_asked = wish is not None and wish.is_on
+    state = row.state
+    if state == "ready":
+        state = "held" if row.token else "waiting" if row.waiting_since else "idle"
+    words = {"held": "holds its GPU", "waiting": "waits for its GPU", "idle": "standby"}
+    return {
+        "row": row, "state": state, "words": words.get(state, state),
+        "host": row.host.split("/")[0], "wish": wish if is_asked else None,
+        "is_drain_pending": is_asked and row.state not in {"draining", "lost"},
+        "beat_at": datetime.fromtimestamp(row.beat_at, UTC),
+        "started_at": datetime.fromtimestamp(row.started_at, UTC),
+    }  # fmt: skip
+
+
+def _lost_last(pair: tuple[str, WorkerRow]) -> tuple[bool, str]:
+    name, row = pair
+    return row.state == "lost", name

@@ -7,10 +7,17 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 
+from console.accounts import once
 from console.accounts.middleware import actor_of
-from console.accounts.rights import Act, authorize
+from console.accounts.rights import Act
+from console.accounts.sudo import asks_password
 from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
 from console.catalog.models import ServedModel
@@ -84,9 +91,10 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@sees(Act.KEYS_MANAGE)
+@asks_password
 def create(request: HttpRequest) -> HttpResponse:
-    """The form; on success the one page that ever shows the key."""
-    authorize(actor_of(request), Act.KEYS_MANAGE)
+    """The form; then the one page that ever shows the key."""
     form = KeyForm(request.POST or None)
     if form.is_valid():
         try:
@@ -94,14 +102,15 @@ def create(request: HttpRequest) -> HttpResponse:
         except SignalboxError as error:
             fill_errors(form, error)
         else:
-            return _shown_once(request, key, text)
+            return _to_be_shown(request, key, text)
     return render(request, "keys/create.html", {"form": form}, status=400 if form.is_bound else 200)
 
 
 @require_POST
+@sees(Act.KEYS_MANAGE)
+@asks_password
 def rotate(request: HttpRequest, kid: str) -> HttpResponse:
-    """Make the key that replaces this one; the answer is the one page that ever shows it."""
-    authorize(actor_of(request), Act.KEYS_MANAGE)
+    """Make the key that replaces this one; then the one page that ever shows it."""
     form = RotationForm(request.POST)
     if not form.is_valid():
         messages.error(request, f"Days of overlap: 0 to {services.MAX_OVERLAP_DAYS}.")
@@ -109,14 +118,30 @@ def rotate(request: HttpRequest, kid: str) -> HttpResponse:
     new, text = services.rotate(
         actor_of(request), kid, overlap_days=form.cleaned_data["overlap_days"]
     )
-    return _shown_once(request, new, text)
+    return _to_be_shown(request, new, text)
 
 
-def _shown_once(request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
+@sees(Act.KEYS_MANAGE)
+@require_GET
+def created(request: HttpRequest, kid: str) -> HttpResponse:
+    """The one page that ever shows a key, the one time it is asked for."""
+    key = services.find(kid)
+    text = once.take(request, f"key {kid}")
+    if not text:
+        messages.info(
+            request, "A key is shown once, right after it is made. If it is lost, replace it."
+        )
+        return redirect("key", kid=kid)
     context = {"key": key, "text": text, "front_url": settings.CONSOLE.front_url,
                "model": next(iter(key.models_allowed), None) or _some_model()}  # fmt: skip
-    response = render(request, "keys/created.html", context, status=201)
-    response["Cache-Control"] = "no-store"
+    response = render(request, "keys/created.html", context)
+    once.shown(response)
+    return response
+
+
+def _to_be_shown(request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
+    response = redirect("key-created", kid=key.pk)
+    once.keep(request, response, f"key {key.pk}", text)
     return response
 
 

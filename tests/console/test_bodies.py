@@ -25,7 +25,7 @@ from signalbox import metrics
 pytestmark = pytest.mark.django_db(transaction=True)
 SMALL = django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 CHUNK = 64 * 1024
-PAGE, API = "/models/upload", "/api/models/digits/versions"
+PAGE, API = "/models/-/upload", "/api/models/digits/versions"
 
 
 class Stranger:

@@ -1,5 +1,6 @@
 """Models in the catalog: register, settings, versions, labels, and what is published of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,9 +134,8 @@ def test_a_disabled_model_is_published_as_such(admin: Actor, base: Path) -> None
 
 def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None:
     client = browser("model manager")
-    assert (
-        submit(client, "/models/register", {"name": "digits", "path": str(base)}).status_code == 302
-    )
+    new = {"name": "digits", "path": str(base), "is_default": "new"}
+    assert submit(client, "/models/-/register", new).status_code == 302
     assert b"digits" in client.get("/models").content
     page = client.get("/models/digits").content
     assert b"serving_default" in page
@@ -171,3 +171,70 @@ def test_a_model_nobody_registered_is_not_found(browser: Browser) -> None:
     assert submit(client, "/models/nothing/replicas", {"replicas": "1"}).status_code == 404
     assert not ServedModel.objects.exists()
     assert not ModelVersion.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("chosen_before", "is_default", "serves", "is_pinned"),
+    [
+        (None, None, 2, False),  # as it always was: the highest
+        (None, True, 2, False),
+        (None, False, 1, True),
+        (1, None, 1, True),
+        (1, True, 2, True),
+        (1, False, 1, True),
+    ],
+)
+def test_who_adds_a_version_says_whether_requests_get_it(
+    admin: Actor,
+    base: Path,
+    chosen_before: int | None,
+    is_default: bool | None,
+    serves: int,
+    is_pinned: bool,
+) -> None:
+    services.register(admin, "digits", str(base / "1"), is_default=False)  # a first one is, anyhow
+    assert published().default_version == 1
+    assert services.find("digits").default_version is None
+    services.set_default(admin, "digits", chosen_before)
+    services.register(admin, "digits", str(base), is_default=is_default)
+    assert published().default_version == serves
+    assert (services.find("digits").default_version is not None) is is_pinned
+    entry = AuditEntry.objects.filter(act="models.register").latest("pk")
+    assert (entry.before["default"], entry.after["default"]) == (1, serves)
+
+
+def test_the_form_asks_which_version_is_the_default_and_the_page_says_it(
+    browser: Browser, admin: Actor, base: Path
+) -> None:
+    services.register(admin, "digits", str(base / "1"))
+    client = browser("model manager")
+    form = {"name": "digits", "path": str(base)}
+    asked = submit(client, "/models/-/register", form)
+    assert (asked.status_code, b"id_is_default_error" in asked.content) == (400, True)
+    answer = submit(client, "/models/-/register", {**form, "is_default": "old"})
+    said = client.get(answer["Location"]).content
+    assert b"Requests that name no version get version 1" in said
+    proposed = client.get("/models/-/upload?name=digits").content.decode()
+    assert re.search(
+        r'value="old"[^>]*checked', proposed
+    )  # version 1 was chosen, so it stays proposed
+    moved = submit(client, "/models/digits/default", {"version": "2"})
+    assert b"Requests that name no version get version 2" in client.get(moved["Location"]).content
+
+
+@pytest.mark.parametrize("name", ["upload", "register", "new", "settings", "-"])
+def test_no_name_a_model_may_have_hides_its_page(
+    browser: Browser, admin: Actor, base: Path, name: str
+) -> None:
+    client = browser("admin")
+    if name == "-":
+        with pytest.raises(InvalidRequest):
+            services.register(admin, name, str(base))
+        return
+    services.register(admin, name, str(base))
+    page = client.get(f"/models/{name}").content.decode()
+    assert f"<h1>{name}</h1>" in page
+    for part in ("settings", "replicas", "default", "label", "pause"):
+        assert f'"/models/{name}/{part}"' in page
+    assert client.get(f"/models/{name}/settings").status_code == 200
+    assert client.get("/models/-/upload").status_code == 200

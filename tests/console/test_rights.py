@@ -15,6 +15,7 @@ from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor, may, system_actor
 from console.audit.models import AuditEntry
+from console.catalog import services as catalog
 from tests.console.conftest import submit
 
 Browser = Callable[[str], Client]
@@ -34,9 +35,12 @@ ACTS: dict[str, Act | None] = {
 }  # fmt: skip
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
-    "live:board": Act.SYSTEM_VIEW, "settings": Act.SYSTEM_VIEW, "users": Act.USERS_MANAGE,
+    "live:board": Act.SYSTEM_VIEW, "settings": Act.SYSTEM_VIEW, "users": Act.USERS_VIEW,
     "models": Act.MODELS_VIEW, "keys": Act.KEYS_VIEW, "jobs": Act.JOBS_VIEW, "audit": Act.AUDIT_VIEW,
+    "workers": Act.SYSTEM_VIEW, "api-docs": Act.SYSTEM_VIEW,
 }  # fmt: skip
+PARTS = {"model", "key", "key-created", "key-posting", "job", "worker"}
+"""Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "lane-release": {"gpu": "g"}, "live:release": {"gpu": "g"}, "read-only": {"on": "0"},
     "create-user": {"username": "x", "password": "short", "role": "viewer"},
@@ -62,14 +66,19 @@ def _walk(patterns: list[Any], prefix: str, namespace: str) -> Iterator[tuple[st
 
 
 def test_every_route_is_named_in_this_test() -> None:
-    names = {name for name, _ in routes() if not name.startswith("api-")}
-    assert names == OPEN | set(ACTS) | set(PAGES) | {"model", "key", "key-posting", "job"}
+    names = {name for name, url in routes() if not is_endpoint(name)}
+    assert names == OPEN | set(ACTS) | set(PAGES) | PARTS
+
+
+def is_endpoint(name: str) -> bool:
+    """Whether a route is the REST API's, which its own tests walk."""
+    return name.startswith("api-") and name not in PAGES
 
 
 def test_a_stranger_is_sent_to_the_login_or_refused(client: Client, db: None) -> None:
     for name, url in routes():
         for answer in (client.get(url), client.post(url)) if name not in OPEN else ():
-            if name.startswith("api-"):
+            if is_endpoint(name):
                 assert answer.status_code == 401, name
             else:
                 assert answer.status_code == 302, name
@@ -171,3 +180,44 @@ def test_a_list_of_operators_asks_as_often_for_forty_as_for_four(browser: Browse
     for number in range(36):
         User.objects.create(username=f"person-{number}").groups.set([viewers])
     assert asked() == few
+
+
+def test_read_only_shows_the_operators_and_lets_nobody_change_them(
+    browser: Browser, admin: Actor
+) -> None:
+    client = browser("admin")
+    assert 'href="/settings/users/new"' in client.get("/settings/users").content.decode()
+    accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
+    assert 'href="/settings/users"' in client.get("/settings").content.decode()
+    page = client.get("/settings/users").content.decode()
+    assert "model-manager" in page
+    assert "/settings/users/" not in page
+    assert client.get("/settings/users/new").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/", "/"), ("/settings", "/settings"), ("/settings/users", "/settings"), ("/api/", None),
+        ("/models/settings", "/models"), ("/models/keys/settings", "/models"), ("/workers", "/workers"),
+    ],
+)  # fmt: skip
+def test_one_entry_of_the_rail_is_where_one_is(
+    browser: Browser, admin: Actor, base: object, path: str, place: str | None
+) -> None:
+    for name in ("keys", "settings"):
+        catalog.register(admin, name, str(base))
+    page = browser("admin").get(path).content.decode()
+    rail = page[page.index("<nav") : page.index("</nav>")]
+    lit = [line for line in rail.splitlines() if "aria-current" in line]
+    assert len(lit) == (place is not None)
+    assert all(f'href="{place}"' in line for line in lit)
+
+
+def test_a_refusal_speaks_to_operators_of_operators(browser: Browser) -> None:
+    page = browser("viewer").get("/keys/new")
+    assert page.status_code == 403
+    assert b"Not allowed" in page.content
+    assert b"API key lacks" not in page.content
+    told = browser("viewer").get("/api/audit").json()
+    assert (told["code"], told["title"]) == ("forbidden", "Not allowed")

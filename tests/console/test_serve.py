@@ -138,7 +138,7 @@ def test_a_strangers_endless_body_is_cut_off(
     chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
     with socket.create_connection((host, int(port)), timeout=30) as stranger:
         stranger.sendall(
-            b"POST /models/upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /models/-/upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         for _ in range(1024):
             if select.select([stranger], [], [], 0)[0]:

@@ -18,6 +18,7 @@ from console.accounts import sessions, throttle
 from console.accounts.models import LoginFailure, User
 from console.accounts.rights import Actor
 from console.config import Console
+from console.keys import services as keys
 from signalbox.errors import LimitExceeded
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_login import log_in
@@ -183,15 +184,18 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["admin"])
     turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
-    routes = {
-        reverse("register-model"): "GET", reverse("upload-model"): "GET", reverse("create-user"): "POST",
-        reverse("set-role", args=["viewer"]): "POST", reverse("set-active", args=["viewer"]): "POST",
-        reverse("create-token"): "POST",
-    }  # fmt: skip
-    for url, method in routes.items():
-        answer = submit(client, url) if method == "POST" else client.get(url)
-        assert answer.status_code == 302, url
-        assert answer["Location"].startswith("/confirm?next=%2F"), url
+    for name in ("register-model", "upload-model", "create-user", "create-key"):
+        answer = client.get(reverse(name))
+        assert answer.status_code == 302, name
+        assert answer["Location"].startswith("/confirm?next=%2F"), name
+    key, _ = keys.create(Actor(user=cast["admin"]), keys.Grant(name="k"))
+    for url in (
+        reverse("set-role", args=["viewer"]), reverse("set-active", args=["viewer"]),
+        reverse("create-token"), reverse("create-user"), reverse("create-key"),
+        reverse("register-model"), reverse("upload-model"), reverse("rotate-key", args=[key.pk]),
+    ):  # fmt: skip
+        asked = submit(client, url)
+        assert (asked.status_code, b"Your password again" in asked.content) == (403, True), url
     assert cast["viewer"].role == "viewer"
     page = reverse("upload-model")
     wrong = submit(client, "/confirm", {"password": "not it", "next": page})
@@ -249,11 +253,19 @@ def test_the_api_asks_a_session_for_the_password_again_and_a_token_never(
 ) -> None:
     client = Client()
     client.force_login(cast["admin"])
-    body = {"name": "m", "path": "/nowhere"}
-    assert client.post("/api/models", body, content_type="application/json").status_code != 403
+    calls = {
+        "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"},
+        "/api/keys/none/rotate": {},
+    }  # fmt: skip
+
+    def refused(caller: Client) -> list[Any]:
+        answers = [caller.post(p, b, content_type="application/json") for p, b in calls.items()]
+        return [answer for answer in answers if answer.status_code == 403]
+
+    assert not refused(client)
     turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
-    stale = client.post("/api/models", body, content_type="application/json")
-    assert (stale.status_code, "/confirm" in stale.json()["detail"]) == (403, True)
+    stale = refused(client)
+    assert len(stale) == len(calls)
+    assert all("/confirm" in answer.json()["detail"] for answer in stale)
     _, text = accounts.create_token(admin, "ci", 1)
-    program = Client(headers={"Authorization": f"Bearer {text}"})
-    assert program.post("/api/models", body, content_type="application/json").status_code != 403
+    assert not refused(Client(headers={"Authorization": f"Bearer {text}"}))

@@ -165,11 +165,15 @@ def test_operations_that_may_not_serve_are_refused_with_the_reason(
 ) -> None:
     client = browser("model manager")
     archive = SimpleUploadedFile("model.tar.gz", archive_of(hostile()))
-    answer = submit(client, "/models/upload", {"name": "evil", "archive": archive})
+    answer = submit(
+        client, "/models/-/upload", {"name": "evil", "archive": archive, "is_default": "new"}
+    )
     assert answer.status_code == 400
     for words in (b"ReadFile (reads files)", b"WriteFile (writes files)", b"RegisterDataset"):
         assert words in answer.content
-    answer = submit(client, "/models/register", {"name": "evil", "path": str(hostile())})
+    answer = submit(
+        client, "/models/-/register", {"name": "evil", "path": str(hostile()), "is_default": "new"}
+    )
     assert answer.status_code == 400
     assert b"may not serve" in answer.content
     assert not ServedModel.objects.exists()
@@ -187,12 +191,16 @@ def test_custom_operations_serve_only_when_somebody_has_approved_them(
         services.register(admin, "custom", str(folder))
     assert not ServedModel.objects.exists()
     client = browser("model manager")
-    fields = {"name": "custom", "archive": SimpleUploadedFile("m.tar.gz", archive_of(folder))}
-    answer = submit(client, "/models/upload", fields)
+    fields = {
+        "name": "custom",
+        "is_default": "new",
+        "archive": SimpleUploadedFile("m.tar.gz", archive_of(folder)),
+    }
+    answer = submit(client, "/models/-/upload", fields)
     assert answer.status_code == 400
     assert b"MyFastOp" in answer.content
     fields["archive"] = SimpleUploadedFile("m.tar.gz", archive_of(folder))
-    answer = submit(client, "/models/upload", {**fields, "is_approved": "on"})
+    answer = submit(client, "/models/-/upload", {**fields, "is_approved": "on"})
     assert answer.status_code == 302, answer.content
     version = ModelVersion.objects.get()
     assert version.unknown_ops == ["MyFastOp"]
@@ -282,7 +290,8 @@ def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
     data = archive_of(half_plus_two())
     for number in (1, 2):
         upload = SimpleUploadedFile("model.tar.gz", data)
-        answer = submit(client, "/models/upload", {"name": "mine", "archive": upload})
+        form = {"name": "mine", "archive": upload, "is_default": "new"}
+        answer = submit(client, "/models/-/upload", form)
         assert answer.status_code == 302, answer.content
         home = console.repository / "mine" / str(number)
         assert (home / "saved_model.pb").read_bytes() == (

@@ -20,7 +20,7 @@ from tests.e2e.browser import House, Window, open_window
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 MODEL = "half_plus_two"
 SCREENS = (
-    "/", "/jobs", f"/jobs?q=model:{MODEL}", "/models", "/models/upload", f"/models/{MODEL}",
+    "/", "/jobs", f"/jobs?q=model:{MODEL}", "/models", "/models/-/upload", f"/models/{MODEL}",
     f"/models/{MODEL}/settings", "/keys", "/keys/new", "/audit", "/settings", "/settings/users",
 )  # fmt: skip
 
@@ -67,7 +67,7 @@ def _register(window: Window, page: Page, name: str, version: Path) -> None:
     page.goto(window.url("/models"))
     page.get_by_role("link", name="Add model").first.click()
     window.confirm_if_asked(page)
-    form = page.locator("form[action='/models/register']")
+    form = page.locator("form[action='/models/-/register']")
     form.get_by_label(re.compile("^Name")).fill(name)
     form.get_by_label(re.compile("Path|Folder")).fill(str(version.parent))
     form.get_by_role("button", name="Register").click()

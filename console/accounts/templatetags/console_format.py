@@ -3,6 +3,12 @@
 from typing import Any
 
 from django import template
+from django.template import Context
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from console.accounts import sudo
 
 register = template.Library()
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -60,3 +66,18 @@ def told(value: Any) -> str:
 def item(mapping: dict[str, Any], key: str) -> Any:
     """``mapping[key]``, or nothing."""
     return mapping.get(key)
+
+
+@register.filter
+def is_below(path: str, place: str) -> bool:
+    """Whether a page is the place itself or lies below it; below ``/`` is only itself."""
+    return path == place or (place != "/" and path.startswith(f"{place}/"))
+
+
+@register.simple_tag(takes_context=True)
+def slip(context: Context, route: str, *args: str) -> SafeString | str:
+    """The hidden field of a form that asks for the password, sent to ``route``: see :mod:`console.accounts.sudo`."""
+    text = sudo.slip(context["request"], reverse(route, args=args))
+    if not text:
+        return ""
+    return format_html('<input type="hidden" name="{}" value="{}">', sudo.SLIP, text)

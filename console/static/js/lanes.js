@@ -62,7 +62,7 @@ class LaneView {
     this.name = el("h3");
     this.host = el("span", { class: "muted small clip" });
     this.state = state("unknown");
-    this.holder = el("span", { class: "lane-value mono clip" });
+    this.holder = el("a", { class: "lane-value mono clip" });
     this.token = el("span", { class: "lane-value mono" });
     this.since = el("span", { class: "lane-value" });
     this.renewals = el("span", { class: "muted small" });
@@ -104,6 +104,7 @@ class LaneView {
     attribute(this.signal.arm, "transform", `rotate(${ARM[word] ?? 0} 18 17)`);
     text(this.holder, row.holder || (row.next ? `promised to ${row.next}` : "nobody"));
     attribute(this.holder, "title", row.holder);
+    attribute(this.holder, "href", row.holder ? `/workers/${encodeURIComponent(row.holder)}` : null);
     this.holder.classList.toggle("muted", !row.holder);
     text(this.token, row.token || "–");
     text(this.renewals, row.holder ? `${row.renewals} renewal${row.renewals === 1 ? "" : "s"}` : "");

@@ -21,7 +21,7 @@ class WorkerView {
     const cell = (name, label, kind = "") => (this.cells[name] = el("td", { class: kind || null, "data-label": label }));
     this.state = state("unknown");
     this.note = el("span", { class: "muted small" });
-    this.name = el("span", { class: "mono" }, id);
+    this.name = el("a", { class: "row-link mono", href: `/workers/${encodeURIComponent(id)}` }, id);
     this.host = el("div", { class: "muted small nowrap" });
     this.node = el("tr", { id: `worker-${id}` },
       el("th", { scope: "row", "data-label": "Worker" }, el("div", {}, this.name, this.host)),

@@ -1,0 +1,110 @@
+"""Acts that a borrowed session must not do: they ask for the password again, and lose nothing over it.
+
+A page with such a form asks before it is shown. A form that was shown then carries a slip, so that it may be sent
+although the password has grown old meanwhile, its file included. Any other POST is asked on the spot: the page that
+asks carries its fields and sends them on.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, cast
+from urllib.parse import urlencode
+
+from django import forms
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from console.accounts import services, sessions
+from console.accounts.middleware import actor_of
+from signalbox.errors import SignalboxError
+
+Rest = ParamSpec("Rest")
+View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
+SLIP: Final = "opened-while-confirmed"
+"""Name of the field that holds the slip."""
+_PREFIX: Final = "confirm"
+
+
+class ConfirmForm(forms.Form):
+    """The password once more."""
+
+    password = forms.CharField(
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+    )
+
+
+def asks_password(view: View[Rest]) -> View[Rest]:
+    """An act, and the page of its form, for those who entered their password lately. Others do so first."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponse:
+        if sessions.is_confirmed(request.session, time.time()) or _has_slip(request):
+            return view(request, *args, **kwargs)
+        if request.method != "POST":
+            page = urlencode({"next": request.get_full_path()})
+            return redirect(f"{reverse('confirm-password')}?{page}")
+        form = ConfirmForm(_answered(request), prefix=_PREFIX)
+        if form.is_valid() and confirmed(request, form):
+            return view(request, *args, **kwargs)
+        context = {
+            "form": form, "carried": list(_carried(request)), "has_file": bool(request.FILES)
+        }  # fmt: skip
+        response = render(request, "registration/confirm_password.html", context, status=403)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    return cast("View[Rest]", guarded)
+
+
+def confirmed(request: HttpRequest, form: ConfirmForm) -> bool:
+    """Whether the password in a valid form is right: then it speaks for its owner from now. Else the form says why."""
+    try:
+        services.confirm_password(actor_of(request), form.cleaned_data["password"])
+    except SignalboxError as error:
+        form.add_error("password", error.public_message)
+        return False
+    sessions.confirm(request.session, time.time())
+    return True
+
+
+def slip(request: HttpRequest, path: str) -> str:
+    """For a form that is sent to ``path``: proof that it was shown while the password was fresh; else empty."""
+    if request.path == path and _has_slip(request):
+        return str(request.POST[SLIP])
+    if not sessions.is_confirmed(request.session, time.time()):
+        return ""
+    return signing.dumps(path, salt=_salt(request))
+
+
+def _has_slip(request: HttpRequest) -> bool:
+    """Whether the form sent now was shown to this very login, for this path, and no longer ago than a login idles."""
+    if request.method != "POST":
+        return False
+    try:
+        path = signing.loads(
+            request.POST.get(SLIP, ""), salt=_salt(request), max_age=settings.CONSOLE.idle_s
+        )
+    except signing.BadSignature:
+        return False
+    return bool(path == request.path)
+
+
+def _salt(request: HttpRequest) -> str:
+    # In the salt the session's key is proven and not shown.
+    return f"console.accounts.sudo:{request.session.session_key}"
+
+
+def _answered(request: HttpRequest) -> dict[str, str] | None:
+    name = f"{_PREFIX}-password"
+    return {name: request.POST[name]} if name in request.POST else None
+
+
+def _carried(request: HttpRequest) -> Iterator[tuple[str, str]]:
+    """Every field of the form but its secrets."""
+    for name, values in request.POST.lists():
+        if name not in {"csrfmiddlewaretoken", SLIP} and "password" not in name:
+            yield from ((name, value) for value in values)

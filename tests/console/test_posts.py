@@ -1,0 +1,219 @@
+"""POST, redirect, GET: no reload does a thing twice, and no form is lost over a password that has grown old."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from console.accounts import once, sessions
+from console.accounts.models import OperatorToken, User
+from console.accounts.rights import Actor
+from console.audit.models import AuditEntry
+from console.catalog import services as catalog
+from console.catalog.models import ServedModel
+from console.keys import services as keys
+from console.keys.models import ApiKey
+from tests.console.conftest import PASSWORD, submit
+from tests.console.test_jobs import make
+from tests.console.test_keys import FORM as KEY
+from tests.console.test_rights import ACTS
+from tests.console.test_sessions import turn
+from tests.console.test_upload import archive_of
+from tests.models import half_plus_two
+
+Browser = Callable[[str], Client]
+SCRIPTS = {"live:release"}
+"""Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
+NEW = "quite another long password"
+
+
+@pytest.fixture
+def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Route to ``(URL, form)`` that it accepts, for every route that takes a POST, in an order that works."""
+    catalog.register(admin, "digits", str(base / "1"))
+    job = make(1, state="running", worker="w1", gpu="GPU-1")
+    old, _ = keys.create(admin, keys.Grant(name="old"))
+    lost, _ = keys.create(admin, keys.Grant(name="lost"))
+    model = {"args": ["digits"]}
+    forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "register-model": ({}, {"name": "digits", "path": str(base), "is_default": "new"}),
+        "upload-model": ({}, {"name": "new", "is_default": "new"}),
+        "model-settings": (model, {"replicas": "2"}),
+        "model-enabled": (model, {"enabled": "0"}),
+        "model-replicas": (model, {"replicas": "3"}),
+        "model-default": (model, {"version": "1"}),
+        "model-label": (model, {"label": "stable", "version": "1"}),
+        "model-pause": (model, {"paused": "1"}),
+        "create-key": ({}, KEY),
+        "rotate-key": ({"args": [old.pk]}, {"overlap_days": "1"}),
+        "revoke-key": ({"args": [lost.pk]}, {}),
+        "cancel-job": ({"args": [job.pk]}, {}),
+        "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
+        "lane-release": ({"args": ["GPU-1"]}, {}),
+        "live:release": ({}, {"gpu": "GPU-1"}),
+        "create-user": ({}, {"username": "nina", "password": NEW, "role": "viewer"}),
+        "set-role": ({"args": ["viewer"]}, {"role": "operator"}),
+        "set-active": ({"args": ["operator"]}, {"active": "0"}),
+        "create-token": ({}, {"name": "ci", "days": "7"}),
+        "revoke-token": ({"args": ["-"]}, {}),
+        "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
+        "read-only": ({}, {"on": "0"}),
+        "change-password": ({}, {"old": PASSWORD, "new": NEW}),
+        "logout": ({}, {}),
+        "login": ({}, {"username": "admin", "password": NEW}),
+    }  # fmt: skip
+    return {name: (reverse(name, **where), form) for name, (where, form) in forms.items()}
+
+
+def test_every_post_redirects_and_no_reload_does_it_again(
+    browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
+) -> None:
+    assert set(valid) == set(ACTS) | {"login", "logout"}
+    client = browser("admin")
+    for name, (path, form) in valid.items():
+        if name == "model-settings":
+            form |= {
+                field: getattr(ServedModel.objects.get(name="digits"), field)
+                for field in catalog.SETTINGS
+                if field not in form
+            }
+        if name == "upload-model":
+            form["archive"] = SimpleUploadedFile("m.tgz", archive_of(half_plus_two()))
+        made = OperatorToken.objects.first()
+        answer = submit(
+            client, path.replace("/-/revoke", f"/{made.pk if made else ''}/revoke"), form
+        )
+        if name in SCRIPTS:
+            assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
+            continue
+        assert answer.status_code == 302, (name, answer.content)
+        done = AuditEntry.objects.filter(result="done").count()
+        for _ in range(2):  # what a browser does next, and what a reload does
+            page = client.get(answer["Location"], follow=True)
+            assert page.status_code == 200, name
+        assert AuditEntry.objects.filter(result="done").count() == done
+
+
+@pytest.mark.parametrize("act", ["create-key", "rotate-key", "create-token"])
+def test_a_secret_is_shown_once_after_the_redirect_and_lies_nowhere(
+    browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]], act: str
+) -> None:
+    client = browser("admin")
+    url, form = valid[act]
+    before = ApiKey.objects.count() + OperatorToken.objects.count()
+    sent = submit(client, url, form)
+    cookies = repr([cookie.output() for cookie in client.cookies.values()])
+    stored = repr(list(client.session.items()))
+    page = client.get(sent["Location"])
+    (text,) = set(re.findall(r"sb[xo]_\w{40,}", page.content.decode()))
+    assert "no-store" in page["Cache-Control"]
+    for place in (sent["Location"], sent.content.decode(), cookies, stored):
+        assert text[-43:] not in place
+    assert text[-43:].encode().hex() not in cookies + stored
+    again = client.get(sent["Location"], follow=True)
+    assert (again.status_code, text in again.content.decode()) == (200, False)
+    assert ApiKey.objects.count() + OperatorToken.objects.count() == before + 1
+    assert not client.cookies[f"{django_settings.SESSION_COOKIE_NAME}_once"].value
+
+
+def test_a_secret_nobody_fetched_is_gone_and_half_of_it_shows_nothing(
+    browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
+) -> None:
+    client = browser("admin")
+
+    def shown(spoil: Callable[[], None]) -> bool:
+        answer = submit(client, *valid["create-key"])
+        spoil()
+        return b"sbx_live_" in client.get(answer["Location"], follow=True).content
+
+    def too_late() -> None:
+        session = client.session
+        session["shown_once"]["until"] -= once.KEPT_S + 1
+        session.save()
+
+    def without_cookie() -> None:
+        del client.cookies[f"{django_settings.SESSION_COOKIE_NAME}_once"]
+
+    def asked_elsewhere() -> None:
+        client.get(reverse("key-created", args=[ApiKey.objects.earliest("created_at").pk]))
+
+    assert shown(asked_elsewhere)
+    assert not shown(too_late)
+    assert not shown(without_cookie)
+
+
+def test_a_form_opened_while_the_password_was_fresh_is_taken_with_its_file_when_it_no_longer_is(
+    browser: Browser, console: Any
+) -> None:
+    client = browser("model manager")
+    page = client.get("/models/-/upload").content.decode()
+    slips = re.findall(r'name="opened-while-confirmed" value="([^"]+)"', page)
+    assert len(slips) == len(set(slips)) == 2  # one each for register and upload
+    turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
+
+    def send(slip: str, url: str = "/models/-/upload") -> int:
+        archive = SimpleUploadedFile("m.tgz", archive_of(half_plus_two()))
+        form = {"name": "mine", "archive": archive, "is_default": "new"}
+        status: int = submit(client, url, form | {"opened-while-confirmed": slip}).status_code
+        return status
+
+    assert send("") == send("nonsense") == 403
+    assert send(slips[0]) == 403  # the slip of the other form
+    assert send(slips[1]) == 302
+    assert ServedModel.objects.get().name == "mine"
+    other = browser("model manager")
+    turn(other, "confirmed_at", sessions.CONFIRMED_S + 1)
+    client = other
+    assert send(slips[1]) == 403  # another login of the same operator
+
+
+def test_a_form_whose_slip_is_older_than_a_login_may_idle_asks_again(
+    browser: Browser, console: Any, settings: Any
+) -> None:
+    from msgspec.structs import replace
+
+    client = browser("admin")
+    page = client.get("/keys/new").content.decode()
+    (slip,) = re.findall(r'name="opened-while-confirmed" value="([^"]+)"', page)
+    turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
+    settings.CONSOLE = replace(console, idle_s=0.0)
+    turn(client, "seen_at", -60)  # the login itself goes on
+    answer = submit(client, "/keys/new", {**KEY, "opened-while-confirmed": slip})
+    assert (answer.status_code, ApiKey.objects.count()) == (403, 0)
+
+
+def test_what_was_sent_survives_the_question_for_the_password_but_no_secret_is_echoed(
+    cast: dict[str, User], browser: Browser
+) -> None:
+    client = browser("admin")
+    turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
+    page = submit(client, "/keys/new", KEY)
+    assert (page.status_code, "no-store" in page["Cache-Control"]) == (403, True)
+    carried = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page.content.decode())
+    assert ("name", "checkout") in carried
+    assert ("scopes", "jobs:read") in carried
+    assert b"not right" in submit(client, "/keys/new", {**KEY, "confirm-password": "no"}).content
+    assert not ApiKey.objects.exists()
+    sent = submit(client, "/keys/new", {**_lists(carried), "confirm-password": PASSWORD})
+    assert sent.status_code == 302
+    key = ApiKey.objects.get()
+    assert (key.name, key.scopes) == ("checkout", ["jobs:submit", "jobs:read"])
+    turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
+    person = {"username": "nina", "password": NEW, "role": "viewer"}
+    asked = submit(client, "/settings/users/new", person).content.decode()
+    assert "nina" in asked
+    assert NEW not in asked
+
+
+def _lists(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name != "csrfmiddlewaretoken":
+            found.setdefault(name, []).append(value)
+    return found
