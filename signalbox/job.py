@@ -14,6 +14,9 @@ from signalbox.errors import Conflict
 from signalbox.messages import ErrorInfo, Job, PayloadRef, Record, State
 
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
+OWNER: Final = "owner"
+OPERATOR: Final = "operator"
+_CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an operator."}
 
 
 def first_record(job: Job, state: State) -> Record:
@@ -61,10 +64,13 @@ def failed(
     return _ended(record, State.FAILED, now, error, phases)
 
 
-def cancelled(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
-    """Ended because its owner asked."""
-    error = ErrorInfo(code="cancelled", message="Cancelled by its owner.")
-    return _ended(record, State.CANCELLED, now, error, phases)
+def cancelled(
+    record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER
+) -> Record:
+    """Ended because somebody asked: whoever the record says, else ``by``. phases: as in :func:`failed`."""
+    who = record.cancelled_by or by
+    error = ErrorInfo(code="cancelled", message=_CANCELLED.get(who, "Cancelled."))
+    return replace(_ended(record, State.CANCELLED, now, error, phases), cancelled_by=who)
 
 
 def expired(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
@@ -93,9 +99,10 @@ def queued_again(record: Record) -> Job:
     )  # fmt: skip
 
 
-def cancel_asked(record: Record) -> Record:
-    """Still running, and its holder is asked to stop it."""
-    return replace(_must_be_open(record), cancel_requested=True)
+def cancel_asked(record: Record, *, by: str = OWNER) -> Record:
+    """Still running, and its holder is asked to stop it. The first who asks is remembered."""
+    who = record.cancelled_by or by
+    return replace(_must_be_open(record), cancel_requested=True, cancelled_by=who)
 
 
 def ms(record: Record, now: float) -> float:

@@ -100,7 +100,8 @@ class Record(Doc, frozen=True, kw_only=True):
     claim-checked: what it takes to queue it again. phases: milliseconds
     since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
     :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
-    input_bytes: of the job's input; 0 = an older program wrote this and did not say.
+    input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
+    end, ``owner`` or ``operator``; empty where nobody did, or an older program wrote it.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Record(Doc, frozen=True, kw_only=True):
     ref: PayloadRef | None = None
     size_bytes: int = 0
     cancel_requested: bool = False
+    cancelled_by: str = ""
     trace: str = ""
     input: PayloadRef | None = None
     input_bytes: int = 0

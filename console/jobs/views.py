@@ -51,7 +51,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     context = {
         "job": job, "steps": timeline.steps(job, services.events(job)), "shares": timeline.shares(job),
         "key": ApiKey.objects.filter(pk=job.key_id).first(),
-        "cancel": outbox.latest_cancel(job_id),
+        "cancel": outbox.latest_cancel(job_id), "asked": _asked_to_cancel(job_id),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
     }  # fmt: skip
     return render(request, "jobs/detail.html", context)
@@ -63,6 +63,14 @@ def cancel(request: HttpRequest, job_id: str) -> HttpResponse:
     services.cancel(actor_of(request), job_id, reason=request.POST.get("reason", ""))
     messages.success(request, "Cancellation is asked for.")
     return redirect("job", job_id=job_id)
+
+
+def _asked_to_cancel(job_id: str) -> AuditEntry | None:
+    """The operator's act that asked for the job's end, if one did."""
+    acts = AuditEntry.objects.filter(
+        target_kind="job", target=job_id, act=Act.JOBS_CANCEL.value, result=AuditEntry.DONE
+    )
+    return acts.order_by("pk").first()
 
 
 def _tabs(text: str, state: str, counts: dict[str, str]) -> list[dict[str, Any]]:

@@ -122,13 +122,17 @@ class Publisher:
                 if stored is None:
                     return
                 job = messages.decode(Job, stored.headers[Header.JOB])
-                record, revision = life.cancelled(life.first_record(job, State.QUEUED), now=now), 0
+                first = life.first_record(job, State.QUEUED)
+                record, revision = life.cancelled(first, now=now, by=life.OPERATOR), 0
             else:
                 record, revision = found[0], found[1]
                 if record.state.is_terminal:
                     return
                 is_queued = record.state is State.QUEUED
-                record = life.cancelled(record, now=now) if is_queued else life.cancel_asked(record)
+                if is_queued:
+                    record = life.cancelled(record, now=now, by=life.OPERATOR)
+                else:
+                    record = life.cancel_asked(record, by=life.OPERATOR)
             try:
                 await self._records.write(record, expect=revision)
             except StaleRevision:

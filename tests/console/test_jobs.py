@@ -346,3 +346,28 @@ async def test_old_rows_are_deleted_oldest_first_and_a_few_at_a_time(
     assert events == left[-1]
     assert await retention.Retention(days=0.01, rows=0).tidy() == 5
     assert await in_thread(lambda: Job.objects.get().state) == "running"
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_job_an_operator_cancelled_says_so_by_name_and_not_as_an_error(
+    browser: Browser, state: str
+) -> None:
+    job = make(1, state=state)
+    submit(browser("operator"), f"/jobs/{job.pk}/cancel", {"reason": "wrong input"})
+    Job.objects.update(
+        state="cancelled", error_code="cancelled", error_message="Cancelled by an operator."
+    )
+    page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
+    assert "Cancelled by an operator. Asked for by operator, “wrong input”" in page
+    assert "message-error" not in page
+    assert "message-neutral" in page
+
+
+def test_a_job_its_owner_cancelled_names_no_operator(browser: Browser) -> None:
+    job = make(
+        1, state="cancelled", error_code="cancelled", error_message="Cancelled by its owner."
+    )
+    page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
+    assert "Cancelled by its owner." in page
+    assert "Asked for by" not in page
+    assert "message-error" not in page

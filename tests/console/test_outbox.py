@@ -12,6 +12,7 @@ from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.outbox.services import post_document
+from signalbox import job as life
 from signalbox import messages, names
 from signalbox.bus import Bus
 from signalbox.errors import Unavailable
@@ -171,6 +172,8 @@ async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> N
     found = await Records(bus).read(job.id)
     assert found is not None
     assert found[0].state is State.CANCELLED
+    assert found[0].error is not None
+    assert found[0].error.message == "Cancelled by an operator."
     async with asyncio.timeout(5):
         await heard.wait()
     await listening.close()
@@ -193,6 +196,9 @@ async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays
     assert found is not None
     assert found[0].cancel_requested
     assert found[0].state is State.RUNNING
+    ended = life.cancelled(found[0], now=3.0)  # as its holder ends it
+    assert ended.error is not None
+    assert ended.error.message == "Cancelled by an operator."
     done = messages.Record(
         **{f: getattr(running, f) for f in running.__struct_fields__} | {"state": State.SUCCEEDED}
     )
