@@ -1,12 +1,12 @@
 """Routes of the REST API."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularAPIView
 
-from console.api import views
+from console.api import docs, views
 
 urlpatterns = [
-    path("", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("", docs.page, name="api-docs"),
     path("schema", SpectacularAPIView.as_view(), name="api-schema"),
     path("me", views.Me.as_view(), name="api-me"),
     path("models", views.Models.as_view(), name="api-models"),
