@@ -37,14 +37,15 @@ class DefaultField(forms.TypedChoiceField):
 
     def __init__(self) -> None:
         super().__init__(
-            choices=[
-                ("new", "The new version; workers load it before the old one leaves"),
-                ("old", "The version that is the default now"),
-            ],
+            choices=[("new", "The new version"), ("old", "The version that is the default now")],
             coerce=lambda choice: choice == "new", initial="new", widget=forms.RadioSelect,
             label="Requests that name no version then get",
             help_text="A model's first version is its default either way.",
         )  # fmt: skip
+
+    def name_the_old(self, version: int) -> None:
+        """Say which version is the default now, where the model is known."""
+        self.choices = [("new", "The new version"), ("old", f"Version {version}, the default now")]
 
 
 class RegisterForm(forms.Form):
@@ -250,4 +251,9 @@ def _add(request: HttpRequest, *, is_bad: bool = False, **given: Any) -> HttpRes
     initial = _given(request)
     context = {"register_form": RegisterForm(initial=initial),
                "upload_form": UploadForm(initial=initial, auto_id="upload_%s"), **given}  # fmt: skip
+    model = ServedModel.objects.filter(name=initial["name"]).first()
+    for form in (context["register_form"], context["upload_form"]):
+        choice = form.fields["is_default"]
+        if model is not None and model.serving_version and isinstance(choice, DefaultField):
+            choice.name_the_old(model.serving_version)
     return render(request, "models/add.html", context, status=400 if is_bad else 200)

@@ -91,6 +91,8 @@ def _lane(event: JobEvent) -> str:
 
 
 def _error(event: JobEvent) -> str:
+    if event.error_code == event.state:  # cancelled, expired: the step says it already
+        return event.error_message
     return f"{event.error_code}: {event.error_message}" if event.error_code else ""
 
 
