@@ -222,6 +222,8 @@ class Jobs:
         }
         if record.gpu:
             doc["gpu"] = record.gpu
+        if record.redrive_of:
+            doc["redrive_of"] = record.redrive_of
         if record.error is not None and record.state is not State.SUCCEEDED:
             doc["error"] = {"code": record.error.code, "message": record.error.message}
         if with_result and record.state is State.SUCCEEDED:

@@ -29,7 +29,8 @@ SHARES: Final = {
     Stream.SCHED: 0.02,
     Stream.DLQ: 0.08,
     Stream.ADVISORY: 0.01,
-    Stream.PAYLOADS: 0.38,
+    Stream.DLQ_PARTS: 0.06,
+    Stream.PAYLOADS: 0.32,
 }
 """How streams share that disk: each gets its part as ``max_bytes``. Buckets hold little and have no limit."""
 
@@ -127,6 +128,12 @@ DLQ: Final = _stream(
     Stream.DLQ, ["dlq.>"], "Dead letters: jobs given up, with their inputs",
     max_age=14 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
 )  # fmt: skip
+DLQ_PARTS: Final = _stream(
+    # A day longer than the letters: a kept input is written before its letter. Full, it takes no more, and the letter
+    # says so (ADR 0169): with discard-old one tenant's letters would take another's inputs away.
+    Stream.DLQ_PARTS, ["dlp.>"], "What belongs to dead letters: inputs kept beside them, what they were redriven as",
+    discard="new", max_age=15 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
+)  # fmt: skip
 ADVISORY: Final = _stream(
     Stream.ADVISORY,
     [
@@ -141,7 +148,7 @@ PAYLOADS: Final = _stream(
 )  # fmt: skip
 
 STREAMS: Final[tuple[Config, ...]] = (
-    SCHED, JOBS, STATE, DLQ, ADVISORY, PAYLOADS,
+    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS,
     # Ownership is decided by reading these two, so their reads go to the leader.
     _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
     _bucket(Bucket.WAITERS, "Tickets of those who wait for a GPU", is_direct=False, expires=True),

@@ -23,7 +23,7 @@ from signalbox.names import PRIORITIES, Bucket, Stream, consumer, key, untoken
 from signalbox.snapshots import Saved
 
 KEPT: Final = (
-    Stream.JOBS, Stream.SCHED, Stream.STATE, Stream.PAYLOADS, Stream.DLQ, Stream.ADVISORY,
+    Stream.JOBS, Stream.SCHED, Stream.STATE, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY,
     *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
     Stream.EVENTS,
 )  # fmt: skip

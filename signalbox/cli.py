@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_nats_users(commands)
     _add_keys(commands)
     _add_settings(commands)
+    _add_program(
+        commands, "dead", "Look at jobs that were given up; run them again or discard them."
+    )
     _add_program(commands, "up", "Start everything on this machine; Ctrl-C stops it.")
     _add_program(commands, "demo", "Send a stream of real digits, so that the board moves.")
     _add_program(commands, "doctor", "Name every weak setting of a deployment.")
@@ -162,6 +165,11 @@ def _add_program(commands: Any, name: str, text: str) -> None:
 
         add_up(parser)
         parser.set_defaults(act=_up)
+    elif name == "dead":
+        from signalbox.ops.dead import add_arguments as add_dead
+
+        add_dead(parser)
+        parser.set_defaults(act=_dead)
     elif name == "doctor":
         from signalbox.doctor.main import add_arguments as add_doctor
 
@@ -184,6 +192,12 @@ def _demo(arguments: argparse.Namespace) -> int:
     from signalbox.demo import run
 
     return run(arguments)
+
+
+def _dead(arguments: argparse.Namespace) -> int:
+    from signalbox.ops import dead
+
+    return _with_bus(lambda bus: dead.run(bus, arguments))
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

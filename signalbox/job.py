@@ -27,6 +27,7 @@ def first_record(job: Job, state: State) -> Record:
         created_at=job.created_at, deadline_at=job.deadline_at, trace=job.trace,
         input=job.ref, outputs=job.outputs if job.ref is not None else (),
         input_bytes=job.size_bytes or (job.ref.size if job.ref is not None else 0),
+        redrive_of=job.redrive_of,
     )  # fmt: skip
 
 
@@ -95,7 +96,17 @@ def queued_again(record: Record) -> Job:
         id=record.id, model=record.model, version=record.version, signature=record.signature,
         priority=record.priority, key_id=record.key_id, style=record.style, outputs=record.outputs,
         created_at=record.created_at, deadline_at=record.deadline_at, ref=record.input,
-        size_bytes=record.input.size, epoch=record.attempt + 1, trace=record.trace,
+        size_bytes=record.input.size, epoch=record.attempt + 1, trace=record.trace, redrive_of=record.redrive_of,
+    )  # fmt: skip
+
+
+def redriven(
+    job: Job, job_id: str, *, now: float, deadline_s: float, ref: PayloadRef | None
+) -> Job:
+    """A new job that does what a dead one was to do. ref: of its own copy of the input; None = inline."""
+    return replace(
+        job, id=job_id, created_at=now, deadline_at=now + deadline_s, ref=ref,
+        reply="", epoch=0, trace="", redrive_of=job.id,
     )  # fmt: skip
 
 

@@ -70,6 +70,7 @@ class Job(Doc, frozen=True, kw_only=True):
     dimension 0. deadline_at: the job expires if it has not started by then. reply: core subject
     to tell the end on, if somebody waits. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame. epoch: rises when re-queued.
+    redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Job(Doc, frozen=True, kw_only=True):
     size_bytes: int = 0
     epoch: int = 0
     trace: str = ""
+    redrive_of: str = ""
 
 
 class Record(Doc, frozen=True, kw_only=True):
@@ -101,7 +103,8 @@ class Record(Doc, frozen=True, kw_only=True):
     since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
     :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
     input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
-    end, ``owner`` or ``operator``; empty where nobody did, or an older program wrote it.
+    end, ``owner`` or ``operator``; empty where nobody did, or an older program wrote it. redrive_of: as in
+    :class:`Job`.
     """
 
     id: str
@@ -133,6 +136,30 @@ class Record(Doc, frozen=True, kw_only=True):
     input: PayloadRef | None = None
     input_bytes: int = 0
     outputs: tuple[str, ...] = ()
+    redrive_of: str = ""
+
+
+class DeadLetter(Doc, frozen=True, kw_only=True):
+    """Header ``Sb-Letter`` of a dead letter, beside its ``Sb-Job``; the body is the frame of an inline input.
+
+    error, attempt, crashes, worker, gpu: of the attempt it was given up after. input: where a claim-checked input is
+    kept as long as the letter. not_kept: why it is not; the input then ends with the job's own payloads.
+    """
+
+    error: ErrorInfo
+    attempt: int = 0
+    crashes: int = 0
+    worker: str = ""
+    gpu: str = ""
+    input: PayloadRef | None = None
+    not_kept: str = ""
+
+
+class Redriven(Doc, frozen=True, kw_only=True):
+    """``dlp.redriven.<id>``: the job a dead letter was last redriven as."""
+
+    job: str
+    at: float
 
 
 class TensorSpec(Doc, frozen=True, kw_only=True):

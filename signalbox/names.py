@@ -15,6 +15,7 @@ MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 JOB_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")
+_PARTS: Final = "dlp"
 
 
 class Stream(StrEnum):
@@ -25,6 +26,7 @@ class Stream(StrEnum):
     EVENTS = "EVENTS"
     SCHED = "SCHED"
     DLQ = "DLQ"
+    DLQ_PARTS = "DLQ_PARTS"
     ADVISORY = "ADVISORY"
     PAYLOADS = "PAYLOADS"
 
@@ -53,6 +55,7 @@ class Header(StrEnum):
 
     JOB = "Sb-Job"
     RECORD = "Sb-Record"
+    LETTER = "Sb-Letter"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"
@@ -112,6 +115,31 @@ def payload(job_id: str, part: str) -> str:
 def dead_letter(model: str, job_id: str) -> str:
     """Subject of a dead letter in ``DLQ``."""
     return f"dlq.{token(model)}.{job_id}"
+
+
+def dead_letters(model: str = "", job_id: str = "") -> str:
+    """Wildcard subject of dead letters: of one model, of one job, or all of them."""
+    return f"dlq.{token(model) or '*'}.{job_id or '*'}"
+
+
+def kept_input(tenant: str, job_id: str) -> str:
+    """Subject in ``DLQ_PARTS`` of the chunks of a dead letter's input, kept as long as the letter."""
+    return f"{_PARTS}.in.{token(tenant) or '-'}.{job_id}"
+
+
+def kept_inputs(tenant: str = "", job_id: str = "") -> str:
+    """Wildcard subject of kept inputs: of one tenant, or of one job."""
+    return f"{_PARTS}.in.{token(tenant) or '*'}.{job_id or '*'}"
+
+
+def redriven(job_id: str) -> str:
+    """Subject in ``DLQ_PARTS`` of the job that a dead letter was last redriven as."""
+    return f"{_PARTS}.redriven.{job_id}"
+
+
+def stream_of_payload(subject: str) -> Stream:
+    """The stream that holds a payload's chunks."""
+    return Stream.DLQ_PARTS if subject.startswith(f"{_PARTS}.") else Stream.PAYLOADS
 
 
 def scheduled(job_id: str) -> str:

@@ -1,4 +1,7 @@
-"""Claim check: bodies above the inline limit lie as chunks in ``PAYLOADS`` and travel by reference."""
+"""Claim check: bodies above the inline limit lie as chunks in ``PAYLOADS`` and travel by reference.
+
+Inputs of dead letters are kept in the same form in ``DLQ_PARTS``; a reference's subject says which stream it is.
+"""
 
 import asyncio
 import hashlib
@@ -9,11 +12,13 @@ from typing import Final
 from signalbox.answers import Stored, stored_of
 from signalbox.bus import Bus
 from signalbox.connection import status
-from signalbox.errors import Ambiguous, Bug, NotFound
+from signalbox.errors import Ambiguous, Bug, NotFound, SignalboxError
 from signalbox.messages import PayloadRef
-from signalbox.names import Stream, payload
+from signalbox.names import payload, stream_of_payload
 
 CHUNK_BYTES: Final = 512 * 1024
+KEPT_S: Final = 86_400.0
+"""How long ``PAYLOADS`` keeps a chunk."""
 _CHUNK_HEADER: Final = "Sb-Chunk"
 _IN_FLIGHT: Final = 8
 _TRIES: Final = 3
@@ -28,7 +33,11 @@ async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
     Repeating it is safe while the server remembers message ids (two minutes): no chunk is stored twice. Raises as
     :meth:`Bus.write`.
     """
-    subject = payload(job_id, part)
+    return await store_at(bus, payload(job_id, part), data)
+
+
+async def store_at(bus: Bus, subject: str, data: bytes) -> PayloadRef:
+    """:meth:`store` under a subject of the caller's. Raises as :meth:`Bus.write`: what the first refused chunk met."""
     digest = await _sha256([data])
     chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [
         b""
@@ -39,8 +48,13 @@ async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
         async with room:
             return await _write_chunk(bus, subject, number, chunk, digest)
 
-    async with asyncio.TaskGroup() as group:
-        first, *_ = [group.create_task(write(number, chunk)) for number, chunk in enumerate(chunks)]
+    try:
+        async with asyncio.TaskGroup() as group:
+            first, *_ = [group.create_task(write(n, chunk)) for n, chunk in enumerate(chunks)]
+    except ExceptionGroup as errors:
+        if not isinstance(errors.exceptions[0], SignalboxError):
+            raise
+        raise errors.exceptions[0] from None
     return PayloadRef(
         subject=subject, size=len(data), chunks=len(chunks), first_seq=first.result(), sha256=digest
     )
@@ -84,7 +98,7 @@ async def _read_chunks(bus: Bus, ref: PayloadRef, found: dict[int, bytes]) -> No
         batch: list[Stored] = []
         request = {"seq": seq, "next_by_subj": ref.subject, "batch": ref.chunks + 1}
         head, _ = await bus.collect(
-            f"$JS.API.DIRECT.GET.{Stream.PAYLOADS}", request,
+            f"$JS.API.DIRECT.GET.{stream_of_payload(ref.subject)}", request,
             partial(_keep, batch),
         )  # fmt: skip
         for stored in batch:

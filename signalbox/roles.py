@@ -116,6 +116,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "st.*",  # claim and commit
             "pl.*.*",  # results above the inline limit
             "dlq.*.*",
+            "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
             "progress.*",
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
@@ -175,6 +176,14 @@ _ROLES: Final[dict[str, Permissions]] = {
             "cancel.*",
             "lane.release.*",
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
+            # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
+            *_direct(Stream.DLQ, Stream.DLQ_PARTS),
+            "jobs.*.*.*",
+            "pl.*.in",
+            "dlp.redriven.*",
+            *_keys(Bucket.POISON),
+            f"{_API}.STREAM.PURGE.DLQ",
+            f"{_API}.STREAM.PURGE.DLQ_PARTS",
         ),
         subscribe=("evt.jobs.>", "evt.st.*", "evt.kv.>", KEY_USE),
     ),

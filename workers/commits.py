@@ -24,8 +24,8 @@ from signalbox.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.jobs import joblog
-from signalbox.messages import ErrorInfo, PayloadRef, Record, State, header
+from signalbox.jobs import deadletters, joblog
+from signalbox.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State, header
 from signalbox.names import Header, Stream
 from signalbox.payloads import store
 from signalbox.records import Records, is_same_write
@@ -244,14 +244,16 @@ class Commits:
             and (found.state, found.worker, found.gpu, found.token) == mine
         ])  # fmt: skip
 
-    async def bury(self, held: Held) -> None:
+    async def dead_letter(self, held: Held, error: ErrorInfo, *, is_crash: bool) -> None:
         """Keep the job itself as a dead letter. Before its terminal record, so that it is not lost."""
-        await persist(
-            lambda: self._bus.write(
-                names.dead_letter(held.job.model, held.job.id), held.delivery.data,
-                headers={Header.JOB: header(held.job)},
-            )
+        record = held.record or life.first_record(held.job, State.QUEUED)
+        if held.claim is not None:
+            record = held.claim(record)
+        notice = DeadLetter(
+            error=error, attempt=record.attempt, crashes=record.crashes + is_crash,
+            worker=self._worker, gpu=self._gpu,
         )  # fmt: skip
+        await persist(lambda: deadletters.keep(self._bus, held.job, held.delivery.data, notice))
 
     # ------------------------------------------------------------------------------ writing
 

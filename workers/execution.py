@@ -448,12 +448,15 @@ class Execution:
             delays[held] = verdict.delay_s
             gauges.RETRIED.labels(held.job.model, error.code).inc()
             return self._commits.requeue(held, error, is_crash=verdict.is_strike)
+        said = error
+        if verdict.is_poison:
+            said = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
+        why = ErrorInfo(code=said.code, message=said.public_message)
         if verdict.is_dead_letter:
-            await self._commits.bury(held)
+            await self._commits.dead_letter(held, why, is_crash=verdict.is_strike)
         if verdict.is_poison:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
-            error = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
-        return self._commits.failure(held, ErrorInfo(code=error.code, message=error.public_message))
+        return self._commits.failure(held, why)
 
     def _leave(self, held: Held, verdict: Verdict | None) -> None:
         """An end is durable: acknowledge. Another attempt has it: let go, its holder acknowledges."""

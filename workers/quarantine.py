@@ -45,8 +45,8 @@ class Quarantine:
         return token(model) in self._models
 
     async def holds(self, job: Job, frame: bytes) -> bool:
-        """Whether this job's input may not run."""
-        if not self.concerns(job.model):
+        """Whether this job's input may not run. What a person redrove may: its mark is lifted, here perhaps later."""
+        if job.redrive_of or not self.concerns(job.model):
             return False
         found = self._table.get(names.poison(job.model, await _digest(job, frame)))
         return found is not None and self._clock() - found.since < QUARANTINE_S

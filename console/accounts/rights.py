@@ -23,6 +23,8 @@ class Act(StrEnum):
     KEYS_MANAGE = "keys.manage"
     JOBS_VIEW = "jobs.view"
     JOBS_CANCEL = "jobs.cancel"
+    JOBS_REDRIVE = "jobs.redrive"
+    JOBS_DISCARD = "jobs.discard"
     WORKERS_DRAIN = "workers.drain"
     QUEUES_PAUSE = "queues.pause"
     LANES_RELEASE = "lanes.release"
@@ -59,6 +61,8 @@ WORDS: Final[dict[Act, str]] = {
     Act.KEYS_MANAGE: "create and revoke API keys",
     Act.JOBS_VIEW: "see jobs",
     Act.JOBS_CANCEL: "cancel jobs",
+    Act.JOBS_REDRIVE: "redrive dead letters",
+    Act.JOBS_DISCARD: "discard dead letters",
     Act.WORKERS_DRAIN: "drain workers",
     Act.QUEUES_PAUSE: "pause queues",
     Act.LANES_RELEASE: "ask a holder to hand its GPU over",
@@ -77,6 +81,8 @@ _VIEWER: Final = frozenset(
 )
 _OPERATOR: Final = _VIEWER | {
     Act.JOBS_CANCEL,
+    Act.JOBS_REDRIVE,
+    Act.JOBS_DISCARD,
     Act.WORKERS_DRAIN,
     Act.QUEUES_PAUSE,
     Act.LANES_RELEASE,

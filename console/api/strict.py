@@ -2,17 +2,24 @@
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+_MOST_NAMED: Final = 8
+_LONGEST: Final = 60
+"""Of a name that is repeated and compared; what is sent has no such bound."""
+
 
 def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> None:
     """Raises a 400 that names every unknown ``what`` (field, query parameter) and the one that was probably meant."""
-    strangers = [name for name in given if name not in known]
+    strangers = list(islice((name for name in given if name not in known), _MOST_NAMED))
     if strangers:
-        raise ValidationError({name: [_unknown(name, known, what)] for name in strangers})
+        raise ValidationError(
+            {name[:_LONGEST]: [_unknown(name[:_LONGEST], known, what)] for name in strangers}
+        )
 
 
 def _unknown(name: str, known: Collection[str], what: str) -> str:

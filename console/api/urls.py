@@ -3,7 +3,7 @@
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView
 
-from console.api import docs, views
+from console.api import deadletters, docs, views
 
 urlpatterns = [
     path("", docs.page, name="api-docs"),
@@ -23,5 +23,19 @@ urlpatterns = [
     path("jobs", views.Jobs.as_view(), name="api-jobs"),
     path("jobs/<str:job_id>", views.JobDetail.as_view(), name="api-job"),
     path("jobs/<str:job_id>/cancel", views.JobCancellation.as_view(), name="api-cancel-job"),
+    path("dead-letters", deadletters.DeadLetters.as_view(), name="api-dead-letters"),
+    path(
+        "dead-letters/<str:job_id>", deadletters.DeadLetterDetail.as_view(), name="api-dead-letter"
+    ),
+    path(
+        "dead-letters/<str:job_id>/redrive",
+        deadletters.DeadLetterRedrive.as_view(),
+        name="api-redrive-dead-letter",
+    ),
+    path(
+        "dead-letters/<str:job_id>/discard",
+        deadletters.DeadLetterDiscard.as_view(),
+        name="api-discard-dead-letter",
+    ),
     path("audit", views.Audit.as_view(), name="api-audit"),
 ]

@@ -40,6 +40,7 @@ class Job(models.Model):
     trace = models.CharField(max_length=200, blank=True)
     revision = models.PositiveBigIntegerField(default=0)
     updated_at = models.DateTimeField()
+    redrive_of = models.CharField(max_length=36, blank=True, default="", db_default="")
 
     class Meta:
         """What chooses few jobs has an index that ends in the order of the list.

@@ -16,7 +16,15 @@ from console.outbox.wake import Waker
 from signalbox import job as life
 from signalbox import log, messages, names, topology
 from signalbox.bus import Bus
-from signalbox.errors import Conflict, SignalboxError, StaleRevision, Unavailable
+from signalbox.errors import (
+    Conflict,
+    InputLost,
+    NotFound,
+    SignalboxError,
+    StaleRevision,
+    Unavailable,
+)
+from signalbox.jobs import deadletters
 from signalbox.messages import Job, State
 from signalbox.names import Bucket, Header
 from signalbox.records import Records
@@ -24,6 +32,8 @@ from signalbox.records import Records
 _BATCH: Final = 200
 _RACES: Final = 20
 """Lost races in a row after which a posting waits for the next round."""
+_SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD)
+"""Acts on dead letters: a redrive copies an input, which may take a second."""
 _REMOVAL: Final = {Header.KV_OPERATION.value: "DEL"}
 
 
@@ -50,15 +60,28 @@ class Publisher:
                 await waker.wait(self._poll_s)
 
     async def publish_due(self) -> int:
-        """Publish every posting that waits; returns how many are settled.
+        """Publish every posting that waits; returns how many were tried.
 
         Raises :class:`Unavailable` if NATS is away. A posting NATS refuses keeps its error and waits.
         """
+        slow: list[OutboxEntry] = []
+        done = await self._publish_quick(slow)
+        for entry in slow:
+            await self._attempt(entry)
+            # What was decided meanwhile, a revocation perhaps, waits for one of them and not for all.
+            done += 1 + await self._publish_quick([])
+        return done
+
+    async def _publish_quick(self, slow: list[OutboxEntry]) -> int:
+        """Publish all but the slow ones, which are only noted. Returns how many were tried."""
         settled: dict[tuple[str, str], int] = {}
         done = last_id = 0
         while entries := await _due(last_id):
             for entry in entries:
                 last_id = entry.pk
+                if entry.kind in _SLOW:
+                    slow.append(entry)
+                    continue
                 if entry.kind == OutboxEntry.DOCUMENT:
                     key = (entry.bucket, entry.key)
                     if settled.get(key, 0) < entry.pk:
@@ -75,6 +98,10 @@ class Publisher:
                 return await self._publish_document(Bucket(entry.bucket), entry.key)
             if entry.kind == OutboxEntry.CANCEL:
                 await self._cancel(entry.key)
+            elif entry.kind == OutboxEntry.REDRIVE:
+                await deadletters.redrive(self._bus, entry.key, after=entry.body)
+            elif entry.kind == OutboxEntry.DISCARD:
+                await deadletters.discard(self._bus, entry.key)
             else:
                 await self._bus.publish(names.ask_release(entry.key))
             await _settle(entry, None)
@@ -82,9 +109,16 @@ class Publisher:
             await _note(entry, error)
             raise
         except SignalboxError as error:
-            await _note(entry, error)
-            log.warning("outbox.refused", entry=entry.pk, code=error.code, reason=str(error))
+            await self._refused(entry, error)
         return entry.pk
+
+    async def _refused(self, entry: OutboxEntry, error: SignalboxError) -> None:
+        """An act on a letter that cannot be done is over, with its reason; anything else is tried again."""
+        log.warning("outbox.refused", entry=entry.pk, code=error.code, reason=str(error))
+        if entry.kind in _SLOW and isinstance(error, NotFound | Conflict | InputLost):
+            await _settle(entry, None, error.public_message)
+        else:
+            await _note(entry, error)
 
     async def _publish_document(self, bucket: Bucket, key: str) -> int:
         subject = names.key(bucket, key)
@@ -155,11 +189,11 @@ def _newest(bucket: Bucket, key: str) -> OutboxEntry:
 
 
 @database_sync_to_async
-def _settle(entry: OutboxEntry, revision: int | None) -> None:
+def _settle(entry: OutboxEntry, revision: int | None, refusal: str = "") -> None:
     rows = OutboxEntry.objects.filter(
         kind=entry.kind, bucket=entry.bucket, key=entry.key, pk__lte=entry.pk, published_at=None
     )
-    rows.update(published_at=timezone.now(), revision=revision, last_error="")
+    rows.update(published_at=timezone.now(), revision=revision, last_error=refusal[:500])
 
 
 @database_sync_to_async

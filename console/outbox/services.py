@@ -33,6 +33,26 @@ def post_release(gpu: str) -> OutboxEntry:
     return _post(OutboxEntry(kind=OutboxEntry.RELEASE, key=gpu))
 
 
+def post_redrive(job_id: str, *, after: str) -> OutboxEntry:
+    """Queue the redrive of a dead letter. after: the job of the redrive before, empty for the first."""
+    return _post(OutboxEntry(kind=OutboxEntry.REDRIVE, key=job_id, body=after))
+
+
+def post_discard(job_id: str) -> OutboxEntry:
+    """Queue the end of a dead letter."""
+    return _post(OutboxEntry(kind=OutboxEntry.DISCARD, key=job_id))
+
+
+def wait_settled(pk: int, *, timeout_s: float) -> OutboxEntry:
+    """A posting once it is settled, or as it is after ``timeout_s`` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while (entry := OutboxEntry.objects.get(pk=pk)).published_at is None:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_LOOK_S)
+    return entry
+
+
 def latest(bucket: Bucket, key: str) -> OutboxEntry | None:
     """The newest posting of a KV key: tells a page how far a decision has got."""
     return (

@@ -52,6 +52,7 @@ class JobRow(NamedTuple):
     trace: str
     revision: int
     updated_at: float
+    redrive_of: str
 
 
 class EventRow(NamedTuple):
@@ -114,7 +115,7 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
     return JobRow(
         job.id, job.model, job.version, job.signature[:200], job.priority, job.key_id,
         State.QUEUED.value, 0, 0, "", "", 0, 0, job.created_at, job.deadline_at, None, None, {}, "", "",
-        _size(job.size_bytes, job.ref), 0, False, job.trace[:200], 0, at,
+        _size(job.size_bytes, job.ref), 0, False, job.trace[:200], 0, at, job.redrive_of[:36],
     )  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.state.value, record.attempt, record.crashes, record.worker, record.gpu, record.token,
         record.batch, record.created_at, record.deadline_at, record.claimed_at, record.finished_at,
         record.phases, code, message, record.input_bytes, _size(record.size_bytes, record.ref), record.cancel_requested,
-        record.trace[:200], revision, at,
+        record.trace[:200], revision, at, record.redrive_of[:36],
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""What runs and tends a Signalbox: its programs' logs."""
+"""What runs and tends a Signalbox: its programs' logs, and what operators do from a shell."""

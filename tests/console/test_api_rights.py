@@ -1,5 +1,6 @@
 """The REST API as its own OpenAPI document has it: every operation, every role, and who is nobody."""
 
+import asyncio
 import io
 from typing import Any
 
@@ -7,11 +8,17 @@ import pytest
 from django.test import Client
 from django.urls import URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
+from msgspec.structs import replace
 
 from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor
 from console.audit.models import AuditEntry
+from console.config import Console
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
 from tests.console.test_jobs import make
 
 ASKED: dict[tuple[str, str], Act | None] = {
@@ -33,6 +40,10 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/jobs"): Act.JOBS_VIEW,
     ("get", "/api/jobs/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/jobs/{job_id}/cancel"): Act.JOBS_CANCEL,
+    ("get", "/api/dead-letters"): Act.JOBS_VIEW,
+    ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
+    ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
+    ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
     ("get", "/api/audit"): Act.AUDIT_VIEW,
 }
 """What each operation asks of its caller; None: everybody with a token."""
@@ -76,6 +87,20 @@ def test_every_operation_of_the_document_is_named_here_and_every_route_is_in_it(
     assert served - {"/api/", "/api/schema"} == {path for _, path in ASKED}
 
 
+@pytest.fixture
+def nearby(console: Console, settings: Any, shared_server: NatsServer) -> None:
+    """What is asked of NATS itself is answered."""
+
+    async def lay() -> None:
+        bus = await Bus.connect(Wire(nats_url=shared_server.url), role="admin")
+        await topology.apply(bus)
+        await bus.close()
+
+    asyncio.run(lay())
+    settings.CONSOLE = replace(console, nats_url=shared_server.url)
+
+
+@pytest.mark.usefixtures("nearby")
 @pytest.mark.parametrize("role", ROLES)
 def test_each_role_may_call_exactly_what_its_rights_say(cast: dict[str, User], role: str) -> None:
     _, text = accounts.create_token(Actor(user=cast[role]), "matrix", 1)

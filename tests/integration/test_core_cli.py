@@ -58,7 +58,17 @@ async def test_a_minted_key_is_whole_and_a_damaged_one_is_not() -> None:
 
 async def test_every_command_explains_itself() -> None:
     _, out, _ = await run("--help")
-    commands = ("topology", "backup", "restore", "nats-users", "keys", "settings", "up", "demo")
+    commands = (
+        "topology",
+        "backup",
+        "restore",
+        "nats-users",
+        "keys",
+        "settings",
+        "dead",
+        "up",
+        "demo",
+    )
     helps = await asyncio.gather(*(run(command, "--help") for command in commands))
     for command, (status, text, _) in zip(commands, helps, strict=True):
         assert command in out

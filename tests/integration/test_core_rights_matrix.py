@@ -44,8 +44,9 @@ OTHER_ACTS = (
     "SERVER.REMOVE",
 )
 DATA = (
-    "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "pl.j.in", "pl.j.out1", "rsp.g.j", "progress.j",
-    "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j", "evt.kv.keys.k", "made.up",
+    "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in", "pl.j.out1",
+    "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
+    "evt.kv.keys.k", "made.up",
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
     "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
 )  # fmt: skip
@@ -56,8 +57,9 @@ KEYS = (
 )  # fmt: skip
 LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
-    "sched.>", "due.>", "st.>", "st.*", "dlq.>", "pl.>", "pl.j.in", "rsp.>", "rsp.*.*", "progress.*", "cancel.*",
-    "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>", "_R_.>",
+    "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "rsp.>", "rsp.*.*", "progress.*",
+    "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>",
+    "_R_.>",
 )  # fmt: skip
 
 
@@ -105,7 +107,7 @@ def _leader(*streams: str) -> set[str]:
 _WORKER = {
     *_info(), "$JS.API.CONSUMER.MSG.NEXT.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.x", "$JS.ACK.JOBS.x.1.1.1.1.0",
     "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
-    "rsp.g.j", "progress.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
+    "dlp.in.t.j", "rsp.g.j", "progress.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
     *_direct("STATE", "PAYLOADS", "KV_models", "KV_workers", "KV_desired", "KV_poison"),
     # The one that reconciles for all.
     "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
@@ -135,6 +137,9 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),
         "st.j", "cancel.j", "lane.release.GPU-1",
         "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
+        # Dead letters: read, redriven, discarded.
+        *_direct("DLQ", "DLQ_PARTS"), "$JS.API.STREAM.PURGE.DLQ", "$JS.API.STREAM.PURGE.DLQ_PARTS",
+        "jobs.m.hi.j", "pl.j.in", "dlp.redriven.j", "$KV.poison.k",
     },
 }  # fmt: skip
 MAY_HEAR: dict[str, set[str]] = {

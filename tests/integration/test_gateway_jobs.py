@@ -12,9 +12,22 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox import names, table
-from signalbox.messages import Desired, Device, ErrorInfo, Model, Residency, Run, Worker
-from signalbox.names import Bucket
+from signalbox.jobs import deadletters
+from signalbox.messages import (
+    DeadLetter,
+    Desired,
+    Device,
+    ErrorInfo,
+    Job,
+    Model,
+    Residency,
+    Run,
+    Worker,
+    decode,
+)
+from signalbox.names import Bucket, Header
 from signalbox.natsserver import NatsServer
+from signalbox.records import Records
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, reached, rig
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
@@ -134,6 +147,19 @@ async def test_a_failed_job_shows_its_error(front: Rig, mine: Key) -> None:
     assert (done.status, done.doc["state"]) == (200, "failed")
     assert done.doc["error"] == {"code": "model_error", "message": "negative input"}
     assert "result" not in done.doc
+
+
+async def test_a_redriven_job_is_its_owners_and_names_the_old_one(front: Rig, mine: Key) -> None:
+    old = (await submit(front, mine)).doc["id"]
+    queued = await Records(front.bus).queued(old)
+    assert queued is not None
+    why = DeadLetter(error=ErrorInfo(code="poison", message="It was run 3 times alone."))
+    await deadletters.keep(front.bus, decode(Job, queued.headers[Header.JOB]), queued.data, why)
+    new = (await deadletters.redrive(front.bus, old)).job_id
+    shown = await front.call("GET", f"/v1/jobs/{new}", key=mine)
+    assert shown.status == 200
+    assert shown.doc["redrive_of"] == old
+    assert "redrive_of" not in (await front.call("GET", f"/v1/jobs/{old}", key=mine)).doc
 
 
 async def test_a_queued_job_is_cancelled_at_once_and_never_runs(front: Rig, mine: Key) -> None:

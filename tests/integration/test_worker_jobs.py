@@ -13,8 +13,9 @@ import pytest_asyncio
 from signalbox import job as life
 from signalbox import names, payloads
 from signalbox.bus import Bus
+from signalbox.jobs import deadletters
 from signalbox.messages import Batching, Desired, Limits, State, Worker
-from signalbox.names import Bucket, Stream, token
+from signalbox.names import Bucket, token
 from signalbox.records import Records
 from signalbox.table import Table, put
 from tests import models, workerhouse
@@ -115,9 +116,14 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert refused.attempt == 1, "the same input in another job is not run"
     (other,) = await ledger.ended(await ledger.submit("deadly", floats(7.0)))
     assert other.state is State.SUCCEEDED
-    letter = await bus.leader_get(Stream.DLQ, names.dead_letter("deadly", deadly))
-    assert letter is not None
-    assert letter.data == floats(-1000.0)
+    letter = await deadletters.find(bus, deadly)
+    assert await deadletters.input_of(bus, letter) == floats(-1000.0)
+    assert letter.notice is not None
+    assert (letter.notice.error, letter.notice.attempt, letter.notice.crashes) == (last.error, 2, 2)
+    redriven = (await deadletters.redrive(bus, deadly)).job_id
+    (record,) = await ledger.ended(redriven, timeout_s=60)
+    assert record.redrive_of == deadly
+    assert record.attempt == 2, "it ran: a person has lifted the quarantine of its input"
     await queue_is_empty(bus, "deadly")
 
 

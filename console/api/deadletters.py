@@ -1,0 +1,138 @@
+"""REST calls on dead letters."""
+
+from typing import Any, Final
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.accounts.rights import Act
+from console.api.base import Endpoint
+from console.api.strict import Strict
+from console.jobs import deadletters as service
+from signalbox.jobs.deadletters import MOST, summary
+
+_LARGEST: Final = 2**63 - 1
+
+
+class LetterOut(serializers.Serializer[Any]):
+    """A job that was given up. input_is: ``inline``, ``kept``, ``expiring`` or ``lost``."""
+
+    id = serializers.CharField()
+    model = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    signature = serializers.CharField()
+    tenant = serializers.CharField()
+    priority = serializers.CharField()
+    accepted_at = serializers.DateTimeField(allow_null=True)
+    at = serializers.DateTimeField()
+    error = serializers.CharField()
+    message = serializers.CharField()
+    attempt = serializers.IntegerField(allow_null=True)
+    crashes = serializers.IntegerField(allow_null=True)
+    worker = serializers.CharField()
+    gpu = serializers.CharField()
+    size_bytes = serializers.IntegerField()
+    input_is = serializers.CharField()
+    not_kept = serializers.CharField()
+    redrive_of = serializers.CharField()
+    redriven_as = serializers.CharField()
+    redriven_at = serializers.DateTimeField(allow_null=True)
+
+
+class InputOut(serializers.Serializer[Any]):
+    """One input tensor, without its values."""
+
+    name = serializers.CharField()
+    dtype = serializers.CharField()
+    shape = serializers.ListField(child=serializers.IntegerField())
+
+
+class LetterDetailOut(LetterOut):
+    """A letter with its inputs."""
+
+    inputs = InputOut(many=True)
+
+
+class LetterPageOut(serializers.Serializer[Any]):
+    """A page, the oldest first; ``after`` is that of the next one."""
+
+    letters = LetterOut(many=True)
+    after = serializers.IntegerField(allow_null=True)
+
+
+class LettersQuery(Strict):
+    """Which letters. after: that of the page before."""
+
+    model = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+    after = serializers.IntegerField(min_value=0, max_value=_LARGEST - 1, required=False, default=0)
+    size = serializers.IntegerField(min_value=1, max_value=MOST, required=False, default=50)
+
+
+class RedriveIn(Strict):
+    """after: the job this letter was redriven as before; needed to redrive it once more."""
+
+    after = serializers.CharField(max_length=36, required=False, default="", allow_blank=True)
+    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class DiscardIn(Strict):
+    """Why."""
+
+    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class AskedOut(serializers.Serializer[Any]):
+    """The act. is_done: NATS has it; otherwise it waits in the outbox, for ``reason`` if that is known."""
+
+    job = serializers.CharField()
+    is_done = serializers.BooleanField()
+    reason = serializers.CharField()
+
+
+class DeadLetters(Endpoint):
+    """Dead letters, the oldest first."""
+
+    @extend_schema(
+        operation_id="dead_letters_list", parameters=[LettersQuery], responses=LetterPageOut
+    )
+    def get(self, request: Request) -> Response:
+        """List dead letters."""
+        self.sees(request, Act.JOBS_VIEW)
+        page = service.page(**self.asked(request, LettersQuery))
+        return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
+
+
+class DeadLetterDetail(Endpoint):
+    """One dead letter."""
+
+    @extend_schema(responses=LetterDetailOut)
+    def get(self, request: Request, job_id: str) -> Response:
+        """Show a letter and what its inputs are."""
+        self.sees(request, Act.JOBS_VIEW)
+        return Response(service.show(job_id))
+
+
+class DeadLetterRedrive(Endpoint):
+    """A dead letter's job, once more."""
+
+    @extend_schema(request=RedriveIn, responses={202: AskedOut})
+    def post(self, request: Request, job_id: str) -> Response:
+        """Run it again as a new job that names this one. Repeating the call makes no second job."""
+        data = self.given(request, RedriveIn)
+        asked = service.redrive(
+            self.actor(request), job_id, after=data["after"], reason=data["reason"]
+        )
+        return Response(AskedOut(asked).data, status=202)
+
+
+class DeadLetterDiscard(Endpoint):
+    """The end of a dead letter."""
+
+    @extend_schema(request=DiscardIn, responses={202: AskedOut})
+    def post(self, request: Request, job_id: str) -> Response:
+        """Remove it with its input for good."""
+        data = self.given(request, DiscardIn)
+        asked = service.discard(self.actor(request), job_id, reason=data["reason"])
+        return Response(AskedOut(asked).data, status=202)

@@ -1,0 +1,103 @@
+"""Dead letters as operators see them: asked of NATS at each look, acted on through the outbox.
+
+Nothing of them is kept in the database but who acted: a look costs a connection to NATS of its own, and fails without.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+
+from console.accounts.rights import Act, Actor
+from console.audit.acts import Target, act, check
+from console.outbox import services as outbox
+from signalbox.bus import Bus
+from signalbox.errors import Conflict, SignalboxError
+from signalbox.jobs import deadletters
+from signalbox.jobs.deadletters import Page
+
+_TOLD_WITHIN_S: Final = 2.0
+"""How long an answer waits to say whether the act is done."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An act on a letter. job: of the redrive. is_done: NATS has it; otherwise the outbox keeps it, see reason."""
+
+    job: str
+    is_done: bool
+    reason: str = ""
+
+
+def page(*, model: str, after: int, size: int) -> Page:
+    """A page of letters. Raises :class:`Unavailable`."""
+    return _ask(lambda bus: deadletters.page(bus, model=model, after=after, size=size))
+
+
+def show(job_id: str) -> dict[str, Any]:
+    """One letter with name, dtype and shape of its inputs, never their values. Raises :class:`NotFound`."""
+
+    async def look(bus: Bus) -> dict[str, Any]:
+        letter = await deadletters.find(bus, job_id)
+        told = deadletters.summary(letter)
+        try:
+            told["inputs"] = deadletters.described(await deadletters.input_of(bus, letter))
+        except SignalboxError as error:
+            told |= {"inputs": [], "not_kept": error.public_message}
+        return told
+
+    return _ask(look)
+
+
+def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> Asked:
+    """Run it again as a new job. Raises as :func:`signalbox.jobs.deadletters.plan`."""
+    target = Target("job", job_id)
+    check(actor, Act.JOBS_REDRIVE, target, reason=reason)
+    new_id, refusal = "", None
+    try:
+        _, new_id = _ask(lambda bus: deadletters.plan(bus, job_id, after=after))
+    except SignalboxError as error:
+        refusal = error
+    with act(actor, Act.JOBS_REDRIVE, target, reason=reason) as change:
+        if refusal is not None:
+            raise refusal
+        change.after = {"redriven_as": new_id}
+        entry = outbox.post_redrive(job_id, after=after)
+    return _told(entry.pk, new_id)
+
+
+def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
+    """Remove it with its input for good. Raises :class:`NotFound`."""
+    target = Target("job", job_id)
+    check(actor, Act.JOBS_DISCARD, target, reason=reason)
+    refusal = None
+    try:
+        _ask(lambda bus: deadletters.find(bus, job_id))
+    except SignalboxError as error:
+        refusal = error
+    with act(actor, Act.JOBS_DISCARD, target, reason=reason):
+        if refusal is not None:
+            raise refusal
+        entry = outbox.post_discard(job_id)
+    return _told(entry.pk, "")
+
+
+def _told(pk: int, new_id: str) -> Asked:
+    entry = outbox.wait_settled(pk, timeout_s=_TOLD_WITHIN_S)
+    if entry.published_at is not None and entry.last_error:
+        raise Conflict(entry.last_error)
+    return Asked(new_id, is_done=entry.published_at is not None, reason=entry.last_error)
+
+
+def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
+    async def asked() -> T:
+        bus = await Bus.connect(settings.CONSOLE, role="console", name="dead letters")
+        try:
+            return await act_(bus)
+        finally:
+            await bus.close()
+
+    return async_to_sync(asked)()

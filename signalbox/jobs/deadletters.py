@@ -1,0 +1,367 @@
+"""Dead letters: jobs given up, kept in ``DLQ`` for 14 days with their inputs, to be looked at, redriven or discarded.
+
+An inline input is the letter's body. A claim-checked one is copied into ``DLQ_PARTS`` when the letter is written, since
+its payload ends after a day. That copy is bounded (:func:`_room`); where there is no room for it the letter says so.
+
+A redrive is a new job that names the old one. Its id follows from the letter and from the redrive before it, so
+asking twice for the same redrive makes one job: a second click, a posting that is repeated, two programs at once.
+"""
+
+import hashlib
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from signalbox import job as life
+from signalbox import log, names, payloads, table, tensors
+from signalbox.answers import Stored, stored_of
+from signalbox.bus import Bus
+from signalbox.connection import parse_headers, status, status_text
+from signalbox.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
+from signalbox.messages import (
+    DeadLetter,
+    Job,
+    Model,
+    PayloadRef,
+    Redriven,
+    decode,
+    encode,
+    header,
+)
+from signalbox.names import Bucket, Header, Stream, token
+from signalbox.records import Records
+
+MOST: Final = 200
+"""Letters of one page."""
+_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""Of letters read for one page; their bodies are measured and let go."""
+FILLED: Final = 0.9
+"""Of ``DLQ_PARTS`` that inputs may take; the rest is for what letters were redriven as."""
+TENANT_SHARE: Final = 0.25
+"""Of ``DLQ_PARTS`` that the inputs of one tenant may take."""
+_PENDING: Final = "Nats-Num-Pending"
+_SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
+"""Namespace of the ids of redriven jobs."""
+
+
+class Letter(NamedTuple):
+    """A dead letter. job: None where a newer program wrote it. seq: in ``DLQ``, the order of listing. at: UTC seconds.
+
+    body: frame of an inline input. notice: None for a letter of an older worker. redriven: the last redrive.
+    """
+
+    id: str
+    model: str
+    seq: int
+    at: float
+    job: Job | None
+    notice: DeadLetter | None
+    body: bytes
+    redriven: Redriven | None = None
+    redriven_revision: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the input."""
+        if self.job is not None and self.job.ref is not None:
+            return self.job.ref.size
+        return len(self.body)
+
+    @property
+    def input_is(self) -> str:
+        """``inline`` and ``kept``: there as long as the letter. ``expiring``: with the job's payloads. ``lost``."""
+        if self.job is None or self.job.ref is None:
+            return "inline"
+        if self.notice is None or self.notice.not_kept:
+            is_over = self.at + payloads.KEPT_S < time.time()
+            return "lost" if is_over else "expiring"
+        return "kept"
+
+
+class Page(NamedTuple):
+    """Letters, the oldest first: it is the next to be lost. after: cursor of the next page, None at the end."""
+
+    letters: list[Letter]
+    after: int | None
+
+
+class Redrive(NamedTuple):
+    """A redriven job. is_new: whether this call made it."""
+
+    job_id: str
+    is_new: bool
+
+
+# ---------------------------------------------------------------------------------- keeping
+
+
+async def keep(bus: Bus, job: Job, body: bytes, notice: DeadLetter) -> None:
+    """Write a dead letter, its input first. Repeating it harms nothing. Raises :class:`Unavailable`."""
+    if job.ref is not None:
+        notice = await _with_input(bus, job, job.ref, notice)
+    headers: dict[str, str] = {Header.JOB: header(job), Header.LETTER: header(notice)}
+    await bus.write(names.dead_letter(job.model, job.id), body, headers=headers)
+    log.warning(
+        "dead_letter.kept", job_id=job.id, model=job.model, code=notice.error.code, attempt=notice.attempt,
+        not_kept=notice.not_kept,
+    )  # fmt: skip
+
+
+async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
+    refusal = await _no_room(bus, job.key_id, ref.size)
+    if refusal:
+        return replace(notice, not_kept=refusal)
+    try:
+        data = await payloads.fetch(bus, ref)
+    except NotFound:
+        return replace(notice, not_kept="The input had aged out before the job was given up.")
+    try:
+        kept = await payloads.store_at(bus, names.kept_input(job.key_id, job.id), data)
+    except QueueFull:
+        return replace(notice, not_kept="There was no room for it beside the other dead letters.")
+    return replace(notice, input=kept)
+
+
+async def _no_room(bus: Bus, tenant: str, size: int) -> str:
+    """Why an input of this size may not be kept; empty where it may.
+
+    Two workers may judge at once and pass the bound by one input; the stream's own limit is above both.
+    """
+    filter_ = {"subjects_filter": names.kept_inputs(tenant)}
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}", filter_)
+    limit = info["config"].get("max_bytes", -1)
+    if limit <= 0:
+        return ""
+    if info["state"]["bytes"] + size > FILLED * limit:
+        return "There was no room for it beside the other dead letters."
+    chunks = sum((info["state"].get("subjects") or {}).values())
+    if chunks * payloads.CHUNK_BYTES + size > TENANT_SHARE * limit:
+        return "The inputs of this tenant's dead letters have taken their share."
+    return ""
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+async def page(bus: Bus, *, model: str = "", after: int = 0, size: int = 50) -> Page:
+    """Letters after a cursor, at most ``size`` of them (and at most :data:`MOST`). Raises :class:`Unavailable`."""
+    found: list[Stored] = []
+    request: dict[str, Any] = {
+        "seq": after + 1, "next_by_subj": names.dead_letters(model), "batch": max(1, min(size, MOST)),
+        "max_bytes": _PAGE_BYTES,
+    }  # fmt: skip
+    head, _ = await bus.collect(
+        f"$JS.API.DIRECT.GET.{Stream.DLQ}", request, lambda h, b: found.append(stored_of(h, b))
+    )
+    if status(head) not in {204, 404}:
+        raise Bug(f"Batched get: {status(head)} {status_text(head)}")
+    is_more = bool(found) and int(parse_headers(head).get(_PENDING, 0)) > 0
+    letters = await _with_redrives(bus, [_letter(stored) for stored in found])
+    return Page(letters, found[-1].seq if is_more else None)
+
+
+async def find(bus: Bus, job_id: str) -> Letter:
+    """The letter of a job. Raises :class:`NotFound`."""
+    found = []
+    if names.JOB_ID.match(job_id):
+        found = await bus.list_latest(Stream.DLQ, [names.dead_letters(job_id=job_id)])
+    if not found:
+        raise NotFound(
+            f"There is no dead letter of a job {job_id!r}; letters are kept for 14 days."
+        )
+    (letter,) = await _with_redrives(bus, [_letter(found[-1])])
+    return letter
+
+
+async def input_of(bus: Bus, letter: Letter) -> bytes:
+    """The frame of its input tensors. Raises :class:`InputLost` with the reason."""
+    if letter.job is None or letter.job.ref is None:
+        return letter.body
+    notice = letter.notice
+    ref = notice.input if notice is not None and notice.input is not None else letter.job.ref
+    try:
+        return await payloads.fetch(bus, ref)
+    except NotFound:
+        why = notice.not_kept if notice is not None else ""
+        raise InputLost(
+            f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id
+        ) from None
+
+
+def described(frame: bytes) -> list[dict[str, Any]]:
+    """Name, dtype and shape of each tensor, not its values; empty for what is no frame."""
+    try:
+        found = tensors.decode(frame)
+    except msgspec.MsgspecError:
+        return []
+    return [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in found]
+
+
+def summary(letter: Letter) -> dict[str, Any]:
+    """What may be told of a letter, without its input's values; JSON values only."""
+    job, notice = letter.job, letter.notice
+    return {
+        "id": letter.id,
+        "model": letter.model,
+        "version": job.version if job is not None else None,
+        "signature": job.signature if job is not None else "",
+        "tenant": job.key_id if job is not None else "",
+        "priority": job.priority if job is not None else "",
+        "accepted_at": _instant(job.created_at) if job is not None else None,
+        "at": _instant(letter.at),
+        "error": notice.error.code if notice is not None else "",
+        "message": notice.error.message if notice is not None else "",
+        "attempt": notice.attempt if notice is not None else None,
+        "crashes": notice.crashes if notice is not None else None,
+        "worker": notice.worker if notice is not None else "",
+        "gpu": notice.gpu if notice is not None else "",
+        "size_bytes": letter.size_bytes,
+        "input_is": letter.input_is,
+        "not_kept": notice.not_kept if notice is not None else "",
+        "redrive_of": job.redrive_of if job is not None else "",
+        "redriven_as": letter.redriven.job if letter.redriven is not None else "",
+        "redriven_at": _instant(letter.redriven.at) if letter.redriven is not None else None,
+    }
+
+
+async def _with_redrives(bus: Bus, letters: Sequence[Letter]) -> list[Letter]:
+    if not letters:
+        return []
+    subjects = [names.redriven(letter.id) for letter in letters]
+    marks = {mark.subject: mark for mark in await bus.list_latest(Stream.DLQ_PARTS, subjects)}
+    return [
+        letter._replace(redriven=decode(Redriven, mark.data), redriven_revision=mark.seq)
+        if (mark := marks.get(names.redriven(letter.id))) is not None
+        else letter
+        for letter in letters
+    ]
+
+
+def _letter(stored: Stored) -> Letter:
+    _, model, job_id = stored.subject.split(".")
+    job: Job | None = None
+    notice: DeadLetter | None = None
+    try:
+        job = decode(Job, stored.headers[Header.JOB])
+        if (said := stored.headers.get(Header.LETTER)) is not None:
+            notice = decode(DeadLetter, said)
+    except (KeyError, msgspec.MsgspecError) as error:
+        log.warning("dead_letter.unreadable", job_id=job_id, reason=str(error))
+    return Letter(job_id, names.untoken(model), stored.seq, stored.time, job, notice, stored.data)
+
+
+def _instant(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# ---------------------------------------------------------------------------------- acting
+
+
+async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
+    """The letter and the id a redrive would have, refused where it could not be done.
+
+    after: the job it was redriven as before; empty for the first redrive. Raises :class:`NotFound`,
+    :class:`Conflict` and :class:`InputLost`.
+    """
+    letter = await find(bus, job_id)
+    new_id = redriven_id(letter.id, after)
+    last = letter.redriven.job if letter.redriven is not None else ""
+    if last not in {new_id, after}:
+        told = f"It was redriven as job {last}" if last else "It has not been redriven yet"
+        raise Conflict(f"{told}; name that as the redrive before, to redrive it once more.")
+    if letter.job is None:
+        raise Conflict("A newer version of Signalbox wrote this dead letter; redrive it with that.")
+    if letter.input_is == "lost":
+        await input_of(bus, letter)
+    return letter, new_id
+
+
+def redriven_id(job_id: str, after: str = "") -> str:
+    """Id of the job that a letter is redriven as, after an earlier redrive or for the first time."""
+    return str(uuid.uuid5(_SPACE, f"{job_id} {after}"))
+
+
+async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
+    """Run a dead letter's job again as a new one, of the same tenant, with the deadline its model gives now.
+
+    The input's quarantine is lifted: a person wants it to run. Idempotent for the same letter and ``after``. Raises as
+    :func:`plan`, and :class:`QueueFull` or :class:`Unavailable` as any acceptance.
+    """
+    letter, new_id = await plan(bus, job_id, after=after)
+    if letter.redriven is not None and letter.redriven.job == new_id:
+        return Redrive(new_id, is_new=False)
+    records = Records(bus)
+    is_new = await records.read(new_id) is None and await records.queued(new_id) is None
+    if is_new:
+        await _accept(bus, letter, new_id)
+    mark = Redriven(job=new_id, at=time.time())
+    try:
+        await bus.write(names.redriven(letter.id), encode(mark), expect=letter.redriven_revision)
+    except StaleRevision as error:
+        # Asked for twice at once: the other has written the same. A different mark is another redrive's.
+        if (again := await find(bus, job_id)).redriven is None or again.redriven.job != new_id:
+            raise Conflict("It is being redriven by somebody else; look again.") from error
+    log.info("dead_letter.redriven", job_id=new_id, redrive_of=letter.id, model=letter.model)
+    return Redrive(new_id, is_new)
+
+
+async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
+    """One durable message, as a gateway writes it: the queue refuses when it is full, the subject must be empty."""
+    if letter.job is None:
+        raise Conflict("The dead letter cannot be read.")
+    model = await _model(bus, letter.job)
+    frame = await input_of(bus, letter)
+    digest = (
+        letter.job.ref.sha256 if letter.job.ref is not None else hashlib.sha256(frame).hexdigest()
+    )
+    await table.remove(bus, Bucket.POISON, names.poison(letter.job.model, digest))
+    ref = None
+    if letter.job.ref is not None:
+        ref, frame = await payloads.store(bus, new_id, "in", frame), b""
+    job = life.redriven(
+        letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=ref
+    )
+    subject = names.job(job.model, job.priority, job.id)
+    try:
+        await bus.write(subject, frame, headers={Header.JOB: header(job)}, expect=0)
+    except StaleRevision:
+        return  # only redrives of this letter write to it: it is there
+
+
+async def _model(bus: Bus, job: Job) -> Model:
+    stored = await bus.leader_get(Bucket.MODELS.stream, names.key(Bucket.MODELS, token(job.model)))
+    model = decode(Model, stored.data) if stored is not None and stored.data else None
+    if model is None or not model.is_enabled:
+        raise Conflict(
+            f"The model {job.model} is not there or not enabled; nothing would run the job."
+        )
+    if not any(version.version == job.version for version in model.versions):
+        raise Conflict(
+            f"The model {job.model} no longer serves version {job.version}, which the job is for."
+        )
+    return model
+
+
+async def discard(bus: Bus, job_id: str) -> None:
+    """Remove a letter with its input for good. Raises :class:`NotFound` where there was none."""
+    if not names.JOB_ID.match(job_id):
+        raise NotFound(f"There is no dead letter of a job {job_id!r}.")
+    purged = await _purge(bus, Stream.DLQ, names.dead_letters(job_id=job_id))
+    # Also without a letter: a discard that broke off in the middle is finished by the next one.
+    await _purge(bus, Stream.DLQ_PARTS, names.kept_inputs(job_id=job_id))
+    await _purge(bus, Stream.DLQ_PARTS, names.redriven(job_id))
+    if not purged:
+        raise NotFound(
+            f"There is no dead letter of a job {job_id!r}; letters are kept for 14 days."
+        )
+    log.info("dead_letter.discarded", job_id=job_id)
+
+
+async def _purge(bus: Bus, stream: Stream, subject: str) -> int:
+    answer = await bus.request_json(f"$JS.API.STREAM.PURGE.{stream}", {"filter": subject})
+    return int(answer.get("purged", 0))

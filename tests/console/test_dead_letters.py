@@ -1,0 +1,182 @@
+"""Dead letters in the console: REST calls with every right and refusal, acts through the outbox, the job's page."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client
+from msgspec.structs import replace
+
+from console.accounts import services as accounts
+from console.accounts.models import User
+from console.accounts.rights import Actor
+from console.audit.models import AuditEntry
+from console.config import Console
+from console.jobs import deadletters as service
+from console.jobs.models import Job
+from console.outbox.models import OutboxEntry
+from console.outbox.publisher import Publisher
+from console.outbox.services import post_redrive
+from console.projector import store
+from console.projector.fold import Heard
+from signalbox import messages, names
+from signalbox.bus import Bus
+from signalbox.errors import NotFound
+from signalbox.jobs import deadletters
+from signalbox.names import Header, Stream
+from signalbox.settings import Wire
+from tests.console.conftest import in_thread
+from tests.console.test_projector import accepted
+from tests.integration.test_core_deadletters import dead, enable, frame_of
+from tests.submit import floats
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Call = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture
+async def call(
+    cast: dict[str, User], console: Console, settings: Any, wire: Wire, bus: Bus
+) -> AsyncIterator[Callable[[str], Call]]:
+    """A program with the token of a role, a console that reaches NATS, and its publisher at work."""
+    settings.CONSOLE = replace(console, nats_url=wire.nats_url)
+    publishing = asyncio.create_task(Publisher(bus, 60).run())
+
+    def as_role(role: str) -> Call:
+        def send(method: str, path: str, body: Any = None) -> Any:
+            _, text = accounts.create_token(Actor(user=cast[role], via="tests"), "test", 1)
+            client = Client(headers={"Authorization": f"Bearer {text}"})
+            path = f"/api/dead-letters{path}"
+            try:
+                return getattr(client, method)(path, body, content_type="application/json")
+            finally:
+                connections.close_all()
+
+        # A thread to itself, as a server gives each request: the publisher uses the one of in_thread.
+        return lambda *given: asyncio.to_thread(send, *given)
+
+    try:
+        yield as_role
+    finally:
+        publishing.cancel()
+        await asyncio.wait([publishing])
+
+
+async def test_a_letter_is_listed_shown_redriven_once_and_discarded(
+    call: Callable[[str], Call], bus: Bus
+) -> None:
+    await enable(bus)
+    old, other = await dead(bus, frame_of(400_000)), await dead(bus, floats(1.0))
+    listed = (await call("viewer")("get", "?size=1")).json()
+    assert [letter["id"] for letter in listed["letters"]] == [old.id]
+    rest = (await call("viewer")("get", f"?after={listed['after']}")).json()
+    assert ([letter["id"] for letter in rest["letters"]], rest["after"]) == ([other.id], None)
+    shown = (await call("viewer")("get", f"/{old.id}")).json()
+    assert (shown["error"], shown["attempt"], shown["input_is"]) == ("poison", 3, "kept")
+    assert shown["inputs"] == [{"name": "x", "dtype": "uint8", "shape": [400_000]}]
+    operator = call("operator")
+    asked = [await operator("post", f"/{old.id}/redrive", {"reason": "mended"}) for _ in range(2)]
+    new_id = deadletters.redriven_id(old.id)
+    for answer in asked:
+        assert answer.status_code == 202
+        assert answer.json() == {"job": new_id, "is_done": True, "reason": ""}
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+    assert info["state"]["messages"] == 1, "a double click makes one job"
+    queued = await bus.leader_get(Stream.JOBS, names.job_anywhere(new_id))
+    assert queued is not None
+    assert messages.decode(messages.Job, queued.headers[Header.JOB]).redrive_of == old.id
+    assert (await operator("post", f"/{old.id}/discard", {})).status_code == 202
+    assert (await operator("get", f"/{old.id}")).status_code == 404
+    acts = await in_thread(
+        lambda: list(
+            AuditEntry.objects.filter(target=old.id).values_list("act", "result", "reason")
+        )
+    )
+    assert sorted(acts) == [
+        ("jobs.discard", "done", ""), ("jobs.redrive", "done", "mended"), ("jobs.redrive", "done", "mended"),
+    ]  # fmt: skip
+
+
+async def test_what_cannot_be_redriven_is_refused_in_words_and_written_down(
+    call: Callable[[str], Call], bus: Bus
+) -> None:
+    unknown = accepted(7).id
+    answer = await call("operator")("post", f"/{unknown}/redrive", {})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    await enable(bus, is_enabled=False)
+    old = await dead(bus, floats(1.0))
+    answer = await call("operator")("post", f"/{old.id}/redrive", {})
+    assert answer.status_code == 409
+    assert "not enabled" in answer.json()["detail"]
+    assert (await call("viewer")("post", f"/{old.id}/redrive", {})).status_code == 403
+    assert (await call("viewer")("post", f"/{old.id}/discard", {})).status_code == 403
+    results = await in_thread(lambda: list(AuditEntry.objects.values_list("target", "result")))
+    assert (unknown, "failed") in results
+    assert results.count((old.id, "refused")) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("?modle=x", "'modle'"), ("?size=0", "size: is a number from 1 to 200"), ("?size=201", "size:"),
+     ("?after=-1", "after:"), ("?after=x", "after:"), ("?model=" + "x" * 101, "model:")],
+)  # fmt: skip
+async def test_a_query_that_is_not_understood_is_refused(
+    call: Callable[[str], Call], query: str, said: str
+) -> None:
+    answer = await call("viewer")("get", query)
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
+
+
+async def test_an_act_that_nats_will_never_take_is_settled_with_its_reason(bus: Bus) -> None:
+    entry = await in_thread(post_redrive, accepted(9).id, after="")
+    await Publisher(bus, 5).publish_due()
+    entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
+    assert entry.published_at is not None
+    assert "no dead letter" in entry.last_error
+
+
+@pytest.mark.parametrize("wire", [Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.2)])
+async def test_without_nats_nothing_is_promised(
+    console: Console, settings: Any, admin: Actor, wire: Wire
+) -> None:
+    settings.CONSOLE = replace(
+        console, nats_url=wire.nats_url, connect_timeout_s=wire.connect_timeout_s
+    )
+    answer = await in_thread(_redrive_without_nats, admin)
+    assert answer == "unavailable"
+    assert not await in_thread(OutboxEntry.objects.exists)
+
+
+def _redrive_without_nats(admin: Actor) -> str:
+    from signalbox.errors import SignalboxError
+
+    try:
+        service.redrive(admin, accepted(1).id)
+    except SignalboxError as error:
+        return error.code
+    return ""
+
+
+async def test_a_redriven_job_names_the_old_one_on_its_page(cast: dict[str, User]) -> None:
+    job = accepted(1, redrive_of=accepted(2).id)
+    await in_thread(store.write, [Heard(job.created_at, 0, job=job)])
+    row = await in_thread(Job.objects.get, pk=job.id)
+    assert row.redrive_of == accepted(2).id
+
+    def page() -> str:
+        client = Client()
+        client.force_login(cast["viewer"])
+        return client.get(f"/jobs/{job.id}").content.decode()
+
+    assert f'href="/jobs/{accepted(2).id}"' in await in_thread(page)
+
+
+async def test_a_letter_that_is_not_there_is_not_found(
+    call: Callable[[str], Call], admin: Actor
+) -> None:
+    assert (await call("operator")("post", f"/{accepted(3).id}/discard", {})).status_code == 404
+    with pytest.raises(NotFound):
+        await in_thread(service.show, "thing")
