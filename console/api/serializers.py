@@ -8,7 +8,7 @@ from console.accounts.models import OperatorToken
 from console.api.strict import Strict
 from console.audit.models import AuditEntry
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import SETTINGS
+from console.catalog.services import SETTINGS, unpublished
 from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
@@ -20,7 +20,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
 
     class Meta:
         model = ModelVersion
-        fields = (
+        fields: tuple[str, ...] = (
             "number",
             "path",
             "digest",
@@ -39,15 +39,38 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     versions = VersionOut(many=True, read_only=True)
     labels = serializers.SerializerMethodField()
     serving_version = serializers.IntegerField(allow_null=True, read_only=True)
+    unpublished = serializers.SerializerMethodField()
 
     class Meta:
         model = ServedModel
         fields = ("name", "base_path", "is_enabled", "default_version", "serving_version", *SETTINGS,
-                  "labels", "versions", "created_at", "updated_at")  # fmt: skip
+                  "labels", "versions", "unpublished", "created_at", "updated_at")  # fmt: skip
 
     def get_labels(self, model: ServedModel) -> dict[str, int]:
         """Label to version number."""
         return {label.name: label.version.number for label in model.labels.all()}
+
+    def get_unpublished(self, model: ServedModel) -> str:
+        """Why the fleet does not know of what was decided last; empty once it does."""
+        if self._unpublished is None:
+            self._unpublished = unpublished()
+        return self._unpublished.get(model.name, "")
+
+    _unpublished: dict[str, str] | None = None
+
+
+class VersionAddedOut(VersionOut):
+    """A version that was added, and why the fleet does not know of it; empty once it does."""
+
+    unpublished = serializers.CharField()
+
+    class Meta(VersionOut.Meta):
+        fields = (*VersionOut.Meta.fields, "unpublished")
+
+
+REGISTERED = {201: ModelOut, 202: ModelOut}
+ADDED = {201: VersionAddedOut, 202: VersionAddedOut}
+"""201: the fleet knows. 202: it is registered here and not published yet, see ``unpublished``."""
 
 
 class NewSettingsIn(Strict, serializers.ModelSerializer[ServedModel]):

@@ -31,7 +31,7 @@ class Models(Endpoint):
         found = ServedModel.objects.prefetch_related("versions", "labels__version")
         return Response(wire.ModelOut(found, many=True).data)
 
-    @extend_schema(request=wire.RegisterIn, responses={201: wire.ModelOut})
+    @extend_schema(request=wire.RegisterIn, responses=wire.REGISTERED)
     def post(self, request: Request) -> Response:
         """Register the versions below a path."""
         self.confirmed(request)
@@ -40,7 +40,8 @@ class Models(Endpoint):
             self.actor(request), data["name"], data["path"], description=data["description"],
             changes=data["settings"], is_approved=data["is_approved"], is_default=data["is_default"],
         )  # fmt: skip
-        return Response(wire.ModelOut(model).data, status=201)
+        why = catalog.why_unpublished(model.name)
+        return Response(wire.ModelOut(model).data, status=202 if why else 201)
 
 
 class ModelDetail(Endpoint):
@@ -63,6 +64,7 @@ class ModelDetail(Endpoint):
             catalog.change_settings(actor, name, data, reason=reason)
         if is_enabled is not None:
             catalog.set_enabled(actor, name, is_enabled=is_enabled, reason=reason)
+        catalog.why_unpublished(name)
         return Response(wire.ModelOut(catalog.find(name)).data)
 
 
@@ -71,7 +73,7 @@ class Versions(Endpoint):
 
     parser_classes = (MultiPartParser,)
 
-    @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses={201: wire.VersionOut})
+    @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses=wire.ADDED)
     def post(self, request: Request, name: str) -> Response:
         """Upload an archive as a new version."""
         # Before the form is parsed. That who may not upload cannot fill the disk is console.bodies' doing;
@@ -83,7 +85,10 @@ class Versions(Endpoint):
             self.actor(request), name, data["archive"], number=data["number"],
             description=data["description"], is_approved=data["is_approved"], is_default=data["is_default"],
         )  # fmt: skip
-        return Response(wire.VersionOut(version).data, status=201)
+        why = catalog.why_unpublished(name)
+        return Response(
+            {**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201
+        )
 
 
 class DefaultVersion(Endpoint):

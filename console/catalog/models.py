@@ -74,13 +74,13 @@ class ServedModel(models.Model):
         return max((version.number for version in self.versions.all()), default=None)
 
     def document(self) -> messages.Model:
-        """What is published of this model."""
+        """What is published of this model. Of many, prefetch ``versions`` and ``labels__version``."""
         versions = sorted(self.versions.all(), key=lambda version: version.number)
         return messages.Model(
             name=self.name, is_enabled=self.is_enabled,
             versions=tuple(version.document() for version in versions),
             default_version=self.serving_version,
-            labels={label.name: label.version.number for label in self.labels.select_related("version")},
+            labels={label.name: label.version.number for label in self.labels.all()},
             replicas=self.replicas,
             batching=messages.Batching(
                 max_size=self.max_batch_size, max_delay_ms=self.max_batch_delay_ms

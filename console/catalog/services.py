@@ -14,16 +14,24 @@ from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act, check
 from console.catalog import archives, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
-from console.outbox.services import model_key, post_document
+from console.outbox.services import (
+    model_key,
+    post_document,
+    wait_published,
+    waiting,
+    why_waiting,
+)
 from signalbox import metrics
 from signalbox.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from signalbox.names import MODEL_NAME, Bucket
+from signalbox.names import MODEL_NAME, Bucket, untoken
 
 SETTINGS = (
     "description", "replicas", "max_batch_size", "max_batch_delay_ms", "max_delivery", "timeout_s",
     "deadline_s", "sync_wait_s", "max_queue", "max_payload_bytes",
 )  # fmt: skip
 """Fields :func:`change_settings` takes."""
+_TOLD_WITHIN_S: Final = 0.5
+"""How long an answer waits to say whether the fleet knows."""
 _COPY_CHUNK = 1024 * 1024
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
@@ -225,6 +233,17 @@ def _serving(model: ServedModel) -> int | None:
     return model.versions.order_by("-number").values_list("number", flat=True).first()
 
 
+def unpublished() -> dict[str, str]:
+    """Why the fleet does not know of what was decided last on a model, by its name."""
+    return {untoken(key): why for key, why in waiting(Bucket.MODELS).items()}
+
+
+def why_unpublished(name: str) -> str:
+    """Empty once the fleet knows of the newest decision on a model; waits a moment for it."""
+    entry = wait_published(Bucket.MODELS, model_key(name), timeout_s=_TOLD_WITHIN_S)
+    return why_waiting(entry) if entry is not None else ""
+
+
 def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
     unknown = sorted(set(changes) - set(SETTINGS))
     if unknown:
@@ -246,7 +265,8 @@ def _publish(model: ServedModel) -> None:
     model.updated_at = timezone.now()
     model.save()
     # Read back: prefetched or cached relations must not be what is published.
-    document = ServedModel.objects.get(pk=model.pk).document()
+    fresh = ServedModel.objects.prefetch_related("versions", "labels__version")
+    document = fresh.get(pk=model.pk).document()
     post_document(Bucket.MODELS, model_key(model.name), document, name=model.name)
 
 

@@ -97,7 +97,8 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
 def index(request: HttpRequest) -> HttpResponse:
     """All models."""
     models = ServedModel.objects.prefetch_related("versions", "labels__version")
-    return render(request, "models/index.html", {"models": models})
+    context = {"models": models, "unpublished": services.unpublished()}
+    return render(request, "models/index.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -116,7 +117,7 @@ def register(request: HttpRequest) -> HttpResponse:
         except SignalboxError as error:
             fill_errors(form, error)
         else:
-            messages.success(request, f"{model.name} is registered. {_default_now(model.name)}")
+            _say(request, model.name, f"{model.name} is registered", _default_now(model.name))
             return redirect("model", name=model.name)
     return _add(request, register_form=form, is_bad=form.is_bound)
 
@@ -140,8 +141,8 @@ def upload(request: HttpRequest) -> HttpResponse:
         except SignalboxError as error:
             fill_errors(form, error)
         else:
-            said = f"Version {version.number} of {data['name']} is registered."
-            messages.success(request, f"{said} {_default_now(data['name'])}")
+            done = f"Version {version.number} of {data['name']} is registered"
+            _say(request, data["name"], done, _default_now(data["name"]))
             return redirect("model", name=data["name"])
     return _add(request, upload_form=form, is_bad=True)
 
@@ -155,6 +156,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "model": model, "versions": model.versions.prefetch_related("labels"),
         "labels": model.labels.select_related("version"),
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
+        "unpublished": services.unpublished(),
         "wish": fleet.of_model(name), "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
     }  # fmt: skip
@@ -176,10 +178,10 @@ def change_settings(request: HttpRequest, name: str) -> HttpResponse:
         except SignalboxError as error:
             form.add_error(None, error.public_message)
         else:
-            messages.success(
-                request,
-                "Saved; workers and gateways are told now." if changes else "Nothing changed.",
-            )
+            if changes:
+                _say(request, name, "Saved")
+            else:
+                messages.success(request, "Nothing changed.")
             return redirect("model", name=name)
     context = {"form": form, "model": model}
     return render(request, "models/settings.html", context, status=400 if form.is_bound else 200)
@@ -192,7 +194,7 @@ def set_enabled(request: HttpRequest, name: str) -> HttpResponse:
     services.set_enabled(
         actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", "")
     )
-    messages.success(request, f"{name} is {'enabled' if is_enabled else 'disabled'}.")
+    _say(request, name, f"{name} is {'enabled' if is_enabled else 'disabled'}")
     return redirect("model", name=name)
 
 
@@ -200,7 +202,7 @@ def set_enabled(request: HttpRequest, name: str) -> HttpResponse:
 def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
     """Change the number of replicas alone."""
     services.change_settings(actor_of(request), name, {"replicas": _number(request, "replicas")})
-    messages.success(request, "Saved; workers are told now.")
+    _say(request, name, "Saved")
     return redirect("model", name=name)
 
 
@@ -208,7 +210,7 @@ def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
 def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
     services.set_default(actor_of(request), name, _number(request, "version"))
-    messages.success(request, f"The default version is changed. {_default_now(name)}")
+    _say(request, name, "The default version is changed", _default_now(name))
     return redirect("model", name=name)
 
 
@@ -217,7 +219,7 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
     """Point a label at a version, or take it away."""
     label = request.POST.get("label", "").strip()
     services.set_label(actor_of(request), name, label, _number(request, "version"))
-    messages.success(request, f"Label {label} is changed.")
+    _say(request, name, f"Label {label} is changed")
     return redirect("model", name=name)
 
 
@@ -230,6 +232,14 @@ def pause(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("model", name=name)
 
 
+def _say(request: HttpRequest, name: str, done: str, note: str = "") -> None:
+    """That it is done here, and whether the fleet knows of it; ``note`` is true once it does."""
+    if refusal := services.why_unpublished(name):
+        messages.warning(request, f"{done}, and is not published to the fleet yet: {refusal}")
+    else:
+        messages.success(request, f"{done}; workers and gateways know it. {note}".rstrip())
+
+
 def _number(request: HttpRequest, field: str) -> int | None:
     text = request.POST.get(field, "").strip()
     return int(text) if text.isdecimal() and len(text) < 19 else None
@@ -237,7 +247,7 @@ def _number(request: HttpRequest, field: str) -> int | None:
 
 def _default_now(name: str) -> str:
     version = services.find(name).serving_version
-    return f"Requests that name no version get version {version}; workers are told now."
+    return f"Requests that name no version get version {version}."
 
 
 def _given(request: HttpRequest) -> dict[str, str]:

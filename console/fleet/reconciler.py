@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -33,6 +33,11 @@ _LOST: Final = ErrorInfo(
 )
 _AT_ONCE: Final = 200
 _OPEN: Final = ("queued", "running")
+DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
+"""Buckets that the database decides on."""
+COMPARED_ANYWAY_S: Final = 3600.0
+"""How often all is compared though nothing seems to have moved: the backstop for a database changed by hand."""
+Moved = tuple[str, int, int, int]
 Documents = dict[str, tuple[messages.Doc, str]]
 """KV key to the document it shall hold, and the name of its model (for its queues)."""
 
@@ -54,6 +59,8 @@ class Reconciler:
         self._clock = clock
         self._records = Records(bus)
         self._wake = asyncio.Event()
+        self._compared: tuple[object, ...] = ()
+        self._compared_at = 0.0
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -78,18 +85,35 @@ class Reconciler:
             self._bus.forget_reconnect(self._wake.set)
 
     async def repost_lost_documents(self) -> int:
-        """Post every document that NATS does not hold as the database has it. Returns how many."""
-        count = 0
-        for bucket in (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED):
-            held = {
-                stored.subject: stored.data
-                for stored in await self._bus.list_latest(bucket.stream, [names.key(bucket, ">")])
-                if Header.KV_OPERATION not in stored.headers
-            }
-            count += await database_sync_to_async(_repost)(bucket, held)
+        """Post every document that NATS does not hold as the database has it. Returns how many.
+
+        Nothing is listed while neither a bucket nor the outbox has moved since all was found equal.
+        """
+        # Looked at before the comparison: what moves during it is compared in the next round.
+        marks = (await decided(), *[await self._moved(bucket.stream) for bucket in DECIDED])
+        now = self._clock()
+        if marks == self._compared and now < self._compared_at + COMPARED_ANYWAY_S:
+            return 0
+        count = sum([await self._compare(bucket) for bucket in DECIDED])
+        self._compared, self._compared_at = marks, now
         if count:
             log.warning("reconciler.reposted", count=count)
         return count
+
+    async def _compare(self, bucket: Bucket) -> int:
+        held = {
+            stored.subject: stored.data
+            for stored in await self._bus.list_latest(bucket.stream, [names.key(bucket, ">")])
+            if Header.KV_OPERATION not in stored.headers
+        }
+        count: int = await database_sync_to_async(_repost)(bucket, held)
+        return count
+
+    async def _moved(self, stream: str) -> Moved:
+        """What differs as soon as the stream was written to, purged, or put back: another stream has another birth."""
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+        state = info["state"]
+        return (info["created"], state["first_seq"], state["last_seq"], state["messages"])
 
     async def settle_vanished_jobs(self) -> int:
         """Look open jobs up that have not been heard of for long; returns how many rows changed.
@@ -131,15 +155,25 @@ class Reconciler:
 
 
 @database_sync_to_async
+def decided() -> object:
+    """What differs as soon as anything was decided, or the database put back: every decision posts to the outbox."""
+    return OutboxEntry.objects.order_by("-pk").values_list("pk", "created_at").first()
+
+
+@database_sync_to_async
 def _stale(before: datetime) -> list[Job]:
     return list(
         Job.objects.filter(state__in=_OPEN, updated_at__lt=before).order_by("updated_at")[:_AT_ONCE]
     )
 
 
+def _models() -> Iterable[ServedModel]:
+    return ServedModel.objects.prefetch_related("versions", "labels__version")
+
+
 def _wanted(bucket: Bucket) -> Documents:
     if bucket is Bucket.MODELS:
-        return {model_key(m.name): (m.document(), m.name) for m in ServedModel.objects.all()}
+        return {model_key(m.name): (m.document(), m.name) for m in _models()}
     if bucket is Bucket.KEYS:
         return {key.id: (key.document(), "") for key in ApiKey.objects.all()}
     return {wish_key(wish.kind, wish.name): (wish.document(), "") for wish in Wish.objects.all()}

@@ -18,7 +18,7 @@ from console.live import history
 from console.live.gauges import Gauges
 from console.live.health import Cursor, gpus, read_health
 from console.live.hub import Hub
-from console.live.rows import Health
+from console.live.rows import Alarm, Health
 from console.live.storage import StorageFigure
 from console.live.view import LiveView
 from signalbox import log
@@ -52,6 +52,8 @@ LINGER_S: Final = 60.0
 LEASE_TTL_S: Final = 20.0
 """Lease time shown where a write does not say its own."""
 
+Unpublished = Callable[[], Awaitable[dict[str, Alarm] | None]]
+"""Tells what was decided and is not published, as alarms by key; None where the database does not answer."""
 _UNITS: Final = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0))
 
 
@@ -64,8 +66,10 @@ class Feed:
         *,
         clock: Callable[[], float] = time.time,
         cursor: Cursor | None = None,
+        unpublished: Unpublished | None = None,
     ) -> None:
-        """cursor: tells how far the projector has got, or None where it is not known."""
+        """cursor: tells how far the projector has got, or None where it is not known. unpublished: what NATS lacks."""
+        self._unpublished = unpublished
         self._settings = settings
         self._clock = clock
         self._cursor = cursor
@@ -400,6 +404,11 @@ class Feed:
                     await read_health(self._require_bus(), self._cursor, self._clock())
                 ).items():
                     self.view.health(name, row)
+                if (
+                    self._unpublished is not None
+                    and (found := await self._unpublished()) is not None
+                ):
+                    self.view.unpublished(found)
                 filled = await self._storage.read(self._require_bus(), self._clock())
                 self.view.health("storage", filled)
             await asyncio.sleep(SWEEP_S if len(self.hub) else TICK_S)

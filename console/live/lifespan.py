@@ -57,7 +57,11 @@ class Lifespan:
             from console.settings import CONSOLE
 
             settings = CONSOLE
-        self.feed = Feed(settings, cursor=projected)
+        from console.live.unpublished import (
+            unpublished,
+        )  # Django's models, which are not there at import
+
+        self.feed = Feed(settings, cursor=projected, unpublished=unpublished)
         self._task = asyncio.create_task(self.feed.run(), name="live feed")
         return self.feed
 

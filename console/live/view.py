@@ -6,6 +6,7 @@ the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.liv
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from console.live.alarms import find
 from console.live.lanes import Lanes
 from console.live.protocol import Frame, Topic, Topics
 from console.live.queues import Gauge, Queues
-from console.live.rows import Health, Loaded, Transition, WorkerRow
+from console.live.rows import Alarm, Health, Loaded, Transition, WorkerRow
 from signalbox.messages import Desired, Job, Lease, Model, Record, State, Ticket, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
@@ -38,6 +39,7 @@ class LiveView:
         self._alarm_since: dict[str, float] = {}
         self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
         self._news_count = 0
+        self._unpublished: dict[str, Alarm] = {}
 
     def lease(
         self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
@@ -98,6 +100,15 @@ class LiveView:
     def health(self, name: str, row: Health) -> None:
         """One figure of the health strip."""
         self._topic["health"].set(name, row)
+
+    def unpublished(self, alarms: dict[str, Alarm]) -> None:
+        """What the database has decided and NATS does not know, by key."""
+        self._unpublished = alarms
+
+    @staticmethod
+    def _always(alarm: Alarm) -> Callable[[float], Alarm]:
+        """It knows its beginning better than who heard of it just now."""
+        return lambda _since: alarm
 
     def earlier(self, transitions: list[Transition]) -> None:
         """What happened while this process did not watch, oldest first. What is shown already is not repeated."""
@@ -164,6 +175,7 @@ class LiveView:
     def _show_alarms(self, now: float, *, is_blind: bool) -> None:
         topic = self._topic["alarms"]
         found = {} if is_blind else find(self.lanes.rows(), self.queues.rows(), self.workers(), now)
+        found |= {key: self._always(alarm) for key, alarm in self._unpublished.items()}
         for key in [k for k in topic.rows if k not in found]:
             topic.remove(key)
             self._alarm_since.pop(key, None)

@@ -5,6 +5,7 @@ Whoever read an older posting read an older revision too and is refused, so a st
 overtakes a newer one.
 """
 
+import asyncio
 import time
 from typing import Final
 
@@ -32,6 +33,8 @@ from signalbox.records import Records
 _BATCH: Final = 200
 _RACES: Final = 20
 """Lost races in a row after which a posting waits for the next round."""
+_LONGEST_PAUSE_S: Final = 60.0
+"""Between two tries of a posting that NATS refuses; a newer posting of its key is tried at once."""
 _SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD)
 """Acts on dead letters: a redrive copies an input, which may take a second."""
 _REMOVAL: Final = {Header.KV_OPERATION.value: "DEL"}
@@ -45,7 +48,9 @@ class Publisher:
         self._poll_s = poll_s
         self._records = Records(bus)
         self._has_queues: set[str] = set()
-        bus.on_reconnect(self._has_queues.clear)
+        self._not_before: dict[int, float] = {}
+        self._loop = asyncio.get_running_loop()
+        bus.on_reconnect(self._forget)
 
     async def run(self) -> None:
         """Until cancelled. NATS away: postings wait, in order."""
@@ -59,11 +64,18 @@ class Publisher:
                     log.exception("outbox.failed")
                 await waker.wait(self._poll_s)
 
+    def _forget(self) -> None:
+        """Another server perhaps: what this one was told and refused says nothing of it."""
+        self._has_queues.clear()
+        self._not_before.clear()
+
     async def publish_due(self) -> int:
         """Publish every posting that waits; returns how many were tried.
 
-        Raises :class:`Unavailable` if NATS is away. A posting NATS refuses keeps its error and waits.
+        Raises :class:`Unavailable` if NATS is away. A posting NATS refuses keeps its error and waits, longer each time.
         """
+        now = self._loop.time()
+        self._not_before = {pk: at for pk, at in self._not_before.items() if at > now}
         slow: list[OutboxEntry] = []
         done = await self._publish_quick(slow)
         for entry in slow:
@@ -79,6 +91,8 @@ class Publisher:
         while entries := await _due(last_id):
             for entry in entries:
                 last_id = entry.pk
+                if self._not_before.get(entry.pk, 0.0) > self._loop.time():
+                    continue
                 if entry.kind in _SLOW:
                     slow.append(entry)
                     continue
@@ -113,12 +127,14 @@ class Publisher:
         return entry.pk
 
     async def _refused(self, entry: OutboxEntry, error: SignalboxError) -> None:
-        """An act on a letter that cannot be done is over, with its reason; anything else is tried again."""
+        """An act on a letter that cannot be done is over, with its reason; anything else is tried again, and later."""
         log.warning("outbox.refused", entry=entry.pk, code=error.code, reason=str(error))
         if entry.kind in _SLOW and isinstance(error, NotFound | Conflict | InputLost):
             await _settle(entry, None, error.public_message)
-        else:
-            await _note(entry, error)
+            return
+        await _note(entry, error)
+        pause_s = min(_LONGEST_PAUSE_S, self._poll_s * 2.0 ** min(entry.attempts, 16))
+        self._not_before[entry.pk] = self._loop.time() + pause_s
 
     async def _publish_document(self, bucket: Bucket, key: str) -> int:
         subject = names.key(bucket, key)

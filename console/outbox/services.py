@@ -1,9 +1,11 @@
 """Posting to the outbox, from inside the transaction of the act that decides."""
 
 import time
+from datetime import timedelta
 from typing import Final
 
 from django.db import transaction
+from django.utils import timezone
 
 from console.outbox import wake
 from console.outbox.models import OutboxEntry
@@ -11,6 +13,10 @@ from signalbox import messages, names
 from signalbox.names import Bucket
 
 _LOOK_S: Final = 0.01
+_PROMPT_S: Final = 10.0
+"""What waits longer is worth a look, though nothing has refused it."""
+_MOST_OVERDUE: Final = 1000
+"""Postings looked through for those that wait."""
 
 
 def post_document(
@@ -53,6 +59,34 @@ def wait_settled(pk: int, *, timeout_s: float) -> OutboxEntry:
     return entry
 
 
+def overdue() -> list[OutboxEntry]:
+    """Postings the fleet does not know of: refused, or waiting for longer than a publication takes; oldest first.
+
+    Of one key the newest alone, with the time since when it waits: older ones are settled with it.
+    """
+    found: dict[tuple[str, str, str], OutboxEntry] = {}
+    before = timezone.now() - timedelta(seconds=_PROMPT_S)
+    for entry in OutboxEntry.objects.filter(published_at=None).order_by("pk")[:_MOST_OVERDUE]:
+        if entry.last_error or entry.created_at < before:
+            found[entry.kind, entry.bucket, entry.key] = entry
+    return sorted(found.values(), key=lambda entry: entry.pk)
+
+
+def waiting(bucket: Bucket) -> dict[str, str]:
+    """Why a key's newest document is not published, by key; one that is not here is published, or was never posted."""
+    unpublished = OutboxEntry.objects.filter(
+        kind=OutboxEntry.DOCUMENT, bucket=bucket.value, published_at=None
+    )
+    return {entry.key: why_waiting(entry) for entry in unpublished.order_by("pk")}
+
+
+def why_waiting(entry: OutboxEntry) -> str:
+    """Why it waits, for a person."""
+    if entry.published_at is not None:
+        return ""
+    return entry.last_error or "it waits for its turn; does the controller run?"
+
+
 def latest(bucket: Bucket, key: str) -> OutboxEntry | None:
     """The newest posting of a KV key: tells a page how far a decision has got."""
     return (
@@ -62,14 +96,14 @@ def latest(bucket: Bucket, key: str) -> OutboxEntry | None:
 
 
 def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry | None:
-    """The newest posting of a key once NATS has it, or as it is after ``timeout_s`` seconds.
+    """The newest posting of a key once NATS has it or has refused it, or as it is after ``timeout_s`` seconds.
 
     For pages that say how fast a decision travelled. The publisher writes from another process or thread, so
     the row is looked at every few milliseconds.
     """
     deadline = time.monotonic() + timeout_s
     while (entry := latest(bucket, key)) is not None and entry.published_at is None:
-        if time.monotonic() >= deadline:
+        if entry.last_error or time.monotonic() >= deadline:
             break
         time.sleep(_LOOK_S)
     return entry

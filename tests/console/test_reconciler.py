@@ -71,6 +71,34 @@ async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> Non
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
 
 
+async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(bus: Bus) -> None:
+    listed: list[str] = []
+
+    class Listening(Reconciler):
+        async def _compare(self, bucket: Bucket) -> int:
+            listed.append(bucket.value)
+            return await super()._compare(bucket)
+
+    await in_thread(keys.create, ME, keys.Grant(name="a"))
+    publisher = Publisher(bus, 5)
+    await publisher.publish_due()
+    idle = Listening(bus, every_s=60, vanished_after_s=120)
+    everything = [bucket.value for bucket in (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)]
+    for expected in (everything, []):
+        await idle.repost_lost_documents()
+        assert listed == expected
+        listed.clear()
+    await in_thread(lambda: fleet.pause(ME, "digits", is_paused=True, reason="heat"))
+    await idle.repost_lost_documents()
+    assert listed == everything, "a decision"
+    await publisher.publish_due()
+    await idle.repost_lost_documents()
+    listed.clear()
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.KEYS.stream}")
+    assert await idle.repost_lost_documents() == 1, "a bucket that lost what it held"
+    assert listed == everything
+
+
 async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(bus: Bus) -> None:
     vanished, waiting = accepted(1), accepted(2)
     await accept(bus, waiting)

@@ -1,0 +1,46 @@
+"""Decisions that the fleet does not know of, as alarms: a model that is registered and that no worker has heard of."""
+
+from typing import Final
+
+from channels.db import database_sync_to_async
+from django.db import Error
+
+from console.live.rows import Alarm
+from console.outbox import services as outbox
+from console.outbox.models import OutboxEntry
+from signalbox import log
+from signalbox.names import Bucket
+
+SHOWN: Final = 8
+"""More are counted in one alarm."""
+
+
+async def unpublished() -> dict[str, Alarm] | None:
+    """An alarm for each decision that waits, by key; None where the database does not answer."""
+    try:
+        # Closes what a database that went away left behind; Django's own asynchronous calls do not.
+        found: dict[str, Alarm] = await database_sync_to_async(_alarms)()
+    except Error as error:
+        log.warning("live.database_unreachable", reason=type(error).__name__)
+        return None
+    return found
+
+
+def _alarms() -> dict[str, Alarm]:
+    waiting = outbox.overdue()
+    found = {f"outbox:{entry.bucket}:{entry.key}": _alarm(entry) for entry in waiting[:SHOWN]}
+    if rest := waiting[SHOWN:]:
+        text = f"{len(rest)} more decisions are not published to the fleet."
+        since = rest[0].created_at.timestamp()
+        found["outbox:more"] = Alarm("error", text, since, "/models")
+    return found
+
+
+def _alarm(entry: OutboxEntry) -> Alarm:
+    what, href = f"An operator's {entry.kind} of {entry.key}", "/"
+    if entry.bucket == Bucket.MODELS:
+        what, href = f"Model {entry.subject_name}", f"/models/{entry.subject_name}"
+    elif entry.bucket == Bucket.KEYS:
+        what, href = f"API key {entry.key}", f"/keys/{entry.key}"
+    text = f"{what} is not published to the fleet: {outbox.why_waiting(entry)}"
+    return Alarm("error", text, entry.created_at.timestamp(), href)
