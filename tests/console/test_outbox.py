@@ -104,6 +104,45 @@ async def test_publishers_that_race_never_leave_an_older_state_behind(bus: Bus, 
     assert messages.decode(messages.Desired, data).reason == str(last)
 
 
+class Paused(Bus):
+    """A connection whose first write goes out when it may: between reading and writing a publisher can be overtaken."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.has_read, self.may_write = asyncio.Event(), asyncio.Event()
+
+    async def write(self, *given: Any, **more: Any) -> int:
+        self.has_read.set()
+        await self.may_write.wait()
+        return await super().write(*given, **more)
+
+
+async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_the_newer(
+    bus: Bus, wire: Wire
+) -> None:
+    def post(reason: str) -> None:
+        post_document(Bucket.DESIRED, "model.m", messages.Desired(reason=reason))
+
+    slow_bus = await Paused.connect(wire, role="console")
+    assert isinstance(slow_bus, Paused)
+    await in_thread(post, "older")
+    overtaken = asyncio.create_task(Publisher(slow_bus, 5).publish_due())
+    try:
+        async with asyncio.timeout(20):
+            await slow_bus.has_read.wait()
+            await in_thread(post, "newer")
+            await Publisher(bus, 5).publish_due()
+            slow_bus.may_write.set()
+            await overtaken
+    finally:
+        overtaken.cancel()
+        await asyncio.wait([overtaken])
+        await slow_bus.close()
+    data = await document(bus, Bucket.DESIRED, "model.m")
+    assert data is not None
+    assert messages.decode(messages.Desired, data).reason == "newer"
+
+
 async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(
     own_nats: NatsServer,
 ) -> None:

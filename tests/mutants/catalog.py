@@ -251,4 +251,8 @@ MUTANTS: Final = (
         56, "label that means the newest version", "integration",
         _pytest("tests/integration/test_gateway_jobs.py", "points_at_an_older_version"),
     ),
+    Mutant(
+        57, "older state published over a newer one", "integration",
+        _pytest("tests/console/test_outbox.py", "overtaken"),
+    ),
 )  # fmt: skip
