@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from channels.db import database_sync_to_async
 from django.db import transaction
+from django.db.models import Q
 
 from console.catalog.models import ServedModel
 from console.fleet.models import Wish
@@ -31,13 +32,16 @@ _LOST: Final = ErrorInfo(
     code="internal",
     message="The queue no longer holds this job. Nothing ran to its end; submit it again.",
 )
-_AT_ONCE: Final = 200
+AT_ONCE: Final = 200
+"""Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
 DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
 """Buckets that the database decides on."""
 COMPARED_ANYWAY_S: Final = 3600.0
 """How often all is compared though nothing seems to have moved: the backstop for a database changed by hand."""
 Moved = tuple[str, int, int, int]
+Place = tuple[datetime, str]
+_BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
 Documents = dict[str, tuple[messages.Doc, str]]
 """KV key to the document it shall hold, and the name of its model (for its queues)."""
 
@@ -61,6 +65,7 @@ class Reconciler:
         self._wake = asyncio.Event()
         self._compared: tuple[object, ...] = ()
         self._compared_at = 0.0
+        self._looked_to = _BEGINNING
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -123,9 +128,10 @@ class Reconciler:
         is ended here, as failed, by compare-and-set: nobody else would hear of it again.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
-        changed = 0
-        for row in await _stale(before):
-            changed += await self._settle(row)
+        rows = await _stale(before, self._looked_to)
+        changed = sum([await self._settle(row) for row in rows])
+        last = rows[-1] if len(rows) == AT_ONCE else None
+        self._looked_to = (last.updated_at, last.pk) if last is not None else _BEGINNING
         return changed
 
     async def _settle(self, row: Job) -> int:
@@ -161,10 +167,11 @@ def decided() -> object:
 
 
 @database_sync_to_async
-def _stale(before: datetime) -> list[Job]:
-    return list(
-        Job.objects.filter(state__in=_OPEN, updated_at__lt=before).order_by("updated_at")[:_AT_ONCE]
-    )
+def _stale(before: datetime, after: Place) -> list[Job]:
+    at, job_id = after
+    behind = Q(updated_at__gt=at) | Q(updated_at=at, pk__gt=job_id)
+    found = Job.objects.filter(behind, state__in=_OPEN, updated_at__lt=before)
+    return list(found.order_by("updated_at", "pk")[:AT_ONCE])
 
 
 def _models() -> Iterable[ServedModel]:

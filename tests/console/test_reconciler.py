@@ -5,6 +5,7 @@ import time
 import pytest
 
 from console.accounts.rights import system_actor
+from console.fleet import reconciler as module
 from console.fleet import services as fleet
 from console.fleet.reconciler import Reconciler
 from console.jobs.models import Job
@@ -110,6 +111,23 @@ async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(bus: Bu
     assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
     assert await in_thread(lambda: Job.objects.get(pk=waiting.id).state) == "queued"
     assert await Records(bus).read(waiting.id) is None
+
+
+async def test_jobs_that_wait_do_not_hide_one_that_vanished(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 2)
+    waiting = [accepted(n) for n in (1, 2, 3)]
+    for job in waiting:
+        await accept(bus, job)
+    vanished = accepted(4, created_at=NOW + 1)
+    await know(*waiting, vanished)
+    patient = reconciler(bus)
+    ended = [await patient.settle_vanished_jobs() for _ in range(3)]
+    assert ended == [0, 1, 0], (
+        "a round goes on where the one before it ended, then from the beginning"
+    )
+    assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.QUEUED])
