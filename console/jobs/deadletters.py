@@ -3,6 +3,7 @@
 Nothing of them is kept in the database but who acted: a look costs a connection to NATS of its own, and fails without.
 """
 
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -14,12 +15,14 @@ from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act, check
 from console.outbox import services as outbox
 from signalbox.bus import Bus
-from signalbox.errors import Conflict, SignalboxError
+from signalbox.errors import Conflict, SignalboxError, Unavailable
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Page
 
 _TOLD_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
+_looks: Final = threading.BoundedSemaphore(4)
+"""Each look may hold a page of letters, or one whole input."""
 T = TypeVar("T")
 
 
@@ -93,6 +96,8 @@ def _told(pk: int, new_id: str) -> Asked:
 
 
 def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
+    """Raises :class:`Unavailable` without NATS, and while too many look at once."""
+
     async def asked() -> T:
         bus = await Bus.connect(settings.CONSOLE, role="console", name="dead letters")
         try:
@@ -100,4 +105,9 @@ def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
         finally:
             await bus.close()
 
-    return async_to_sync(asked)()
+    if not _looks.acquire(timeout=_TOLD_WITHIN_S):
+        raise Unavailable("Too many look at dead letters at once.", retry_after_s=1.0)
+    try:
+        return async_to_sync(asked)()
+    finally:
+        _looks.release()

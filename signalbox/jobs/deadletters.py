@@ -38,7 +38,7 @@ from signalbox.records import Records
 
 MOST: Final = 200
 """Letters of one page."""
-_PAGE_BYTES: Final = 16 * 1024 * 1024
+PAGE_BYTES: Final = 16 * 1024 * 1024
 """Of letters read for one page; their bodies are measured and let go."""
 FILLED: Final = 0.9
 """Of ``DLQ_PARTS`` that inputs may take; the rest is for what letters were redriven as."""
@@ -153,7 +153,7 @@ async def page(bus: Bus, *, model: str = "", after: int = 0, size: int = 50) -> 
     found: list[Stored] = []
     request: dict[str, Any] = {
         "seq": after + 1, "next_by_subj": names.dead_letters(model), "batch": max(1, min(size, MOST)),
-        "max_bytes": _PAGE_BYTES,
+        "max_bytes": PAGE_BYTES,
     }  # fmt: skip
     head, _ = await bus.collect(
         f"$JS.API.DIRECT.GET.{Stream.DLQ}", request, lambda h, b: found.append(stored_of(h, b))

@@ -128,6 +128,23 @@ async def test_letters_come_in_bounded_pages_the_oldest_first(bus: Bus) -> None:
     assert (await deadletters.page(bus, model="none")).letters == []
 
 
+async def test_a_page_ends_where_its_letters_would_take_too_many_bytes(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadletters, "PAGE_BYTES", 250_000)
+    jobs = [await dead(bus, frame_of(100_000)) for _ in range(7)]
+    found: list[str] = []
+    sizes: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        page = await deadletters.page(bus, after=after, size=100)
+        found += [letter.id for letter in page.letters]
+        sizes.append(len(page.letters))
+        after = page.after
+    assert found == [job.id for job in jobs]
+    assert max(sizes) <= 3
+
+
 async def test_a_redrive_is_a_new_job_of_the_same_tenant_that_names_the_old_one(bus: Bus) -> None:
     await enable(bus)
     for frame in (floats(1.0), frame_of(400_000)):
