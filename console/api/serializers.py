@@ -266,7 +266,10 @@ class JobDetailOut(serializers.Serializer[Any]):
 
 
 class JobPageOut(serializers.Serializer[Any]):
-    """A page of jobs; ``older`` is the ``before`` of the next one."""
+    """A page of jobs; ``older`` is the ``before`` of the next one, null at the end.
+
+    With a filter that no index serves a page may hold few jobs, or none, though older ones match.
+    """
 
     jobs = JobOut(many=True)
     older = serializers.CharField(allow_null=True)

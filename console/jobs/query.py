@@ -82,7 +82,7 @@ def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], crea
     else:
         able = [choice for choice in choices if choice[0] in _LEADERS]
         if able:
-            chosen = min(able, key=lambda choice: _LEADERS.index(choice[0]))
+            chosen = min(able, key=_rank)
             choices.remove(chosen)
             leads = tuple(_is_one(chosen[0], [value]) for value in dict.fromkeys(chosen[1]))
     rest = [*rest, *(_is_one(name, values) for name, values in choices)]
@@ -90,6 +90,12 @@ def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], crea
     for one in rest:
         condition = one if condition is None else condition & one
     return Filter(leads, condition, created)
+
+
+def _rank(choice: tuple[str, list[str]]) -> int:
+    """The fewer jobs a choice is likely to leave, the lower. Most jobs succeed, so any other state leaves few."""
+    name, values = choice
+    return 0 if name == "state" and State.SUCCEEDED not in values else _LEADERS.index(name)
 
 
 def _values(name: str, value: str) -> list[str]:

@@ -248,6 +248,13 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
         before = page.older
     assert found == [3, 2]
     assert looks > 2
+    failed = pages.page(query.parse("model:digits key:key1 state:failed", NOW))
+    assert [int(job.pk[-4:], 16) for job in failed.jobs] == [
+        15,
+        12,
+        9,
+        6,
+    ]  # few fail: they are looked through
     shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
     assert "Look further back" in shown
 
