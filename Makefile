@@ -92,7 +92,8 @@ sbom: $(VENV)/up.stamp ## what each program of a release is made of, as CycloneD
 	@ls build/sbom/*
 
 proto: $(VENV)/dev.stamp ## generate the gRPC stubs from our .proto files
-	$(BIN)/python -m gateway_plugin.proto
+	$(BIN)/uv run --quiet --isolated --no-project --python $(BIN)/python --with-requirements requirements/proto.txt \
+		python -m gateway_plugin.proto $(ARGS)
 
 clean: ## remove the virtual environment and caches; keeps .signalbox/ (your data)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov

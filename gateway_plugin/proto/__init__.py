@@ -1,1 +1,1 @@
-"""The coprocess protocol: our .proto and the stubs made from it by ``python -m gateway_plugin.proto``."""
+"""The coprocess protocol: our .proto and the stubs made from it by ``make proto``."""

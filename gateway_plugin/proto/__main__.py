@@ -1,7 +1,8 @@
-"""Regenerates the stubs from the .proto files beside this module: ``python -m gateway_plugin.proto``.
+"""Regenerates the stubs from the .proto files beside this module: ``make proto``.
 
-``--check`` writes nothing and fails when the committed stubs differ from what would be written.
-Needs grpcio-tools (a development dependency only).
+``make proto ARGS=--check`` writes nothing and fails when the committed stubs differ from what would be written. It
+needs an old grpcio-tools (``requirements/proto.txt``), which make puts into an environment of its own: stubs import
+only with a protobuf at least as new as their compiler, and whoever has TensorFlow has an old one.
 """
 
 import sys
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         names = differing()
         for name in names:
-            sys.stderr.write(f"{name} is not what the .proto gives: run python -m {__package__}\n")
+            sys.stderr.write(f"{name} is not what the .proto gives: run make proto\n")
         return 1 if names else 0
     generate(_ROOT)
     return 0

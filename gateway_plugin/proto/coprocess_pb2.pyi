@@ -2,8 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -156,7 +155,7 @@ class ReturnOverrides(_message.Message):
     headers: _containers.ScalarMap[str, str]
     override_error: bool
     response_body: str
-    def __init__(self, response_code: _Optional[int] = ..., response_error: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., override_error: _Optional[bool] = ..., response_body: _Optional[str] = ...) -> None: ...
+    def __init__(self, response_code: _Optional[int] = ..., response_error: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., override_error: bool = ..., response_body: _Optional[str] = ...) -> None: ...
 
 class ResponseObject(_message.Message):
     __slots__ = ("status_code", "raw_body", "body", "headers", "multivalue_headers")
@@ -318,4 +317,4 @@ class SessionState(_message.Message):
     key_id: str
     post_expiry_action: str
     post_expiry_grace_period: int
-    def __init__(self, last_check: _Optional[int] = ..., allowance: _Optional[float] = ..., rate: _Optional[float] = ..., per: _Optional[float] = ..., expires: _Optional[int] = ..., quota_max: _Optional[int] = ..., quota_renews: _Optional[int] = ..., quota_remaining: _Optional[int] = ..., quota_renewal_rate: _Optional[int] = ..., access_rights: _Optional[_Mapping[str, AccessDefinition]] = ..., org_id: _Optional[str] = ..., oauth_client_id: _Optional[str] = ..., oauth_keys: _Optional[_Mapping[str, str]] = ..., basic_auth_data: _Optional[_Union[BasicAuthData, _Mapping]] = ..., jwt_data: _Optional[_Union[JWTData, _Mapping]] = ..., hmac_enabled: _Optional[bool] = ..., hmac_secret: _Optional[str] = ..., is_inactive: _Optional[bool] = ..., apply_policy_id: _Optional[str] = ..., data_expires: _Optional[int] = ..., monitor: _Optional[_Union[Monitor, _Mapping]] = ..., enable_detailed_recording: _Optional[bool] = ..., metadata: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., alias: _Optional[str] = ..., last_updated: _Optional[str] = ..., id_extractor_deadline: _Optional[int] = ..., session_lifetime: _Optional[int] = ..., apply_policies: _Optional[_Iterable[str]] = ..., certificate: _Optional[str] = ..., max_query_depth: _Optional[int] = ..., key_id: _Optional[str] = ..., post_expiry_action: _Optional[str] = ..., post_expiry_grace_period: _Optional[int] = ...) -> None: ...
+    def __init__(self, last_check: _Optional[int] = ..., allowance: _Optional[float] = ..., rate: _Optional[float] = ..., per: _Optional[float] = ..., expires: _Optional[int] = ..., quota_max: _Optional[int] = ..., quota_renews: _Optional[int] = ..., quota_remaining: _Optional[int] = ..., quota_renewal_rate: _Optional[int] = ..., access_rights: _Optional[_Mapping[str, AccessDefinition]] = ..., org_id: _Optional[str] = ..., oauth_client_id: _Optional[str] = ..., oauth_keys: _Optional[_Mapping[str, str]] = ..., basic_auth_data: _Optional[_Union[BasicAuthData, _Mapping]] = ..., jwt_data: _Optional[_Union[JWTData, _Mapping]] = ..., hmac_enabled: bool = ..., hmac_secret: _Optional[str] = ..., is_inactive: bool = ..., apply_policy_id: _Optional[str] = ..., data_expires: _Optional[int] = ..., monitor: _Optional[_Union[Monitor, _Mapping]] = ..., enable_detailed_recording: bool = ..., metadata: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., alias: _Optional[str] = ..., last_updated: _Optional[str] = ..., id_extractor_deadline: _Optional[int] = ..., session_lifetime: _Optional[int] = ..., apply_policies: _Optional[_Iterable[str]] = ..., certificate: _Optional[str] = ..., max_query_depth: _Optional[int] = ..., key_id: _Optional[str] = ..., post_expiry_action: _Optional[str] = ..., post_expiry_grace_period: _Optional[int] = ...) -> None: ...
