@@ -20,7 +20,8 @@ import structlog
 from signalbox.redaction import redact, redact_fields
 
 _LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
-_level = _LEVELS["INFO"]
+is_debug = False
+"""Whether :func:`debug` writes anything: ask before building what it would say. A flag, since every job asks often."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 
 
@@ -37,8 +38,8 @@ def configure(level: str = "INFO", *, program: str = "") -> None:
 
 
 def _render_as_json(level: str) -> None:
-    global _level  # noqa: PLW0603  one level a process, asked for on every job's way
-    _level = _LEVELS[level]
+    global is_debug  # noqa: PLW0603  one level a process
+    is_debug = level == "DEBUG"
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -53,11 +54,6 @@ def _render_as_json(level: str) -> None:
         ),  # a line is one write: never torn
         cache_logger_on_first_use=False,
     )
-
-
-def is_debug() -> bool:
-    """Whether :func:`debug` writes anything: ask before building what it would say."""
-    return _level <= _LEVELS["DEBUG"]
 
 
 def get_logger(**fields: Any) -> Any:

@@ -16,7 +16,7 @@ _NEVER_SLOW_S: Final = float("inf")
 
 def accepted(job: Job, seq: int) -> None:
     """A gateway has made the job durable. seq: of its message in ``JOBS``."""
-    if log.is_debug():
+    if log.is_debug:
         log.debug(
             "job.accepted", **_named(job), priority=job.priority, rows=job.rows,
             size_bytes=job.size_bytes, seq=seq,
@@ -25,20 +25,20 @@ def accepted(job: Job, seq: int) -> None:
 
 def step(event: str, job: Job | Record, **facts: Any) -> None:
     """Something was done for the job."""
-    if log.is_debug():
+    if log.is_debug:
         log.debug(event, **_named(job), **facts)
 
 
 def steps(event: str, jobs: Iterable[Job]) -> None:
     """The same was done for several jobs."""
-    if log.is_debug():
+    if log.is_debug:
         for job in jobs:
             log.debug(event, **_named(job))
 
 
 def claimed(record: Record) -> None:
     """An attempt has begun, and its claim is durable."""
-    if log.is_debug():
+    if log.is_debug:
         log.debug("job.claimed", **_attempt(record))
 
 
@@ -59,11 +59,12 @@ def ended(
     phases = phases or record.phases
     done = record.phases.get("done", 0.0)
     is_slow = done - phases.get("pulled", done) > slow_s * 1000
-    is_told = is_slow or record.attempt > 1 or record.state in {State.FAILED, State.EXPIRED}
-    if is_told or log.is_debug():
+    state = record.state
+    is_told = is_slow or record.attempt > 1 or state is State.FAILED or state is State.EXPIRED
+    if is_told or log.is_debug:
         say = log.info if is_told else log.debug
         say(
-            "job.ended", **_attempt(record), state=record.state.value, is_slow=is_slow,
+            "job.ended", **_attempt(record), state=state.value, is_slow=is_slow,
             code=record.error.code if record.error is not None else "", batch=record.batch,
             phases=dict(sorted({**phases, **record.phases}.items(), key=lambda phase: phase[1])),
         )  # fmt: skip
