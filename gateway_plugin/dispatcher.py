@@ -114,9 +114,7 @@ class Dispatcher:
     def _refuse(self, obj: Object, error: Exception) -> None:
         """The answer an error stands for; one that is no error of ours is a bug, and logged."""
         if not isinstance(error, SignalboxError):
-            log.exception(
-                "gateway.hook_failed", hook=obj.hook_name[:60], error=type(error).__name__
-            )
+            log.exception("gateway.hook_failed", error=error, hook=obj.hook_name[:60])
             error = Bug()
         bound = error.facts.get("bound", "")
         count_refusal(f"{error.code}:{bound}" if bound else error.code)

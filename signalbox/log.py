@@ -17,8 +17,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from signalbox import metrics
 from signalbox.redaction import redact, redact_fields
 
+UNFORESEEN: Final = metrics.counter(
+    "unforeseen_errors", "Errors nobody foresaw, caught at the edge of a task or request.", "event"
+)
 _LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 is_debug = False
 """Whether :func:`debug` writes anything: ask before building what it would say. A flag, since every job asks often."""
@@ -81,9 +85,10 @@ def error(event: str, **fields: Any) -> None:
     structlog.get_logger().error(event, **fields)
 
 
-def exception(event: str, **fields: Any) -> None:
-    """:func:`error` with the exception being handled."""
-    structlog.get_logger().error(event, exc_info=True, **fields)
+def exception(event: str, *, error: BaseException | None = None, **fields: Any) -> None:
+    """:func:`error` with ``error`` or the exception being handled, which nobody foresaw: it is counted."""
+    UNFORESEEN.labels(event).inc()
+    structlog.get_logger().error(event, exc_info=error or True, **fields)
 
 
 class _Bridge(logging.Handler):

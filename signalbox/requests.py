@@ -296,4 +296,4 @@ class Requests:
                 )
 
     def _on_fault(self, error: Exception) -> None:
-        log.error("bus.handler_failed", role=self.role, exc_info=error)
+        log.exception("bus.handler_failed", error=error, role=self.role)

@@ -513,7 +513,9 @@ class Lane:
                     idle_bytes=self.settings.gpu_idle_bytes,
                 )  # fmt: skip
             except Exception:  # noqa: BLE001  who cannot look must not keep the device from the others
-                self._log.exception("gpu.unknown", token=enter.token)
+                log.exception(
+                    "gpu.unknown", gpu=self.device.id, worker=self.worker.id, token=enter.token
+                )
                 is_free = False
             if not is_free:
                 self._log.error("gpu.dirty", token=enter.token)

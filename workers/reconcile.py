@@ -89,10 +89,10 @@ class Reconciler:
                 await self.turn()
             except SignalboxError as error:
                 gauges.RECONCILED.labels("failed").inc()
-                log.warning("reconciler.stumbled", why=str(error), code=error.code)
+                log.warning("reconciler.turn_failed", why=str(error), code=error.code)
             except Exception:  # noqa: BLE001  the edge of a task
                 gauges.RECONCILED.labels("failed").inc()
-                log.exception("reconciler.stumbled")
+                log.exception("reconciler.turn_failed")
 
     async def close(self) -> None:
         """Give the duty up for another to take at once."""

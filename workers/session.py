@@ -290,6 +290,10 @@ class Session:
             log.warning("session.not_examined", job=held.job.id, why=str(error))
             self._hand_back(held, 1.0)
             return
+        except Exception:
+            # It would stay here for ever, never run. The edge of the task logs and counts the error.
+            self._hand_back(held, 1.0)
+            raise
         if held.record is not None and held.record.state.is_terminal:
             gauges.SKIPPED.labels(held.job.model).inc()
             self._settle(held)

@@ -29,7 +29,7 @@ from workers.shelf import Shelf
 from workers.tally import Tally
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_STUMBLE_S: Final = 1.0
+_PAUSE_S: Final = 1.0
 """Pause after an error nobody foresaw, so that it cannot spin."""
 _VIRTUAL_BUDGET_BYTES: Final = 4 * 1024**3
 
@@ -129,8 +129,8 @@ class Supervisor:
             if hold is not None:
                 await self._serve(hold)
         except Exception:  # noqa: BLE001  the edge of the program's main loop
-            log.exception("worker.stumbled")
-            await asyncio.sleep(_STUMBLE_S)
+            log.exception("worker.turn_failed")
+            await asyncio.sleep(_PAUSE_S)
 
     async def _rest(self) -> None:
         """Drained by an operator: keep presence, hold nothing, until told otherwise."""

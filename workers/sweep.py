@@ -95,7 +95,7 @@ class Sweep:
         try:
             is_done = await self._sweep()
         except Exception:  # noqa: BLE001  the edge of a task: what is left is swept the next time
-            log.exception("sweep.stumbled")
+            log.exception("sweep.turn_failed")
             is_done = False
         self._period_s = PERIOD_S if is_done else min(self._period_s * 2, LONGEST_PERIOD_S)
         self._timer = None

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from signalbox import topology
+from signalbox import log, topology
 from signalbox.bus import Bus, Delivery, Message
 from signalbox.errors import (
     Ambiguous,
@@ -160,21 +160,36 @@ async def test_callbacks_of_both_kinds_get_every_message_in_order(bus: Bus) -> N
     assert len(plain) == 50
 
 
-async def test_a_callback_that_fails_does_not_end_the_others(bus: Bus) -> None:
+@pytest.mark.parametrize("event", ["bus.handler_failed", "bus.callback_failed"])
+async def test_a_callback_that_fails_does_not_end_the_others_and_is_counted(
+    bus: Bus, event: str
+) -> None:
     seen: list[bytes] = []
+    failed, counter = asyncio.Event(), log.UNFORESEEN.labels(event)
+    before, failures = counter._value.get(), iter([False, True])
 
     def fail(message: Message) -> None:
+        if next(failures):
+            failed.set()
         raise ValueError(message.subject)
 
-    bad = await bus.subscribe("progress.a", fail)
+    async def fail_in_a_task(message: Message) -> None:
+        fail(message)
+
+    bad = await bus.subscribe(
+        "progress.a", fail if event == "bus.handler_failed" else fail_in_a_task
+    )
     good = await bus.subscribe("progress.a", lambda message: seen.append(message.data))
     await bus.publish("progress.a", b"1")
     await bus.flush()
     await bus.publish("progress.a", b"2")
     await bus.flush()
     assert seen == [b"1", b"2"]
+    async with asyncio.timeout(10):
+        await failed.wait()
     await bad.close()
     await good.close()
+    assert counter._value.get() == before + 2
 
 
 async def test_a_large_body_in_many_pieces_arrives_whole(bus: Bus) -> None:

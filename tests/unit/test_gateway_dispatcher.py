@@ -1,0 +1,36 @@
+"""An error nobody foresaw in a hook is our failure: told as one, without its text, logged and counted."""
+
+import json
+
+import pytest
+
+from gateway_plugin.answers import Answer
+from gateway_plugin.dispatcher import AUTH, POST, Dispatcher
+from gateway_plugin.proto.coprocess_pb2 import Object
+from signalbox import log
+
+
+def breaks(_: Object) -> Answer | None:
+    raise ZeroDivisionError("instances [4711]")
+
+
+async def breaks_later(_: Object) -> Answer:
+    raise ZeroDivisionError("instances [4711]")
+
+
+@pytest.mark.parametrize("hook", [AUTH, POST])
+async def test_an_error_nobody_foresaw_is_a_500_that_says_nothing_and_is_counted(
+    hook: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counter = log.UNFORESEEN.labels("gateway.hook_failed")
+    before = counter._value.get()
+    obj = Object(hook_name=hook)
+    obj.request.url = "/v1/jobs"
+    assert await Dispatcher(breaks, breaks_later).dispatch(obj) is obj
+    overrides = obj.request.return_overrides
+    assert (overrides.response_code, overrides.override_error) == (500, True)
+    assert json.loads(overrides.response_body)["code"] == "internal"
+    assert "4711" not in overrides.response_body
+    assert counter._value.get() == before + 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "gateway.hook_failed"
