@@ -108,7 +108,7 @@ class Tyk:
     async def _start_tyk(self) -> None:
         files, data = ROOT / "tyk", self._stack.data
         home = data.path / "tyk"
-        (home / "policies").mkdir(parents=True, exist_ok=True)
+        home.mkdir(exist_ok=True)
         self._write_definitions(files / "apps", home / "apps")
         secret = data.secret("tyk").read_text()
         fields = {
@@ -119,7 +119,6 @@ class Tyk:
             "NODESECRET": secret,
             "APPPATH": home / "apps",
             "TEMPLATEPATH": files / "templates",
-            "POLICIES_POLICYPATH": home / "policies",
             "PIDFILELOCATION": home / "tyk.pid",
             "STORAGE_HOST": HOST,
             "STORAGE_PORT": self._redis_port,

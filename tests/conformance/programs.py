@@ -133,7 +133,6 @@ def tyk(
     **more: str,
 ) -> Program:
     """A Tyk gateway on the very files of ``tyk/``; what this machine needs goes in as variables."""
-    (folder / "policies").mkdir(exist_ok=True)
     fields = {
         "LISTENADDRESS": HOST,
         "LISTENPORT": str(port),
@@ -142,7 +141,6 @@ def tyk(
         "NODESECRET": "conformance",
         "APPPATH": str(files / "apps"),
         "TEMPLATEPATH": str(files / "templates"),
-        "POLICIES_POLICYPATH": str(folder / "policies"),
         "PIDFILELOCATION": str(folder / "tyk.pid"),
         "STORAGE_HOST": HOST,
         "STORAGE_PORT": str(redis_port),

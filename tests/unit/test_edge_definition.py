@@ -33,6 +33,17 @@ def changed(files: Path, change: Change) -> Path:
     return files
 
 
+def named_folders(conf: dict[str, Any]) -> set[str]:
+    """Folders a configuration of Tyk's names, in whatever section."""
+    inner = [named_folders(value) for value in conf.values() if isinstance(value, dict)]
+    return {value for name, value in conf.items() if name.endswith("_path")}.union(*inner)
+
+
+def test_every_folder_that_tyk_conf_names_is_there() -> None:
+    named = named_folders(json.loads((SOURCE / "tyk.conf").read_bytes()))
+    assert named == {path.name for path in SOURCE.iterdir() if path.is_dir()}
+
+
 def test_files_of_the_repository_are_read() -> None:
     front = load()
     assert front.hooked.api_id == "signalbox"
