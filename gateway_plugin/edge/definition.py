@@ -12,7 +12,8 @@ import msgspec
 
 from signalbox.errors import Misconfigured
 
-SOURCE: Final = Path(__file__).resolve().parents[2] / "tyk"
+SOURCE: Final = Path(__file__).resolve().parents[1] / "tyk"
+"""In a checkout a link to the project's ``tyk/``, in a wheel a copy."""
 
 _DEFINITION_KEYS: Final = frozenset(
     {

@@ -106,7 +106,7 @@ class Tyk:
         await self._stack.start(spec._replace(env=env))
 
     async def _start_tyk(self) -> None:
-        files, data = ROOT / "tyk", self._stack.data
+        files, data = ROOT / "gateway_plugin" / "tyk", self._stack.data
         home = data.path / "tyk"
         home.mkdir(exist_ok=True)
         self._write_definitions(files / "apps", home / "apps")

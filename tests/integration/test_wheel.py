@@ -1,0 +1,123 @@
+"""What a wheel of ours holds: the four packages typed, and a front that starts from any folder."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("signalbox", "gateway_plugin", "workers", "console")
+CACHES: Final = shutil.ignore_patterns("__pycache__", ".*cache")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*argv: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in argv], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: a build leaves folders behind."""
+    source = tmp_path_factory.mktemp("source")
+    for name in (*PACKAGES, "tyk"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=CACHES)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    into = tmp_path_factory.mktemp("wheel")
+    build = (
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(into),
+    )
+    run(sys.executable, *build, cwd=source)
+    (made,) = into.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the wheel installed; what it depends on is lent by this one, without our sources."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(
+        f"import sys; sys.path.append({sysconfig.get_path('purelib')!r})\n"
+    )
+    return python
+
+
+def test_the_wheel_is_typed_and_carries_the_front_s_files_as_they_are(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        for package in PACKAGES:
+            assert f"{package}/py.typed" in names
+        files = [path for path in (ROOT / "tyk").rglob("*") if path.is_file()]
+        assert len(files) >= 5
+        for path in files:
+            assert (
+                archive.read(f"gateway_plugin/tyk/{path.relative_to(ROOT / 'tyk')}")
+                == path.read_bytes()
+            )
+    assert not [name for name in names if name.startswith(("tyk/", "tests/", "build/"))]
+
+
+def test_the_edge_of_an_installed_wheel_starts_from_an_empty_folder(
+    python: Path, tmp_path: Path
+) -> None:
+    where = run(python, "-c", "import gateway_plugin; print(gateway_plugin.__file__)", cwd=tmp_path)
+    assert Path(where).is_relative_to(python.parents[1])
+    argv = [
+        str(python),
+        "-m",
+        "gateway_plugin.edge",
+        "--listen",
+        "127.0.0.1:0",
+        "--plugin",
+        "127.0.0.1:1",
+    ]
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as edge:
+        assert edge.stderr is not None
+        try:
+            line = edge.stderr.readline()
+            found = re.search(
+                r'"edge.listening".*"address":"([^"]+)"|"address":"([^"]+)".*"edge.listening"', line
+            )
+            assert found, line + edge.stderr.read()
+            with urllib.request.urlopen(
+                f"http://{found[1] or found[2]}/hello", timeout=30
+            ) as answer:
+                assert answer.status == 200
+        finally:
+            edge.terminate()
+    assert edge.returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_programs_of_an_installed_wheel_start_from_an_empty_folder(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNALBOX_KEY_PEPPER", "pepper")
+    monkeypatch.setenv("SIGNALBOX_GATEWAY_LISTEN", "")
+    monkeypatch.setenv("SIGNALBOX_GATEWAY_EDGE_LISTEN", "127.0.0.1:0")
+    for program in ("gateway_plugin", "workers"):
+        assert "SIGNALBOX_NATS_URL=" in run(python, "-m", program, "--check-config", cwd=tmp_path)
+    assert "--workers" in run(python, "-m", "signalbox", "up", "--help", cwd=tmp_path)
