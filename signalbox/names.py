@@ -108,7 +108,7 @@ def state(job_id: str) -> str:
 
 
 def payload(job_id: str, part: str) -> str:
-    """Subject of the chunks of a claim-checked payload; ``part`` is ``in`` or ``out<attempt>``."""
+    """Subject of the chunks of a claim-checked payload; ``part`` is ``in`` or ``out<token>``."""
     return f"pl.{job_id}.{part}"
 
 
@@ -140,16 +140,6 @@ def redriven(job_id: str) -> str:
 def stream_of_payload(subject: str) -> Stream:
     """The stream that holds a payload's chunks."""
     return Stream.DLQ_PARTS if subject.startswith(f"{_PARTS}.") else Stream.PAYLOADS
-
-
-def scheduled(job_id: str) -> str:
-    """Subject a delayed job waits on in ``SCHED`` until it is due."""
-    return f"sched.{job_id}"
-
-
-def due(model: str, priority: Priority, job_id: str) -> str:
-    """Subject in ``SCHED`` that ``JOBS`` sources as ``jobs.…`` when the delay has passed."""
-    return f"due.{token(model)}.{priority}.{job_id}"
 
 
 def key(bucket: Bucket, name: str) -> str:
@@ -184,11 +174,6 @@ def reply(gateway: str, job_id: str) -> str:
 def cancel(job_id: str = "*") -> str:
     """Core subject that asks the holder of a running job to stop it."""
     return f"cancel.{job_id}"
-
-
-def progress(job_id: str = "*") -> str:
-    """Core subject of a running job's phases; lossy by design."""
-    return f"progress.{job_id}"
 
 
 KEY_USE: Final = "used.keys"

@@ -28,7 +28,7 @@ _THREAD_FROM_BYTES: Final = 1024 * 1024
 
 
 async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
-    """Store ``data`` under ``part`` (``in`` or ``out<attempt>``) of a job; durable on return.
+    """Store ``data`` under ``part`` (``in`` or ``out<token>``) of a job; durable on return.
 
     Repeating it is safe while the server remembers message ids (two minutes): no chunk is stored twice. Raises as
     :meth:`Bus.write`.
