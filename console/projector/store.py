@@ -102,7 +102,7 @@ def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
                 queue_seq=max(queue_upto, cursor.queue_seq),
                 at=timezone.now(),
             )
-    for one in fresh if log.is_debug() else ():
+    for one in fresh if log.is_debug else ():
         told = one.record or one.job
         if told is not None:
             state = one.record.state if one.record is not None else State.QUEUED
