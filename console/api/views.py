@@ -101,6 +101,9 @@ class DefaultVersion(Endpoint):
         model = catalog.set_default(
             self.actor(request), name, data["version"], reason=data["reason"]
         )
+        catalog.why_unpublished(
+            name
+        )  # the answer says it, after a moment's wait for the publication
         return Response(wire.ModelOut(model).data)
 
 
@@ -112,6 +115,7 @@ class Label(Endpoint):
         """Point it at a version; null takes it away."""
         data = self.given(request, wire.VersionIn)
         catalog.set_label(self.actor(request), name, label, data["version"], reason=data["reason"])
+        catalog.why_unpublished(name)
         return Response(wire.ModelOut(catalog.find(name)).data)
 
 

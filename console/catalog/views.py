@@ -152,11 +152,12 @@ def upload(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One model: versions, labels, signatures, what has been told, history."""
     model = services.find(name)
+    unpublished = services.unpublished()
     context = {
         "model": model, "versions": model.versions.prefetch_related("labels"),
         "labels": model.labels.select_related("version"),
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
-        "unpublished": services.unpublished(),
+        "unpublished": unpublished, "why_unpublished": unpublished.get(name, ""),
         "wish": fleet.of_model(name), "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
     }  # fmt: skip

@@ -84,7 +84,12 @@ def why_waiting(entry: OutboxEntry) -> str:
     """Why it waits, for a person."""
     if entry.published_at is not None:
         return ""
-    return entry.last_error or "it waits for its turn; does the controller run?"
+    if entry.last_error:
+        return entry.last_error
+    waited_s = (timezone.now() - entry.created_at).total_seconds()
+    if waited_s < _PROMPT_S:
+        return "it is being published."
+    return f"it has waited for {waited_s:.0f} s; does the controller run?"
 
 
 def latest(bucket: Bucket, key: str) -> OutboxEntry | None:

@@ -89,7 +89,7 @@ def test_a_model_is_registered_changed_labelled_and_paused(
         "post", "models", {"name": "digits", "path": str(base), "settings": {"replicas": 2}}
     )
     assert made.status_code == 202, "registered, and nobody publishes here"
-    assert "controller" in made.json()["unpublished"]
+    assert "being published" in made.json()["unpublished"]
     assert [v["number"] for v in made.json()["versions"]] == [2, 1]
     assert made.json()["replicas"] == 2
     assert (
