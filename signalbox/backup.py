@@ -5,7 +5,6 @@ Streams are saved one after another while everything runs, so their moments diff
 them, and none may be given twice.
 """
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -17,9 +16,9 @@ import msgspec
 from signalbox import snapshots, topology
 from signalbox.assets import STREAMS
 from signalbox.bus import Bus
-from signalbox.errors import Misconfigured, NotFound, Unavailable
-from signalbox.events import is_removal
-from signalbox.names import PRIORITIES, Bucket, Stream, consumer, key, untoken
+from signalbox.errors import Misconfigured, NotFound
+from signalbox.names import Bucket, Stream
+from signalbox.ops.settling import settle
 from signalbox.snapshots import Saved
 
 KEPT: Final = (
@@ -38,8 +37,6 @@ WRITES_PER_S: Final = 1000
 _FORMAT: Final = 1
 _MIB: Final = 1024 * 1024
 _TOLD_EVERY_S: Final = 1.0
-_QUEUES_S: Final = 30.0
-_QUEUES_PAUSE_S: Final = 0.1
 
 Say = Callable[[str], None]
 """Called with a line a person should read."""
@@ -77,7 +74,9 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
 async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = None) -> Backup:
     """Put everything back into a NATS that has none of our streams. replicas: None = as it was.
 
-    Raises :class:`Misconfigured` before anything is written where a file is damaged or a stream exists.
+    Returns when all of it can be had: every copy is current, and every queue hands out its jobs. Raises
+    :class:`Misconfigured` before anything is written where a file is damaged or a stream exists, and
+    :class:`Unavailable` where copies or queues do not come.
     """
     topology.refuse_old(bus)
     found = read(folder)
@@ -91,7 +90,9 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
             bus, _as_declared(saved, copies), folder / _file(saved.name), told.add
         )
         say(f"{saved.name}: {saved.state['messages']} messages, {told}")
-    await _have_queues(bus, copies)
+    consumers = {saved.name: saved.state.get("consumer_count", 0) for saved in found.streams}
+    say("waiting until every copy is current and every queue knows its jobs")
+    await settle(bus, dict.fromkeys(COUNTED, 0) | consumers, copies)
     return found
 
 
@@ -152,36 +153,6 @@ async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
             first = found.counted[name] + int(gone_s * WRITES_PER_S) + 1
             config = topology.wanted(declared, replicas) | {"first_seq": first}
             await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
-
-
-async def _have_queues(bus: Bus, replicas: int) -> None:
-    """Return when every model can be pulled: a cluster makes consumers again a little after their stream."""
-    models = await bus.list_latest(Bucket.MODELS.stream, [key(Bucket.MODELS, ">")])
-    missing = [
-        consumer(untoken(model.subject.removeprefix(key(Bucket.MODELS, ""))), priority)
-        for model in models
-        for priority in PRIORITIES
-        if not is_removal(model.headers)
-    ]
-    try:
-        async with asyncio.timeout(_QUEUES_S):
-            while missing:
-                if await _is_settled(bus, missing[-1], replicas):
-                    missing.pop()
-                else:
-                    await asyncio.sleep(_QUEUES_PAUSE_S)
-    except TimeoutError:
-        raise Unavailable(f"JOBS is restored, and its queue {missing[-1]} is not.") from None
-
-
-async def _is_settled(bus: Bus, queue: str, replicas: int) -> bool:
-    """Whether a queue has a leader, and every copy is current: before that it has no state to save again."""
-    try:
-        info = await bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{queue}")
-    except (NotFound, Unavailable):  # not made yet, or nobody leads it
-        return False
-    copies = info.get("cluster", {}).get("replicas") or ()
-    return len(copies) == replicas - 1 and all(copy.get("current") for copy in copies)
 
 
 def _as_declared(saved: Saved, replicas: int) -> Saved:
