@@ -85,7 +85,7 @@ class LaneView {
         fact("Held for", el("span", { class: "lane-held-for" }, this.since, this.renewals)),
         fact("Lease left", el("span", { class: "lane-lease" }, this.left, this.bar))),
       el("div", { class: "lane-side" }, fact("Waiting for it", this.waiters)),
-      el("div", { class: "lane-side" }, fact("Doing now", el("span", { class: "lane-doing" }, this.run, this.runFor)), this.jobs, this.models),
+      el("div", { class: "lane-side" }, fact("Doing now", el("span", { class: "lane-doing" }, this.run, this.runFor)), this.models, this.jobs),
       el("div", { class: "lane-act" }, this.release),
       el("div", { class: "lane-strip" }, this.strip,
         el("div", { class: "strip-axis", "aria-hidden": "true" }, ...["10 min ago", "8", "6", "4", "2", "now"].map((w) => el("span", {}, w)))));
@@ -161,7 +161,7 @@ class LaneView {
     const share = row.ttl_s ? Math.min(1, left / row.ttl_s) : 0;
     attribute(this.bar, "value", row.holder ? share.toFixed(2) : 0);
     attribute(this.bar, "data-level", share < 0.2 ? "out" : share < 0.5 ? "low" : "ok");
-    text(this.runFor, row.run ? spent(row.run, now) : "");
+    text(this.runFor, row.run ? spent(row.run, now) : row.activity === "idle" && row.strip.length ? `for ${duration(now - row.strip.at(-1)[0])}` : "");
     for (const waiter of row.waiters) {
       const view = this.waitingNow.get(waiter.worker);
       if (view) text(view.time, waiter.since ? duration(now - waiter.since) : "");
