@@ -61,6 +61,14 @@ def test_image_is_pinned_to_one_version(name: str) -> None:
     assert re.search(r":v?\d+\.\d+(\.\d+)?(-[a-z]+)?\Z", SERVICES[name]["image"])
 
 
+def test_no_program_that_stays_up_can_fill_the_disk_with_its_log() -> None:
+    staying = [one for one in SERVICES.values() if one.get("restart") == "unless-stopped"]
+    assert len(staying) >= 12
+    for one in staying:
+        options = one["logging"]["options"]
+        assert (one["logging"]["driver"], set(options)) == ("json-file", {"max-size", "max-file"})
+
+
 def test_tyk_is_new_enough_for_error_overrides() -> None:
     version = SERVICES["tyk"]["image"].rpartition(":v")[2]
     assert tuple(map(int, version.split("."))) >= (5, 13, 0)
