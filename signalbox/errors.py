@@ -53,7 +53,7 @@ class InvalidJson(InvalidRequest):
 
 
 class InvalidInput(InvalidRequest):
-    """An input does not fit the model's signature."""
+    """An input does not fit the model, or its signature."""
 
     code = "invalid_input"
 
@@ -231,7 +231,7 @@ class Bug(SignalboxError):
 MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_request": Meaning(400, "INVALID_ARGUMENT", "Malformed request"),
     "invalid_json": Meaning(400, "INVALID_ARGUMENT", "Malformed JSON"),
-    "invalid_input": Meaning(400, "INVALID_ARGUMENT", "Input does not fit the signature"),
+    "invalid_input": Meaning(400, "INVALID_ARGUMENT", "Input does not fit the model"),
     "method_not_allowed": Meaning(405, "UNIMPLEMENTED", "Method not allowed"),
     "too_large": Meaning(413, "INVALID_ARGUMENT", "Body too large"),
     "unsupported_encoding": Meaning(415, "INVALID_ARGUMENT", "Encoding not taken"),

@@ -2,8 +2,9 @@
 
 A body is parsed by :mod:`signalbox.jsonbody`. A :class:`Plan` is a signature made ready; :func:`decode`
 turns the parsed body into tensors in the order of the signature, or raises :class:`InvalidInput` naming
-input, expected and got. The way back is :mod:`signalbox.jsonrender`. The format is that of TF Serving's
-REST API (spec/api.md 4.1).
+input, expected and got. Names and dtypes are checked, and that lists make a tensor at all; whether its shape
+suits the model is TensorFlow's to judge, as in TF Serving. The way back is :mod:`signalbox.jsonrender`. The
+format is that of TF Serving's REST API (spec/api.md 4.1).
 """
 
 import base64
@@ -56,15 +57,12 @@ class Decoded(NamedTuple):
 
 
 class Input:
-    """One input of a signature, ready to be filled.
-
-    key: the part of a batch key that depends on this input's shape.
-    """
+    """One input of a signature, ready to be filled. rank: as the signature says it, None = any."""
 
     def __init__(self, name: str, spec: TensorSpec) -> None:
         self.name = name
         self.dtype = spec.dtype
-        self.shape = spec.shape
+        self.rank = None if spec.shape is None else len(spec.shape)
         self._code = _PACK.get(spec.dtype, "")
         self.build: Callable[[Any, bool], Tensor] = self._pick()
 
@@ -90,15 +88,10 @@ class Input:
             except (struct.error, OverflowError):
                 pass  # nested, or wrong: the long way tells
             else:
-                shape: tuple[int, ...] = (len(value),)
-                self._check_shape(shape)
-                return Tensor(self.name, self.dtype, shape, data)
+                return Tensor(self.name, self.dtype, (len(value),), data)
         array = self._array(value, self.dtype)
-        shape = array.shape
-        self._check_shape(shape)
-        if self.dtype == "bfloat16":
-            return Tensor(self.name, self.dtype, shape, _bfloat16(array))
-        return Tensor(self.name, self.dtype, shape, array.tobytes())
+        data = _bfloat16(array) if self.dtype == "bfloat16" else array.tobytes()
+        return Tensor(self.name, self.dtype, array.shape, data)
 
     def _complex(self, value: Any, is_plain: bool) -> Tensor:
         """A complex number is a pair ``[real, imaginary]``; TF Serving has no form for it."""
@@ -106,9 +99,7 @@ class Input:
         array = self._array(value, _COMPLEX[self.dtype])
         if array.ndim == 0 or array.shape[-1] != 2:
             self._refuse("pairs [real, imaginary]", f"shape {list(array.shape)}")
-        shape = array.shape[:-1]
-        self._check_shape(shape)
-        return Tensor(self.name, self.dtype, shape, array.tobytes())
+        return Tensor(self.name, self.dtype, array.shape[:-1], array.tobytes())
 
     def _require_kinds(self, value: Any, dtype: str, is_plain: bool) -> None:
         """Refuse a boolean among numbers, which numpy takes for one, and a string before numpy sees it.
@@ -177,7 +168,6 @@ class Input:
         flat: list[bytes] = []
         shape = self._string_shape(value)
         self._gather(value, shape, 0, flat, "")
-        self._check_shape(shape)
         data = b"".join(part for item in flat for part in (struct.pack("<I", len(item)), item))
         return Tensor(self.name, "string", shape, data)
 
@@ -219,15 +209,6 @@ class Input:
         except (binascii.Error, TypeError, ValueError):
             self._refuse("valid base64 in b64", f"something else at {where}")
         return self._refuse("string", f"{kind_of(value)} at {where}")
-
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
-        want = self.shape
-        if want is None:
-            return
-        if len(want) != len(shape) or any(
-            w not in {-1, got} for w, got in zip(want, shape, strict=True)
-        ):
-            self._refuse(f"shape {list(want)}", f"shape {list(shape)}")
 
     def _explain(self, value: Any, dtype: str) -> None:
         """Raise for the first element that does not fit ``dtype``; return if all do."""
@@ -310,12 +291,19 @@ class Plan:
         return [i.build(self._column(i.name, value), is_plain) for i in self.inputs]
 
     def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
-        """``(rows, key)`` of these inputs; key is empty where they must run alone."""
+        """``(rows, key)`` of these inputs; key is empty where they must run alone.
+
+        That dimension 0 counts rows is the signature's word, and holds for as many dimensions as it says: a
+        model for ``[-1, 8]`` that gets ``[8]`` may work along the one dimension there is.
+        """
         if not tensors or not tensors[0].shape:
             return 1, ""
         rows = tensors[0].shape[0]
-        if not self.is_batchable or rows == 0 or any(t.shape[0] != rows for t in tensors):
+        if not self.is_batchable or rows == 0:
             return max(1, rows), ""
+        for tensor, one in zip(tensors, self.inputs, strict=True):
+            if len(tensor.shape) != one.rank or tensor.shape[0] != rows:
+                return rows, ""
         shapes = ";".join(",".join(map(str, t.shape[1:])) for t in tensors)
         return rows, f"{self._prefix}|{shapes}"
 

@@ -23,6 +23,7 @@ _NUMPY: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"
 }
 _BYTES_SUFFIX: Final = "_bytes"
+_MOST_NAMED: Final = 8
 
 
 def render(tensors: Sequence[Tensor], style: str) -> bytes:
@@ -60,17 +61,30 @@ def jsonable(tensor: Tensor) -> Any:
 
 
 def _rows(values: Sequence[tuple[Tensor, Any]]) -> Any:
-    counts = {t.shape[0] if t.shape else None for t, _ in values}
-    if len(counts) != 1 or None in counts:
-        shapes = ", ".join(f'"{t.name}" {list(t.shape)}' for t, _ in values)
-        raise InvalidRequest(
-            "The outputs do not share dimension 0, so there are no rows; ask with 'inputs' instead "
-            f"of 'instances'. Shapes: {shapes}."
-        )
+    count = _rows_of([tensor for tensor, _ in values])
     if len(values) == 1:
         return values[0][1]
-    count = values[0][0].shape[0]
     return [{t.name: value[row] for t, value in values} for row in range(count)]
+
+
+def _rows_of(tensors: Sequence[Tensor]) -> int:
+    """The rows that all outputs have; as many as the request had, or not, as in TF Serving."""
+    if not tensors:
+        raise InvalidRequest("Cannot convert empty tensor map to JSON")
+    head = tensors[0]
+    for tensor in tensors:
+        if not tensor.shape:
+            wrong = "has no shape information"
+        elif tensor.shape[0] != head.shape[0]:
+            wrong = f"has inconsistent batch size: {tensor.shape[0]} expecting: {head.shape[0]}"
+        else:
+            continue
+        shapes = ", ".join(f'"{t.name[:60]}" {list(t.shape)}' for t in tensors[:_MOST_NAMED])
+        raise InvalidRequest(
+            f"Tensor name: {tensor.name} {wrong}. The outputs do not share dimension 0, so there are no rows; "
+            f"ask with 'inputs' instead of 'instances'. Shapes: {shapes}."
+        )
+    return head.shape[0]
 
 
 def _strings(tensor: Tensor) -> Any:

@@ -36,6 +36,19 @@ def half_plus_two() -> Path:
     return _built("half_plus_two")
 
 
+def half_plus_two_v1() -> Path:
+    """TensorFlow Serving's own example, a graph of TensorFlow 1 that is fed in the middle.
+
+    ``y = x / 2 + 2``, whose signature says float32 ``[-1, 1]`` of both; the example of its documentation sends ``[3]``.
+    """
+    return _built("half_plus_two_v1")
+
+
+def weigh() -> Path:
+    """``y = x @ w``: x float32 ``[-1, 8]``, y ``[-1, 3]``. Other inner sizes are refused by the kernel alone."""
+    return _built("weigh")
+
+
 def shout() -> Path:
     """Strings in, the same in capitals out: ``text`` -> ``loud``, string ``[-1]``, and their lengths."""
     return _built("shout")
@@ -52,7 +65,7 @@ def mirror() -> Path:
 
 
 def picky() -> Path:
-    """``y = x`` for ``x >= 0``; a negative x fails with an error, x below -100 aborts the process."""
+    """``y = x`` for ``x >= 0``; a negative x fails with an error that names a path, x below -100 aborts the process."""
     return _built("picky")
 
 
@@ -117,6 +130,12 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         run = function(lambda x: {"y": x * module.half + 2.0}, input_signature=[floats])
         return {"serving_default": run.get_concrete_function()}
 
+    def make_weigh(module: Any) -> dict[str, Any]:
+        module.w = tf.Variable(tf.ones([8, 3]))
+        rows = spec([None, 8], tf.float32, name="x")
+        run = function(lambda x: {"y": tf.matmul(x, module.w)}, input_signature=[rows])
+        return {"serving_default": run.get_concrete_function()}
+
     def make_shout(_module: Any) -> dict[str, Any]:
         text = spec([None], tf.string, name="text")
         run = function(
@@ -170,7 +189,9 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
             low = tf.reduce_min(x)
             alive = tf.cond(low < -100.0, lambda: _abort(tf), lambda: tf.constant(0))
             with tf.control_dependencies([alive]):  # else the check may come first
-                check = tf.debugging.assert_non_negative(x, message="x must not be negative")
+                check = tf.debugging.assert_non_negative(
+                    x, message="x must not be negative, see /srv/models/picky/rules.txt"
+                )
             with tf.control_dependencies([check]):
                 return {"y": tf.identity(x)}
 
@@ -196,14 +217,31 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
     makers: dict[str, Callable[[Any], dict[str, Any]]] = {
         "half_plus_two": make_half_plus_two, "shout": make_shout, "slow": make_slow,
         "mirror": make_mirror, "picky": make_picky, "total": make_total, "greedy": make_greedy,
+        "weigh": make_weigh,
     }  # fmt: skip
-    module = tf.Module()
-    signatures = makers[name](module)
     draft = f"{path}.draft"
-    tf.saved_model.save(module, draft, signatures=signatures)
+    if name == "half_plus_two_v1":
+        _save_half_plus_two_v1(draft)
+    else:
+        module = tf.Module()
+        tf.saved_model.save(module, draft, signatures=makers[name](module))
     if name == "half_plus_two":
         _add_warm_up(Path(draft))
     Path(draft).rename(path)
+
+
+def _save_half_plus_two_v1(path: str) -> None:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        a, b = v1.get_variable("a", initializer=0.5), v1.get_variable("b", initializer=2.0)
+        examples = v1.placeholder(tf.string, [None], name="tf_example")
+        parsed = tf.io.parse_example(examples, {"x": tf.io.FixedLenFeature([1], tf.float32)})
+        x = tf.identity(parsed["x"], name="x")
+        y = tf.add(a * x, b, name="y")
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(session, path, {"x": x}, {"y": y})
 
 
 def _add_warm_up(directory: Path) -> None:

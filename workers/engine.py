@@ -1,46 +1,71 @@
-"""TensorFlow, and all of it: loads SavedModels, runs their signatures on frames. Only a runner imports this."""
+"""TensorFlow, and all of it: loads SavedModels, runs their signatures on frames. Only a runner imports this.
+
+A signature takes inputs of its dtypes and of any shape, as a fed Placeholder does in TensorFlow Serving: what no
+operation of the graph refuses is right, and what one refuses is the caller's input that was wrong.
+"""
 
 import gc
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import ml_dtypes
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from signalbox import errors, tensors
-from signalbox.messages import Signature
+from signalbox.messages import Signature, TensorSpec
 from signalbox.tensors import Tensor
-from workers import savedmodel, warmup
+from workers import arrays, savedmodel, warmup
+from workers.arrays import Array, Output
+from workers.tferrors import brief, translated
 
-Array = npt.NDArray[Any]
-T = TypeVar("T")
-_NUMPY: Final[dict[str, npt.DTypeLike]] = {
-    name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in tensors.ITEM_SIZE
-}
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_LENGTH_BYTES: Final = 4
-_DEVICE_FAILED: Final = re.compile(r"CUDA|CUDNN|CUBLAS|GPU sync failed|\bXid\b", re.IGNORECASE)
-_NOISE: Final = (
-    "Graph execution error",
-    "Detected at",
-    "<stack traces",
-    "File ",
-    "[[",
-    "Traceback",
-)
+_MOST_HINTS: Final = 3
+
+
+class Function:
+    """One signature, for inputs of any shape: TensorFlow's tensors by output.
+
+    What TensorFlow loads compares shapes with those that the signature states, and takes others only after it has
+    written an error that nobody reads. So it is called from a function whose inputs have no shape, traced once.
+    """
+
+    def __init__(self, function: Callable[..., Mapping[str, Any]], signature: Signature) -> None:
+        self.inputs = signature.inputs
+        self._function = function
+        self._traced: Callable[..., Mapping[str, Any]] | None = None
+
+    def __call__(self, inputs: Mapping[str, Array]) -> Mapping[str, Any]:
+        """Raises :class:`InvalidInput` where other inputs are meant, and what TensorFlow raises."""
+        if inputs.keys() != self.inputs.keys():
+            given, wanted = (
+                ", ".join(map(repr, sorted(names)))[:200] for names in (inputs, self.inputs)
+            )
+            msg = f"The inputs are {given or 'none'}; the signature's are {wanted or 'none'}."
+            raise errors.InvalidInput(msg)
+        if self._traced is None:
+            self._traced = self._trace()
+        return self._traced(
+            *[tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()]
+        )
+
+    def _trace(self) -> Callable[..., Mapping[str, Any]]:
+        def call(*values: Any) -> Mapping[str, Any]:
+            return self._function(**dict(zip(self.inputs, values, strict=True)))
+
+        specs = [tf.TensorSpec(None, spec.dtype) for spec in self.inputs.values()]
+        relaxed = tf.function(call, autograph=False)
+        traced: Callable[..., Mapping[str, Any]] = relaxed.get_concrete_function(*specs)
+        return traced
 
 
 class Loaded(msgspec.Struct, frozen=True):
     """A loaded version. ``module`` keeps its variables alive; functions are by signature name."""
 
     module: Any
-    functions: dict[str, Callable[..., dict[str, Any]]]
+    functions: dict[str, Function]
     signatures: dict[str, Signature]
     size_bytes: int
     warmed: int
@@ -85,9 +110,11 @@ class TensorFlowEngine:
         before = self._memory_bytes()
         directory = Path(path)
         signatures = _verified(directory, digest)
-        module = _translated(lambda: tf.saved_model.load(path))
+        module = translated(lambda: tf.saved_model.load(path))
         functions = {
-            name: module.signatures[name] for name in signatures if name in module.signatures
+            name: Function(module.signatures[name], signature)
+            for name, signature in signatures.items()
+            if name in module.signatures
         }
         draft = Loaded(module, functions, signatures, 0, 0)
         self._loaded[model, version] = draft
@@ -133,9 +160,9 @@ class TensorFlowEngine:
 
         def together(some: list[list[Tensor]]) -> list[bytes]:
             if len(some) == 1:
-                return [_frame(_call(function, _single(some[0])), outputs)]
+                return [_alone(function, some[0], outputs)]
             rows = [_rows(job) for job in some]
-            return _split(_call(function, _joined(some)), rows, outputs)
+            return _split(_call(function, _joined(some), outputs), rows)
 
         try:
             return together(inputs), {}
@@ -216,42 +243,52 @@ def _bisected(
     return frames, failed
 
 
-def _call(function: Callable[..., dict[str, Any]], inputs: dict[str, Any]) -> dict[str, Array]:
-    results = _translated(lambda: function(**{name: tf.constant(x) for name, x in inputs.items()}))
-    return {name: result.numpy() for name, result in results.items()}
-
-
-def _translated(act: Callable[[], T]) -> T:
-    """``act()``, with TensorFlow's errors made ours."""
+def _alone(function: Function, job: list[Tensor], outputs: Sequence[str]) -> bytes:
+    """The frame of one job. What is wrong with its inputs is said in TensorFlow's words, and where to look in ours."""
     try:
-        return act()
-    except tf.errors.ResourceExhaustedError as error:
-        raise errors.OutOfMemory(_brief(error)) from error
-    except tf.errors.OpError as error:
-        if _is_of_the_device(error):
-            raise errors.RunnerCrashed(_brief(error)) from error  # a CUDA context does not recover
-        raise errors.ModelError(_brief(error)) from error
-    except (TypeError, ValueError, KeyError) as error:
-        raise errors.InvalidInput(_brief(error)) from error
-    except (OSError, AttributeError, RuntimeError) as error:
-        raise errors.ModelError(_brief(error)) from error
+        results = _call(function, {tensor.name: arrays.array_of(tensor) for tensor in job}, outputs)
+    except errors.InvalidInput as error:
+        if hint := _hint(job, function.inputs):
+            msg = f"{error.public_message.rstrip('.')}. {hint}"
+            raise errors.InvalidInput(msg) from error
+        raise
+    return _frame(results)
 
 
-def _is_of_the_device(error: Exception) -> bool:
-    """Whether the GPU or its libraries failed, not the model. InvalidArgument and the like never are."""
-    kinds = (
-        tf.errors.InternalError, tf.errors.AbortedError, tf.errors.DataLossError,
-        tf.errors.UnknownError, tf.errors.UnavailableError, tf.errors.FailedPreconditionError,
-    )  # fmt: skip
-    return isinstance(error, kinds) and _DEVICE_FAILED.search(str(error)) is not None
+def _hint(job: Sequence[Tensor], specs: Mapping[str, TensorSpec]) -> str:
+    """Which inputs have other shapes than the signature says."""
+    found = [
+        f'Input "{tensor.name[:60]}" has shape {list(tensor.shape)}; the signature says {list(spec.shape)}.'
+        for tensor in job
+        if (spec := specs.get(tensor.name)) is not None
+        and spec.shape is not None
+        and not _fits(tensor.shape, spec.shape)
+    ]
+    return " ".join(found[:_MOST_HINTS])
 
 
-def _brief(error: Exception) -> str:
-    """First line that says something, without TensorFlow's graph trace and our paths."""
-    text = getattr(error, "message", None) or str(error) or type(error).__name__
-    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
-    useful = [line for line in lines if not line.startswith(_NOISE)]
-    return (useful or lines or [type(error).__name__])[0][:500]
+def _fits(shape: Sequence[int], stated: Sequence[int]) -> bool:
+    return len(shape) == len(stated) and all(
+        want in {-1, size} for size, want in zip(shape, stated, strict=True)
+    )
+
+
+def _call(
+    function: Function, inputs: Mapping[str, Array], outputs: Sequence[str]
+) -> dict[str, Output]:
+    """The outputs asked for, all where none is named, as arrays: copied from the device, where errors may come up."""
+
+    def call() -> dict[str, Output]:
+        results = function(inputs)
+        if unknown := [name for name in outputs if name not in results]:
+            msg = f"The signature has no output {unknown[0]!r}."
+            raise errors.InvalidInput(msg)
+        return {
+            name: Output.of(name, results[name].dtype.name, results[name].numpy())
+            for name in (outputs or results)
+        }
+
+    return translated(call)
 
 
 def _decoded(frame: bytes) -> list[Tensor]:
@@ -261,36 +298,6 @@ def _decoded(frame: bytes) -> list[Tensor]:
         raise errors.InvalidInput(
             f"The body of the job is no frame of tensors: {error}."
         ) from error
-
-
-def _array(tensor: Tensor) -> Array:
-    dtype = _NUMPY.get(tensor.dtype)
-    if dtype is None:
-        return _strings(tensor)
-    try:
-        return np.frombuffer(tensor.data, dtype).reshape(tensor.shape)
-    except ValueError as error:
-        msg = f"{tensor.name}: {len(tensor.data)} bytes do not fill {tensor.dtype}{list(tensor.shape)}."
-        raise errors.InvalidInput(msg) from error
-
-
-def _strings(tensor: Tensor) -> Array:
-    items, at, data = [], 0, tensor.data
-    while at < len(data):
-        size = int.from_bytes(data[at : at + _LENGTH_BYTES], "little")
-        at += _LENGTH_BYTES
-        items.append(data[at : at + size])
-        at += size
-    if at != len(data) or len(items) != int(np.prod(tensor.shape)):
-        msg = f"{tensor.name}: {len(items)} strings do not fill {list(tensor.shape)}."
-        raise errors.InvalidInput(msg)
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
-    return array.reshape(tensor.shape)
-
-
-def _single(job: list[Tensor]) -> dict[str, Array]:
-    return {tensor.name: _array(tensor) for tensor in job}
 
 
 def _rows(job: list[Tensor]) -> int:
@@ -311,64 +318,35 @@ def _joined(jobs: list[list[Tensor]]) -> dict[str, Array]:
             (t.name, t.dtype, t.shape[1:]) != (head.name, head.dtype, head.shape[1:]) for t in same
         ):
             return _joined_by_name(jobs)
-        if head.dtype == "string":
-            joined[head.name] = np.concatenate([_strings(t) for t in same])
-        else:
-            whole = Tensor(
-                head.name, head.dtype, (sum(t.shape[0] for t in same), *head.shape[1:]),
-                b"".join([t.data for t in same]),
-            )  # fmt: skip
-            joined[head.name] = _array(whole)
+        joined[head.name] = arrays.joined(same)
     return joined
 
 
 def _joined_by_name(jobs: list[list[Tensor]]) -> dict[str, Array]:
     """The slow way, for jobs that name their inputs in different orders."""
-    named = [_single(job) for job in jobs]
+    named = [{tensor.name: arrays.array_of(tensor) for tensor in job} for job in jobs]
     if any(one.keys() != named[0].keys() for one in named):
         raise errors.InvalidInput("Jobs of one batch name different inputs.")
     try:
         return {name: np.concatenate([one[name] for one in named]) for name in named[0]}
     except ValueError as error:
-        raise errors.InvalidInput(_brief(error)) from error
+        raise errors.InvalidInput(brief(error)) from error
 
 
-def _split(results: dict[str, Array], rows: list[int], outputs: tuple[str, ...]) -> list[bytes]:
+def _split(results: Mapping[str, Output], rows: list[int]) -> list[bytes]:
     total = sum(rows)
-    wanted = _wanted(results, outputs)
-    if any(array.ndim == 0 or array.shape[0] != total for array in wanted.values()):
+    if any(output.array.shape[:1] != (total,) for output in results.values()):
         raise _NoRows
     frames, start = [], 0
     for count in rows:
         end = start + count
-        frames.append(tensors.encode([_tensor(n, a[start:end]) for n, a in wanted.items()]))
+        frames.append(_frame({name: output.rows(start, end) for name, output in results.items()}))
         start = end
     return frames
 
 
-def _frame(results: dict[str, Array], outputs: tuple[str, ...]) -> bytes:
-    return tensors.encode([_tensor(n, a) for n, a in _wanted(results, outputs).items()])
-
-
-def _wanted(results: dict[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-    try:
-        return {name: np.asarray(results[name]) for name in (outputs or results)}
-    except KeyError as error:
-        msg = f"The signature has no output {error.args[0]!r}."
-        raise errors.InvalidInput(msg) from error
-
-
-def _tensor(name: str, array: Array) -> Tensor:
-    if array.dtype == object:
-        parts: list[bytes] = []
-        for item in array.ravel():
-            parts += (len(item).to_bytes(_LENGTH_BYTES, "little"), item)
-        return Tensor(name, "string", array.shape, b"".join(parts))
-    dtype = array.dtype.name
-    if dtype not in _NUMPY:
-        msg = f"Output {name} is of type {dtype}, which cannot travel."
-        raise errors.ModelError(msg)
-    return Tensor(name, dtype, array.shape, array.tobytes())
+def _frame(results: Mapping[str, Output]) -> bytes:
+    return tensors.encode([output.tensor(name) for name, output in results.items()])
 
 
 def _stored_bytes(directory: Path) -> int:

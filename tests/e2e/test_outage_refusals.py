@@ -91,7 +91,9 @@ class Bad:
 BAD = {
     "unknown model": Bad(404, ("nobody",), model="nobody"),
     "malformed JSON": Bad(400, ("offset",), cut=2),
-    "wrong shape": Bad(400, ('"x"', "expected shape [-1]", "got shape [1, 1]"), rows=[[1.0]]),
+    "no tensor": Bad(
+        400, ('"x"', "expected a list of 1", "got a list of 2"), rows=[[1.0], [1.0, 2.0]]
+    ),
     "wrong dtype": Bad(400, ('"x"', "expected float32", "got a string"), rows=["one"]),
     "too large": Bad(413, (f"at most {LIMIT_BYTES}",), rows=[1.0] * 17),
     "missing key": Bad(401, ("key",), by="nobody"),

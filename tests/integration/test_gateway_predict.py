@@ -9,7 +9,7 @@ import pytest
 
 from signalbox import topology
 from signalbox.bus import Bus
-from signalbox.messages import ErrorInfo
+from signalbox.messages import ErrorInfo, Signature, TensorSpec, Version
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from tests.gatewayrig import Key, Rig, ScriptedWorker, key, limits, model, rig
@@ -101,6 +101,27 @@ async def test_a_lost_reply_is_made_up_for_by_the_record(nats: NatsServer, tmp_p
                 "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine
             )
     assert (got.status, got.doc) == (200, {"predictions": [2.5]})
+
+
+async def test_the_example_of_tensorflow_serving_s_documentation_is_answered(
+    front: Rig, mine: Key
+) -> None:
+    spec = TensorSpec(dtype="float32", shape=(-1, 1))
+    signature = Signature(inputs={"x": spec}, outputs={"y": spec})
+    version = Version(version=1, path="/nowhere", signatures={"serving_default": signature})
+    await front.publish(model("half_plus_two", versions=(version,)))
+    path = "/v1/models/half_plus_two:predict"
+    async with ScriptedWorker(front.bus, "half_plus_two"):
+        for body, want in (
+            ({"instances": [1.0, 2.0, 5.0]}, {"predictions": [2.5, 3.0, 4.5]}),
+            ({"inputs": [1.0, 2.0, 5.0]}, {"outputs": [2.5, 3.0, 4.5]}),
+            ({"inputs": {"x": [[1.0], [2.0]]}}, {"outputs": [[2.5], [3.0]]}),
+            ({"inputs": 5.0}, {"outputs": 4.5}),
+        ):
+            got = await front.call("POST", path, body, key=mine)
+            assert (got.status, got.doc) == (200, want)
+        row = await front.call("POST", path, {"instances": [[1.0], [2.0, 3.0]]}, key=mine)
+    assert (row.status, "got a list of 2 at [1]" in row.doc["error"]) == (400, True)
 
 
 async def test_a_model_s_refusal_is_the_caller_s_400(front: Rig, mine: Key) -> None:

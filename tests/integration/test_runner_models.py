@@ -1,6 +1,7 @@
 """A real runner with real SavedModels, through the guard and the supervisor's link."""
 
 import asyncio
+import math
 import os
 import signal
 import struct
@@ -18,7 +19,6 @@ from signalbox.errors import (
     InvalidInput,
     InvalidRequest,
     LeaseLost,
-    ModelError,
     NotFound,
     RunnerCrashed,
 )
@@ -147,7 +147,55 @@ async def test_strings_travel_both_ways(runner: RunnerLink) -> None:
     assert tensors.decode(sizes[0])[0].dtype == "int32"
 
 
-async def test_every_dtype_comes_back_bit_by_bit(runner: RunnerLink) -> None:
+@pytest.mark.parametrize(
+    "shape", [(1, 2), (2,), (), (0,), (2, 0, 3), (1, 1, 2)], ids=lambda shape: f"rank {len(shape)}"
+)
+async def test_every_dtype_comes_back_bit_by_bit_in_every_rank(
+    runner: RunnerLink, shape: tuple[int, ...]
+) -> None:
+    await runner.load("mirror", 1, str(models.mirror()))
+    count = math.prod(shape)
+    sent = [
+        Tensor(f"x_{dtype}", dtype, shape, bytes([1] * size * count))
+        for dtype, size in ITEM_SIZE.items()
+    ]
+    sent.append(Tensor("x_string", "string", shape, b"\x02\0\0\0a\0" * count))
+    report = await runner.run("mirror", 1, "serving_default", [tensors.encode(sent)])
+    got = {tensor.name[2:]: tensor for tensor in tensors.decode(report.frames[0])}
+    assert len(got) == len(ITEM_SIZE) + 1
+    for tensor in sent:
+        back = got[tensor.name[2:]]
+        assert (back.dtype, back.shape, back.data) == (tensor.dtype, shape, tensor.data)
+
+
+async def test_shapes_are_tensorflow_s_to_judge_and_not_the_signature_s(runner: RunnerLink) -> None:
+    report = await runner.load("theirs", 1, str(models.half_plus_two_v1()))
+    assert report.signatures["serving_default"].inputs["x"].shape == (-1, 1)
+    one = tensors.encode([Tensor("x", "float32", (), struct.pack("<f", 3.0))])
+    for job, want in ((floats("x", 1.0, 2.0, 5.0), [2.5, 3.0, 4.5]), (one, [3.5])):
+        done = await runner.run("theirs", 1, "serving_default", [job])
+        (sent,), (got,) = tensors.decode(job), tensors.decode(done.frames[0])
+        assert got.shape == sent.shape
+        assert values_of(done.frames[0]) == want
+
+
+async def test_what_tensorflow_refuses_is_the_caller_s_and_names_what_the_signature_says(
+    runner: RunnerLink,
+) -> None:
+    await runner.load("weigh", 1, str(models.weigh()))
+    right = tensors.encode([Tensor("x", "float32", (1, 8), bytes(32))])
+    wrong = tensors.encode([Tensor("x", "float32", (2, 4), bytes(32))])
+    report = await runner.run("weigh", 1, "serving_default", [right, wrong, right])
+    assert list(report.errors) == [1]
+    error = report.errors[1]
+    assert type(error) is InvalidInput
+    assert error.public_message == (
+        "Matrix size-incompatible: In[0]: [2,4], In[1]: [8,3]. "
+        'Input "x" has shape [2, 4]; the signature says [-1, 8].'
+    )
+
+
+async def test_every_dtype_comes_back_bit_by_bit_from_a_batch(runner: RunnerLink) -> None:
     await runner.load("mirror", 1, str(models.mirror()))
 
     def job(seed: int) -> list[Tensor]:
@@ -177,9 +225,11 @@ async def test_one_bad_job_does_not_fail_its_neighbours(runner: RunnerLink) -> N
     assert "must not be negative" in report.errors[1].public_message
 
 
-async def test_model_that_refuses_every_job_is_a_model_error(runner: RunnerLink) -> None:
+async def test_a_job_that_the_model_refuses_is_an_invalid_input_without_our_paths(
+    runner: RunnerLink,
+) -> None:
     await runner.load("picky", 1, str(models.picky()))
-    with pytest.raises(ModelError, match="must not be negative"):
+    with pytest.raises(InvalidInput, match="must not be negative, see <path>"):
         await runner.run("picky", 1, "serving_default", [floats("x", -1.0)])
 
 

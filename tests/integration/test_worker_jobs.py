@@ -11,13 +11,14 @@ import pytest
 import pytest_asyncio
 
 from signalbox import job as life
-from signalbox import names, payloads
+from signalbox import names, payloads, tensors
 from signalbox.bus import Bus
 from signalbox.jobs import deadletters
 from signalbox.messages import Batching, Desired, Limits, State, Worker
 from signalbox.names import Bucket, token
 from signalbox.records import Records
 from signalbox.table import Table, put
+from signalbox.tensors import Tensor
 from tests import models, workerhouse
 from tests.submit import floats, read_floats, register
 from tests.workerhouse import House
@@ -83,9 +84,31 @@ async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) 
     assert failed is not None
     assert failed.state is State.FAILED
     assert failed.error is not None
-    assert failed.error.code in {"model_error", "invalid_input"}
+    assert failed.error.code == "invalid_input"
+    assert failed.attempt == 1
     assert failed.crashes == 0
     await queue_is_empty(bus, "picky")
+
+
+async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "weigh", models.weigh(), batching=Batching(max_size=8, max_delay_ms=300.0))
+    right, wrong = (
+        tensors.encode([Tensor("x", "float32", shape, bytes(32))]) for shape in ((1, 8), (2, 4))
+    )
+    good = [await ledger.submit("weigh", right) for _ in range(3)]
+    bad = await ledger.submit("weigh", wrong)  # a batch key that promises too much
+    again = await ledger.submit("weigh", wrong, batch_key="")
+    records = await ledger.ended(*good, bad, again)
+    assert [r.state for r in records] == [State.SUCCEEDED] * 3 + [State.FAILED] * 2
+    for refused in records[3:]:
+        assert refused.error is not None
+        assert refused.error.code == "invalid_input"
+        assert refused.error.message.endswith(
+            'In[1]: [8,3]. Input "x" has shape [2, 4]; the signature says [-1, 8].'
+        )
+        assert (refused.attempt, refused.crashes) == (1, 0), "nor is the input in quarantine"
+    await queue_is_empty(bus, "weigh")
 
 
 async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(

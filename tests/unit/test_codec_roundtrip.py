@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -113,11 +114,30 @@ def test_rows_of_several_outputs_are_objects() -> None:
     assert columns == b'{"outputs":{"a":[[1,2],[3,4]],"b":[0.5,1.5]}}'
 
 
-def test_outputs_without_a_common_dimension_have_no_rows() -> None:
+def test_outputs_without_a_common_dimension_have_no_rows_in_tensorflow_serving_s_words() -> None:
     scalar = tensor("s", np.array(1.5, np.float32))
-    with pytest.raises(InvalidRequest, match="do not share dimension 0"):
+    two, three = (tensor(name, np.zeros(size)) for name, size in (("a", 2), ("b", 3)))
+    with pytest.raises(InvalidRequest, match="Tensor name: s has no shape information"):
         render([scalar], "row")
+    with pytest.raises(InvalidRequest, match="b has inconsistent batch size: 3 expecting: 2"):
+        render([two, three], "row")
+    with pytest.raises(InvalidRequest, match="Cannot convert empty tensor map to JSON"):
+        render([], "row")
     assert render([scalar], "columnar") == b'{"outputs":1.5}'
+
+
+@pytest.mark.parametrize("dtype", [*sorted(ITEM_SIZE), "string"])
+@pytest.mark.parametrize(("shape", "empty"), [((), None), ((0,), []), ((2, 0), [[], []])])
+def test_scalars_and_empty_outputs_of_every_dtype_are_json(
+    dtype: str, shape: tuple[int, ...], empty: object
+) -> None:
+    count = 0 if shape else 1
+    data = b"\x01\0\0\0a" * count if dtype == "string" else bytes(ITEM_SIZE[dtype]) * count
+    found = json.loads(render([Tensor("y", dtype, shape, data)], "columnar"))["outputs"]
+    if shape:
+        assert found == empty
+    else:
+        assert found in ("a", 0, False, [0.0, 0.0])
 
 
 def test_null_in_a_string_is_a_string() -> None:
@@ -181,11 +201,25 @@ def test_a_value_that_does_not_fit_is_named(dtype: str, value: str, words: str) 
     assert caught.value.facts["input"] == "x"
 
 
-def test_a_wrong_shape_names_expected_and_got() -> None:
-    sig = Signature(inputs={"x": TensorSpec(dtype="float32", shape=(-1, 3))}, outputs={})
-    with pytest.raises(InvalidInput) as caught:
-        read('{"instances": [[1, 2]]}', sig)
-    assert caught.value.facts == {"input": "x", "expected": "shape [-1, 3]", "got": "shape [1, 2]"}
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ('{"instances": [1, 2, 5]}', (3,)),
+        ('{"instances": [{"x": 1}, {"x": 2}]}', (2,)),
+        ('{"instances": [[1, 2], [3, 4]]}', (2, 2)),
+        ('{"inputs": 5}', ()),
+        ('{"inputs": {"x": [[[1, 2]]]}}', (1, 1, 2)),
+        ('{"inputs": []}', (0,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int64", "string"])
+def test_the_shape_that_a_signature_states_is_not_asked_for(
+    body: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    sig = Signature(inputs={"x": TensorSpec(dtype=dtype, shape=(-1, 1))}, outputs={})
+    if dtype == "string":
+        body = re.sub(r"\d", '"a"', body)
+    assert read(body, sig).tensors[0].shape == shape
 
 
 @pytest.mark.parametrize(
@@ -276,6 +310,29 @@ def test_only_signatures_with_a_free_first_dimension_share_a_run(
     sig = Signature(inputs={"x": spec}, outputs={"y": spec})
     got = read('{"inputs": [[1, 2], [3, 4], [5, 6]]}', sig)
     assert (got.rows, bool(got.batch_key)) == (rows, is_batched)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_batched"),
+    [
+        ('{"inputs": {"a": [[1, 2]], "b": [1]}}', True),
+        ('{"inputs": {"a": [[1, 2, 3, 4]], "b": [1]}}', True),
+        ('{"inputs": {"a": [1, 2], "b": [1, 2]}}', False),
+        ('{"inputs": {"a": [[1, 2]], "b": [[1]]}}', False),
+        ('{"inputs": {"a": [[1, 2]], "b": 1}}', False),
+        ('{"inputs": {"a": 1, "b": 1}}', False),
+        ('{"inputs": {"a": [[1, 2]], "b": [1, 2]}}', False),
+        ('{"inputs": {"a": [], "b": []}}', False),
+    ],
+)
+def test_whoever_has_other_dimensions_than_the_signature_runs_alone(
+    body: str, is_batched: bool
+) -> None:
+    inputs = {
+        "a": TensorSpec(dtype="int64", shape=(-1, 2)), "b": TensorSpec(dtype="int64", shape=(-1,)),
+    }  # fmt: skip
+    sig = Signature(inputs=inputs, outputs={"y": inputs["b"]})
+    assert bool(read(body, sig).batch_key) is is_batched
 
 
 def test_requests_share_a_batch_only_with_equal_inner_shapes() -> None:

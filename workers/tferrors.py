@@ -1,0 +1,59 @@
+"""TensorFlow's errors made ours: whose fault each is, and its one line that says something."""
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import tensorflow as tf
+
+from signalbox import errors
+
+T = TypeVar("T")
+_DEVICE_FAILED: Final = re.compile(r"CUDA|CUDNN|CUBLAS|GPU sync failed|\bXid\b", re.IGNORECASE)
+_NOISE: Final = (
+    "Graph execution error",
+    "Detected at",
+    "<stack traces",
+    "File ",
+    "[[",
+    "Traceback",
+)
+_OF_OURS: Final = re.compile(r"^(\{\{function_node [^}]*\}\} )+| \[Op:__inference\w*\]$")
+"""What the function that calls the signature puts around a message."""
+_PATH: Final = re.compile(r"(?<![\w.:/])(/[^\s/'\",;)\]]+){2,}")
+
+
+def translated(act: Callable[[], T]) -> T:
+    """``act()``, with TensorFlow's errors made ours."""
+    try:
+        return act()
+    except tf.errors.ResourceExhaustedError as error:
+        raise errors.OutOfMemory(brief(error)) from error
+    except tf.errors.InvalidArgumentError as error:
+        raise errors.InvalidInput(brief(error)) from error
+    except tf.errors.OpError as error:
+        if _is_of_the_device(error):
+            raise errors.RunnerCrashed(brief(error)) from error  # a CUDA context does not recover
+        raise errors.ModelError(brief(error)) from error
+    except (TypeError, ValueError, KeyError) as error:
+        raise errors.InvalidInput(brief(error)) from error
+    except (OSError, AttributeError, RuntimeError) as error:
+        raise errors.ModelError(brief(error)) from error
+
+
+def _is_of_the_device(error: Exception) -> bool:
+    """Whether the GPU or its libraries failed, not the model. InvalidArgument and the like never are."""
+    kinds = (
+        tf.errors.InternalError, tf.errors.AbortedError, tf.errors.DataLossError,
+        tf.errors.UnknownError, tf.errors.UnavailableError, tf.errors.FailedPreconditionError,
+    )  # fmt: skip
+    return isinstance(error, kinds) and _DEVICE_FAILED.search(str(error)) is not None
+
+
+def brief(error: Exception) -> str:
+    """First line that says something, without TensorFlow's graph trace and our paths."""
+    text = getattr(error, "message", None) or str(error) or type(error).__name__
+    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+    useful = [line for line in lines if not line.startswith(_NOISE)]
+    first = (useful or lines or [type(error).__name__])[0]
+    return _PATH.sub("<path>", _OF_OURS.sub("", first))[:500]
