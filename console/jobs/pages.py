@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from console.jobs.models import Job
 from console.jobs.query import STATES, Filter
@@ -91,8 +91,9 @@ def _count_looked_at(asked: Filter) -> tuple[dict[str, int], set[str]]:
             is_cut |= set(STATES)
         if asked.rest is not None:
             jobs = jobs.filter(asked.rest)
-        for state, count in jobs.order_by().values_list("state").annotate(Count("pk")):
-            found[state] += count
+        # Grouped here: to group them, SQLite would walk the whole index of states.
+        for state in jobs.order_by("-created_at", "-id").values_list("state", flat=True):
+            found[state] += 1
     return found, is_cut
 
 
