@@ -39,25 +39,25 @@ def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
     """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor."""
     start = _read_cursor(before) if before else None
     found: list[Job] = []
-    floor: Place | None = None
+    floor: datetime | None = None
     for lead in asked.leads:
         jobs = Job.objects.filter(lead & asked.created & _before(start))
         if asked.rest is not None:
-            low = _place_of(jobs, SCAN)
+            low = _reach(jobs, SCAN)
             if low is not None:
-                jobs = jobs.filter(_from(low))
+                jobs = jobs.filter(created_at__gte=low)
                 floor = low if floor is None else max(floor, low)
             jobs = jobs.filter(asked.rest)
         found += jobs.order_by("-created_at", "-id")[: size + 1]
     # Of several leads one may have been looked at further than another: what lies beyond comes with the next page.
     rows = sorted(
-        (job for job in found if floor is None or _place(job) >= floor), key=_place, reverse=True
+        (job for job in found if floor is None or job.created_at >= floor), key=_place, reverse=True
     )
     if len(rows) > size:
         return Page(rows[:size], _cursor(_place(rows[size - 1])))
     if floor is None:
         return Page(rows, None)
-    return Page(rows, _cursor(floor), looked_to=floor[0])
+    return Page(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
 
 
 def counts(asked: Filter) -> dict[str, str]:
@@ -85,14 +85,14 @@ def _count_looked_at(asked: Filter) -> tuple[dict[str, int], set[str]]:
     is_cut: set[str] = set()
     for lead in asked.leads:
         jobs = Job.objects.filter(lead & asked.created)
-        low = _place_of(jobs, COUNTED)
+        low = _reach(jobs, COUNTED)
         if low is not None:
-            jobs = jobs.filter(_from(low))
+            jobs = jobs.filter(created_at__gte=low)
             is_cut |= set(STATES)
         if asked.rest is not None:
             jobs = jobs.filter(asked.rest)
         # Grouped here: to group them, SQLite would walk the whole index of states.
-        for state in jobs.order_by("-created_at", "-id").values_list("state", flat=True):
+        for state in jobs.order_by("-created_at").values_list("state", flat=True):
             found[state] += 1
     return found, is_cut
 
@@ -107,10 +107,10 @@ def _number(count: int, *, is_cut: bool) -> str:
     return f"{count:,}".replace(",", " ") + ("+" if is_cut else "")
 
 
-def _place_of(jobs: QuerySet[Job], number: int) -> Place | None:
-    """Where the row with this number stands, or None where no more follow it; read from the index alone."""
-    ordered = jobs.order_by("-created_at", "-id").values_list("created_at", "pk")
-    found: list[Place] = list(ordered[number - 1 : number + 1])
+def _reach(jobs: QuerySet[Job], number: int) -> datetime | None:
+    """When the row with this number was created, or None where no more follow it; read from the index alone."""
+    ordered = jobs.order_by("-created_at").values_list("created_at", flat=True)
+    found: list[datetime] = list(ordered[number - 1 : number + 1])
     return found[0] if len(found) > 1 else None
 
 
@@ -120,11 +120,6 @@ def _before(start: Place | None) -> Q:
     at, job_id = start
     # The first term is in the second, but it is the one that an index understands.
     return Q(created_at__lte=at) & (Q(created_at__lt=at) | Q(pk__lt=job_id))
-
-
-def _from(low: Place) -> Q:
-    at, job_id = low
-    return Q(created_at__gte=at) & (Q(created_at__gt=at) | Q(pk__gte=job_id))
 
 
 def _place(job: Job) -> Place:

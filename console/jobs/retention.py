@@ -52,7 +52,7 @@ class Retention:
         """Ended jobs created before this are deleted."""
         aged = now - timedelta(days=self._days) if self._days else None
         # In the order of the list, which one index holds: nothing of a row is read.
-        newest = Job.objects.order_by("-created_at", "-id").values_list("created_at", flat=True)
+        newest = Job.objects.order_by("-created_at").values_list("created_at", flat=True)
         beyond = newest[self._rows - 1 : self._rows].first() if self._rows else None
         return max((at for at in (aged, beyond) if at is not None), default=None)
 
@@ -61,7 +61,7 @@ def delete_oldest(before: datetime, limit: int) -> int:
     """Delete up to ``limit`` ended jobs created before that, the oldest first, with their events; returns how many."""
     with transaction.atomic():
         old = Job.objects.filter(created_at__lt=before).exclude(state__in=_OPEN)
-        ids = list(old.order_by("created_at", "id").values_list("pk", flat=True)[:limit])
+        ids = list(old.order_by("created_at").values_list("pk", flat=True)[:limit])
         JobEvent.objects.filter(job_id__in=ids).delete()
         Job.objects.filter(pk__in=ids).delete()
     return len(ids)

@@ -5,10 +5,13 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from console.jobs import services, timeline
@@ -370,6 +373,14 @@ async def test_an_acceptance_is_shown_before_anybody_claims_the_job(bus: Bus) ->
             await projector.caught_up.wait()
         await accept(bus, job)
         await until(lambda: states() == {job.id: "queued"})
+
+
+@given(st.floats(min_value=0, max_value=4e9), st.integers(0, 10**6))
+def test_instants_are_written_to_sqlite_as_django_writes_them(at: float, micros: int) -> None:
+    for instant in (at, float(int(at)), int(at) + micros / 10**6):
+        aware = datetime.fromtimestamp(round(instant * 10**6) / 10**6, tz=UTC)
+        ours = store.sqlite_time(instant)
+        assert ours == str(aware.replace(tzinfo=None))
 
 
 def heard(record: Record, revision: int) -> Heard:
