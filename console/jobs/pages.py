@@ -73,7 +73,7 @@ def _count_states(created: Q) -> tuple[dict[str, int], set[str]]:
     """Every state by its own index, each up to its bound."""
     found: dict[str, int] = {}
     for state in STATES:
-        jobs = Job.objects.filter(created, state=state).values("pk").order_by()
+        jobs = Job.objects.filter(created, state=state).values("state").order_by()
         found[state] = jobs[: COUNTED + 1].count()
     is_cut = {state for state, count in found.items() if count > COUNTED}
     return {state: min(count, COUNTED) for state, count in found.items()}, is_cut
