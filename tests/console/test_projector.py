@@ -9,11 +9,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection
+from django.test import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from console.accounts.models import User
+from console.accounts.roles import sync_groups
 from console.jobs import services, timeline
 from console.jobs.models import Job, JobEvent
 from console.live.lifespan import lifespan
@@ -318,6 +322,9 @@ async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: N
     await accept(bus, queued)
     await accept(bus, ended)
     done = await run_job(bus, ended)
+    await in_thread(sync_groups)
+    viewer = await in_thread(lambda: User.objects.create(username="viewer"))
+    await in_thread(lambda: viewer.groups.set([Group.objects.get(name="viewer")]))
     feed = await lifespan.start(Wire(nats_url=nats.url))
     try:
         async with asyncio.timeout(20):
@@ -331,6 +338,13 @@ async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: N
         found = await in_thread(services.find, ended.id)
         assert (found.state, found.phases, found.size_out) == ("succeeded", done.phases, 16)
         assert [e.state for e in await in_thread(services.events, found)] == ["succeeded"]
+        client = AsyncClient()
+        await client.aforce_login(viewer)
+        for job, words in ((queued, b"Accepted and queued"), (ended, b"Attempt 1 on w1")):
+            page = await client.get(f"/jobs/{job.id}")
+            assert page.status_code == 200
+            assert words in page.content
+        assert (await client.get(f"/jobs/{unknown.id}")).status_code == 404
         for job_id in (unknown.id, "*", "a.b"):
             with pytest.raises(NotFound, match="neither the job list nor NATS"):
                 await in_thread(services.find, job_id)
