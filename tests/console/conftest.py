@@ -36,6 +36,14 @@ FOUND = Findings(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever gets the database by a fixture is marked too: ``-m django_db`` is everything that touches it."""
+    for item in items:
+        by_fixture = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
+        if by_fixture and item.get_closest_marker("django_db") is None:
+            item.add_marker("django_db")
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A database file rather than memory: programs under test use threads, each with a connection."""
