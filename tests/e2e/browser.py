@@ -136,9 +136,9 @@ class Window:
             self._login = context.storage_state()
         return page
 
-    def guest(self) -> Page:
+    def guest(self, *, theme: str = "light", width: int = 1440) -> Page:
         """A tab of somebody not logged in."""
-        return self._context("light", 1440, 900, is_guest=True).new_page()
+        return self._context(theme, width, 900, is_guest=True).new_page()
 
     def log_in(self, page: Page) -> None:
         """By the form, as a person does."""
