@@ -11,7 +11,7 @@ from console.accounts.middleware import actor_of
 from console.accounts.models import OperatorToken
 from console.accounts.rights import Act, Actor, authorize
 from console.accounts.sessions import is_confirmed
-from console.api.schema import query_parameters
+from console.api.schema import taken
 from console.api.strict import Strict, refuse_unknown
 from signalbox.errors import Forbidden
 
@@ -22,17 +22,18 @@ class Endpoint(APIView):
     """Base of every endpoint. What the OpenAPI document does not say of an operation, it does not take."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Who calls is known now. Raises a 400 for query parameters the document does not have, or has once."""
+        """Who calls is known now. Raises a 400 for what the document does not have, and for a parameter given twice."""
         super().initial(request, *args, **kwargs)
         match = request.resolver_match
-        method = (request.method or "").lower()
-        known = query_parameters(method, match.route) if match is not None else None
-        if known is None:
+        takes = taken((request.method or "").lower(), match.route) if match is not None else None
+        if takes is None:
             return  # the framework answers: no such method here
-        refuse_unknown(request.query_params, known, "query parameter")
+        refuse_unknown(request.query_params, takes.query, "query parameter")
         twice = [name for name, values in request.query_params.lists() if len(values) > 1]
         if twice:
             raise ValidationError({name: ["Give it once."] for name in twice})
+        if not takes.body and request.data:
+            refuse_unknown(request.data, (), "field")
 
     def actor(self, request: Request) -> Actor:
         """Who acts: by token or by session."""

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
@@ -28,8 +28,15 @@ def document() -> dict[str, Any]:
     return made
 
 
-def query_parameters(method: str, route: str) -> frozenset[str] | None:
-    """Names of the query parameters an operation has; None where there is no such operation.
+class Takes(NamedTuple):
+    """What an operation takes beside its path. query: names of its parameters. body: whether it has one."""
+
+    query: frozenset[str]
+    body: bool
+
+
+def taken(method: str, route: str) -> Takes | None:
+    """What the document says of an operation; None where there is no such operation.
 
     method: in lower case, HEAD as GET. route: Django's, as ``api/jobs/<str:job_id>``.
     """
@@ -38,4 +45,5 @@ def query_parameters(method: str, route: str) -> frozenset[str] | None:
     if operation is None:
         return None
     parameters = operation.get("parameters", ())
-    return frozenset(p["name"] for p in parameters if p["in"] == "query")
+    query = frozenset(p["name"] for p in parameters if p["in"] == "query")
+    return Takes(query, "requestBody" in operation)
