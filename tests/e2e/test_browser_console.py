@@ -438,6 +438,8 @@ def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(
 ) -> None:
     page = window.tab()
     page.goto(window.url("/"))
+    holder = page.locator(".lane a.lane-value").first
+    expect(holder).to_have_attribute("href", re.compile("^/workers/worker-[12]$"))
     page.locator("#workers").get_by_role("link", name="worker-2").click()
     page.wait_for_url(window.url("/workers/worker-2"))
     page.get_by_role("button", name="Drain").click()
