@@ -59,6 +59,11 @@ def slow() -> Path:
     return _built("slow")
 
 
+def slow_to_warm_up() -> Path:
+    """``slow``, with a warm-up request of 3 seconds."""
+    return _built("slow_to_warm_up")
+
+
 def mirror() -> Path:
     """Every dtype we carry: input ``x_<dtype>`` of shape ``[-1, 2]`` comes back as ``y_<dtype>``."""
     return _built("mirror")
@@ -216,8 +221,8 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
 
     makers: dict[str, Callable[[Any], dict[str, Any]]] = {
         "half_plus_two": make_half_plus_two, "shout": make_shout, "slow": make_slow,
-        "mirror": make_mirror, "picky": make_picky, "total": make_total, "greedy": make_greedy,
-        "weigh": make_weigh,
+        "slow_to_warm_up": make_slow, "mirror": make_mirror, "picky": make_picky, "total": make_total,
+        "greedy": make_greedy, "weigh": make_weigh,
     }  # fmt: skip
     draft = f"{path}.draft"
     if name == "half_plus_two_v1":
@@ -226,7 +231,9 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         module = tf.Module()
         tf.saved_model.save(module, draft, signatures=makers[name](module))
     if name == "half_plus_two":
-        _add_warm_up(Path(draft))
+        _add_warm_up(Path(draft), "x", 1.0, 2.0)
+    elif name == "slow_to_warm_up":
+        _add_warm_up(Path(draft), "seconds", 3.0)
     Path(draft).rename(path)
 
 
@@ -244,8 +251,8 @@ def _save_half_plus_two_v1(path: str) -> None:
         v1.saved_model.simple_save(session, path, {"x": x}, {"y": y})
 
 
-def _add_warm_up(directory: Path) -> None:
-    """Two requests as TensorFlow Serving stores them: PredictionLog messages in a TFRecord file."""
+def _add_warm_up(directory: Path, name: str, *values: float) -> None:
+    """A request for each value, as TensorFlow Serving stores them: PredictionLog messages in a TFRecord file."""
     import tensorflow as tf
 
     file = directory / "assets.extra" / "tf_serving_warmup_requests"
@@ -256,10 +263,10 @@ def _add_warm_up(directory: Path) -> None:
         return bytes([number << 3 | 2, len(data)]) + data
 
     with tf.io.TFRecordWriter(str(file)) as writer:
-        for value in (1.0, 2.0):
+        for value in values:
             tensor = tf.make_tensor_proto([value], tf.float32).SerializeToString()
-            entry = field(1, b"x") + field(2, tensor)
-            request = field(1, field(1, b"half_plus_two")) + field(2, entry)
+            entry = field(1, name.encode()) + field(2, tensor)
+            request = field(1, field(1, b"any")) + field(2, entry)
             writer.write(field(6, field(1, request)))
 
 

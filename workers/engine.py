@@ -6,6 +6,7 @@ operation of the graph refuses is right, and what one refuses is the caller's in
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +83,8 @@ class TensorFlowEngine:
         self._kind = kind
         self._is_open = False
         self._loaded: dict[tuple[str, int], Loaded] = {}
+        self._at_rest = threading.Lock()
+        """Held by runs, and by a load that measures the memory: it may have a thread to itself, beside runs."""
         tf.config.threading.set_intra_op_parallelism_threads(intra_threads)
         tf.config.threading.set_inter_op_parallelism_threads(inter_threads)
         if kind == "cpu":
@@ -107,7 +110,8 @@ class TensorFlowEngine:
         digest: of the files when they were registered; other files are refused unread. Empty = any.
         """
         self.open()
-        before = self._memory_bytes()
+        with self._at_rest:
+            before = self._memory_bytes()
         directory = Path(path)
         signatures = _verified(directory, digest)
         module = translated(lambda: tf.saved_model.load(path))
@@ -123,7 +127,8 @@ class TensorFlowEngine:
         except errors.SignalboxError:
             del self._loaded[model, version]
             raise
-        size = max(self._memory_bytes() - before, _stored_bytes(directory))
+        with self._at_rest:
+            size = max(self._memory_bytes() - before, _stored_bytes(directory))
         loaded = Loaded(module, functions, signatures, size, warmed)
         self._loaded[model, version] = loaded
         _settle()
@@ -148,6 +153,13 @@ class TensorFlowEngine:
         Where the joint run fails, or its outputs have no rows to split, halves of the jobs are run, and
         halves of those, so that one bad input does not fail its neighbours.
         """
+        with self._at_rest:
+            return self._run(model, version, signature, jobs, outputs)
+
+    def _run(
+        self, model: str, version: int, signature: str, jobs: Sequence[bytes],
+        outputs: tuple[str, ...],
+    ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:  # fmt: skip
         loaded = self._loaded.get((model, version))
         if loaded is None:
             msg = f"{model} version {version} is not loaded."
@@ -175,7 +187,7 @@ class TensorFlowEngine:
     def _warm_up(self, model: str, version: int, directory: Path) -> int:
         requests = warmup.read(directory)
         for request in requests:
-            self.run(model, version, request.signature, [request.frame], request.outputs)
+            self._run(model, version, request.signature, [request.frame], request.outputs)
         return len(requests)
 
     def _memory_bytes(self) -> int:

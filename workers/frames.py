@@ -18,7 +18,8 @@ LENGTH_BYTES: Final = 4
 class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Load a SavedModel directory; ``is_warm`` asks for its warm-up requests to be run too.
 
-    digest: what the manifest of its files must have, empty = any.
+    digest: what the manifest of its files must have, empty = any. is_ahead: nobody waits for it, so runs go on
+    beside it.
     """
 
     id: int
@@ -27,6 +28,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):
     path: str
     is_warm: bool
     digest: str = ""
+    is_ahead: bool = False
 
 
 class Unload(msgspec.Struct, frozen=True, array_like=True, tag=True):

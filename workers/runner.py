@@ -1,8 +1,9 @@
 """The runner: the process that uses the device. Started by the guard, fed by the supervisor.
 
-Single-threaded on purpose: it is inside the device only between the guard's ``enter`` and its own
-``left``, and while TensorFlow works it answers nobody. A second thread does nothing but watch for
-the end of supervisor and guard, so that a runner never outlives both of them. It is confined
+One thread on purpose: it is inside the device only between the guard's ``enter`` and its own
+``left``, and while TensorFlow works it answers nobody. Only a load that nobody waits for has a thread to itself,
+so that runs go on beside it; the process says ``left`` when that has ended too. Another thread does nothing but watch
+for the end of supervisor and guard, so that a runner never outlives both of them. It is confined
 (:mod:`workers.sandbox`) before anything of TensorFlow, and long before any model, is in its memory.
 """
 
@@ -15,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -82,6 +84,8 @@ class Runner:
         self._splitter = frames.Splitter(frame_limit_bytes)
         self._limit = frame_limit_bytes
         self._token = 0
+        self._loading: threading.Thread | None = None
+        self._one_answer = threading.Lock()
 
     def serve(self, started: float, confinement: Confinement) -> None:
         """Until either socket ends."""
@@ -100,7 +104,28 @@ class Runner:
                 if not received:
                     return
                 for body in self._splitter.feed(received):
-                    self._send(self._answer(frames.request(body)))
+                    self._take(frames.request(body))
+
+    def _take(self, request: frames.Request) -> None:
+        if isinstance(request, frames.Load) and request.is_ahead:
+            self._finish_loading()
+            self._loading = threading.Thread(target=self._load_ahead, args=[request], daemon=True)
+            self._loading.start()
+        else:
+            self._send(self._answer(request))
+
+    def _load_ahead(self, request: frames.Load) -> None:
+        """A thread's work. What nobody foresaw ends the process, as it does in the main thread."""
+        try:
+            self._send(self._answer(request))
+        except BaseException:  # noqa: BLE001  the edge of a thread
+            traceback.print_exc()
+            os._exit(1)
+
+    def _finish_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.join()
+            self._loading = None
 
     def _on_word(self) -> None:
         word = self._guard.recv(_WORD_BYTES).decode()
@@ -111,6 +136,7 @@ class Runner:
                 self._intervals.enter(self._token)
             self._guard.send(f"in {self._token}".encode())
         elif verb == "leave":
+            self._finish_loading()
             if self._token:
                 self._token = 0
                 self._intervals.leave()
@@ -160,7 +186,8 @@ class Runner:
             # The supervisor would take a frame of this size for nonsense, and this process for crashed.
             why = f"The results take {len(data)} bytes; {self._limit} are taken."
             data = frames.pack(frames.Failed(getattr(answer, "id", 0), ResultTooLarge.code, why))
-        self._data.sendall(data)
+        with self._one_answer:
+            self._data.sendall(data)
 
 
 def _confined(sandbox: Sandbox, kind: str) -> Confinement:

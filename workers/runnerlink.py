@@ -103,18 +103,20 @@ class RunnerLink:
 
     async def load(
         self, model: str, version: int, path: str, warm: bool = True, *, digest: str = "",
-        timeout_s: float = 300.0,
+        timeout_s: float = 300.0, is_ahead: bool = False,
     ) -> LoadReport:  # fmt: skip
         """Load the SavedModel directory ``path`` as (model, version); loading again is free.
 
         digest: of its files when they were registered; the runner refuses others. Empty = any.
+        is_ahead: nobody waits for it: the process goes on with what else it is asked meanwhile. One at a time.
         Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`.
         """
         if (known := self._loaded.get((model, version))) is not None:
             return known
         answer = await self._ask(
-            lambda id_: frames.Load(id_, model, version, path, warm, digest), timeout_s, "load"
-        )
+            lambda id_: frames.Load(id_, model, version, path, warm, digest, is_ahead), timeout_s,
+            "load", is_ahead=is_ahead,
+        )  # fmt: skip
         if not isinstance(answer, frames.Loaded) or answer.size_bytes < 0:
             raise self._nonsense(answer)
         report = LoadReport(
@@ -165,7 +167,7 @@ class RunnerLink:
 
     def kill(self) -> None:
         """End the process now; runs in flight raise :class:`RunnerCrashed`. The lane starts another."""
-        self._kill()
+        self._end()
 
     async def restart(self) -> None:
         """Kill the process if it lives and wait until the next one is inside the device, empty.
@@ -173,7 +175,7 @@ class RunnerLink:
         Bounded by the lane: if the lease is lost meanwhile this raises :class:`LeaseLost`.
         """
         if not self.died.is_set():
-            self._kill()
+            self._end()
             await self.died.wait()
         if not self.token:
             raise LeaseLost("The runner is outside the device.")
@@ -236,13 +238,19 @@ class RunnerLink:
         self.entered.set()  # wakes restart(), which then sees that there is no token
         self.entered.clear()
 
+    def _end(self) -> None:
+        if self._wire is not None:
+            self._wire.is_ended_by_us = True
+        self._kill()
+
     def _on_ready(self, ready: frames.Ready) -> None:
         self.sandbox = ready.sandbox
         self.ready.set()
 
     async def _ask(
-        self, make: Callable[[int], frames.Request], timeout_s: float, phase: str
-    ) -> frames.Answer:
+        self, make: Callable[[int], frames.Request], timeout_s: float, phase: str, *,
+        is_ahead: bool = False,
+    ) -> frames.Answer:  # fmt: skip
         wire = self._wire
         if wire is None:
             raise RunnerLost("The runner is not running.")
@@ -254,7 +262,7 @@ class RunnerLink:
         if len(data) > self._limit:
             raise TooLarge(f"The inputs take {len(data)} bytes; {self._limit} are taken.")
         try:
-            answer = await wire.send(id_, data, timeout_s)
+            answer = await wire.send(id_, data, timeout_s, is_ahead=is_ahead)
         except ResultTooLarge:
             await self.died.wait()  # it was ended for that: nobody may be given to it any more
             raise

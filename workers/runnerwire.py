@@ -24,10 +24,69 @@ class _Asked(NamedTuple):
     timeout_s: float
 
 
+class _Thread:
+    """Requests that the process works on one after another: the first is the one it is at, and whose time runs."""
+
+    def __init__(self, on_overdue: Callable[[_Asked], None]) -> None:
+        self.asked: dict[int, _Asked] = {}
+        self._on_overdue = on_overdue
+        self._clock: asyncio.TimerHandle | None = None
+
+    @property
+    def first(self) -> _Asked | None:
+        """What the process is at."""
+        return next(iter(self.asked.values()), None)
+
+    def add(self, id_: int, asked: _Asked) -> None:
+        """It was asked for."""
+        self.asked[id_] = asked
+        if len(self.asked) == 1:
+            self._start_clock()
+
+    def take(self, id_: int) -> _Asked:
+        """It is answered."""
+        is_first = id_ == next(iter(self.asked))
+        asked = self.asked.pop(id_)
+        if is_first:
+            self._start_clock()
+        return asked
+
+    def clear(self) -> None:
+        """Nothing will be answered."""
+        self.asked.clear()
+        self._start_clock()
+
+    def _start_clock(self) -> None:
+        """The process begins with the first request that it has not answered."""
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        if (first := self.first) is not None:
+            self._count_down(first, first.timeout_s)
+
+    def _count_down(self, asked: _Asked, left_s: float) -> None:
+        """In slices, each of which must pass in its time: what we ourselves sleep through is not the model's."""
+        loop = asyncio.get_running_loop()
+        slice_s = min(left_s, _SLICE_S)
+        due = loop.time() + slice_s
+
+        def pass_slice() -> None:
+            left = left_s - slice_s if loop.time() < due + _SLICE_S else left_s
+            if left > 0:
+                self._count_down(asked, left)
+            else:
+                self._on_overdue(asked)
+
+        self._clock = loop.call_at(due, pass_slice)
+
+
 class RunnerWire(asyncio.Protocol):
     """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
 
-    kill: ends the process when it says what no runner of ours would say, or works on one request for too long.
+    The process works on what it is asked one after another, and beside that on loads that nobody waits for. Where it
+    dies of either, nobody knows which: the load is blamed, which is tried no more ahead of need, so that what kills
+    is alone the next time. kill: ends the process when it says what no runner of ours would say, or works on one
+    request for too long.
     """
 
     def __init__(
@@ -36,11 +95,12 @@ class RunnerWire(asyncio.Protocol):
         self._splitter = frames.Splitter(limit)
         self._on_ready, self._kill = on_ready, kill
         self._highest = 0
-        self._asked: dict[int, _Asked] = {}
-        """In the order the process works on them: the first is the one it is at."""
-        self._clock: asyncio.TimerHandle | None = None
+        self._work = _Thread(self._on_overdue)
+        self._ahead = _Thread(self._on_overdue_ahead)
         self._transport: asyncio.Transport | None = None
         self.is_broken = False
+        self.is_ended_by_us = False
+        """Its death is no load's doing."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
@@ -59,45 +119,24 @@ class RunnerWire(asyncio.Protocol):
         for answer in answers:
             if isinstance(answer, frames.Ready):
                 self._on_ready(answer)
-            elif answer.id in self._asked:
-                self._take(answer.id, answer)
+            elif (thread := self._thread_of(answer.id)) is not None:
+                asked = thread.take(answer.id)
+                if not asked.future.done():
+                    asked.future.set_result(answer)
             elif not 0 < answer.id <= self._highest:
                 self._refuse()  # to a question nobody asked
                 return
 
-    def _take(self, id_: int, answer: frames.Answer) -> None:
-        is_first = id_ == next(iter(self._asked))
-        future = self._asked.pop(id_).future
-        if not future.done():
-            future.set_result(answer)
-        if is_first:
-            self._start_clock()
-
-    def _start_clock(self) -> None:
-        """The process begins with the first request that it has not answered."""
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
-        if self._asked:
-            first = next(iter(self._asked.values()))
-            self._count_down(first, first.timeout_s)
-
-    def _count_down(self, asked: _Asked, left_s: float) -> None:
-        """In slices, each of which must pass in its time: what we ourselves sleep through is not the model's."""
-        loop = asyncio.get_running_loop()
-        slice_s = min(left_s, _SLICE_S)
-        due = loop.time() + slice_s
-
-        def pass_slice() -> None:
-            left = left_s - slice_s if loop.time() < due + _SLICE_S else left_s
-            if left > 0:
-                self._count_down(asked, left)
-            else:
-                self._on_overdue(asked)
-
-        self._clock = loop.call_at(due, pass_slice)
+    def _thread_of(self, id_: int) -> _Thread | None:
+        if id_ in self._work.asked:
+            return self._work
+        return self._ahead if id_ in self._ahead.asked else None
 
     def _on_overdue(self, asked: _Asked) -> None:
+        self.is_ended_by_us = True
+        self._on_overdue_ahead(asked)
+
+    def _on_overdue_ahead(self, asked: _Asked) -> None:
         if not asked.future.done():
             message = f"The model did not finish within {asked.timeout_s:g} s."
             asked.future.set_exception(DeadlineExceeded(message))
@@ -112,26 +151,30 @@ class RunnerWire(asyncio.Protocol):
         """See asyncio."""
         self.fail()
 
-    def send(self, id_: int, data: bytes, timeout_s: float) -> asyncio.Future[frames.Answer]:
-        """Send a request; the future gets its answer."""
+    def send(
+        self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False
+    ) -> asyncio.Future[frames.Answer]:
+        """Send a request; the future gets its answer. is_ahead: it is worked on beside the others."""
         future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
         if self.is_broken or self._transport is None:
             future.set_exception(RunnerLost())
         else:
-            self._asked[id_] = _Asked(future, timeout_s)
             self._highest = id_
             self._transport.write(data)
-            if len(self._asked) == 1:
-                self._start_clock()
+            (self._ahead if is_ahead else self._work).add(id_, _Asked(future, timeout_s))
         return future
 
     def fail(self, first: SignalboxError | None = None) -> None:
         """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
         self.is_broken = True
-        for number, asked in enumerate(self._asked.values()):
+        ahead = None if self.is_ended_by_us else self._ahead.first
+        culprit = ahead or self._work.first
+        for asked in (*self._work.asked.values(), *self._ahead.asked.values()):
             if not asked.future.done():
-                asked.future.set_exception(RunnerLost() if number else first or RunnerCrashed())
-        self._asked.clear()
-        self._start_clock()
+                asked.future.set_exception(
+                    first or RunnerCrashed() if asked is culprit else RunnerLost()
+                )
+        self._work.clear()
+        self._ahead.clear()
         if self._transport is not None:
             self._transport.close()

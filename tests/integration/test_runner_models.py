@@ -304,6 +304,32 @@ async def test_runner_outside_the_device_runs_nothing(house: House, runner: Runn
     await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
 
 
+async def test_runs_go_on_beside_a_load_ahead_and_the_device_is_left_after_it(
+    house: House, runner: RunnerLink
+) -> None:
+    path = str(models.slow_to_warm_up())
+    await runner.load("half", 1, str(models.half_plus_two()))
+    loading = asyncio.create_task(runner.load("warmed", 1, path, is_ahead=True))
+    await asyncio.sleep(0)
+    for n in range(20):
+        report = await runner.run("half", 1, "serving_default", [floats("x", float(n))])
+        assert values_of(report.frames[0]) == [n / 2 + 2]
+    assert not loading.done()
+    house.left.clear()
+    house.entered.clear()
+    house.keeper.order("leave")
+    async with asyncio.timeout(LIMIT_S):
+        await house.left.wait()
+    use, out = intervals.read(house.log)[-2:]
+    assert (use.kind, out.kind) == ("use", "out")
+    assert use.t_out - use.t_in > 3.0, "it is the load's"
+    assert (await loading).warmed == 1
+    runner.expel()
+    house.let_in()
+    async with asyncio.timeout(LIMIT_S):
+        await house.entered.wait()
+
+
 async def test_every_use_of_the_device_is_in_the_interval_log(
     house: House, runner: RunnerLink
 ) -> None:

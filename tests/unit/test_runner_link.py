@@ -19,7 +19,7 @@ from signalbox.errors import (
 )
 from workers import frames
 from workers.output import BURST_BYTES, LINES, Output
-from workers.runnerlink import RunnerLink, RunReport
+from workers.runnerlink import LoadReport, RunnerLink, RunReport
 from workers.runnerwire import RunnerLost
 
 LIMIT = 1 << 16
@@ -47,6 +47,11 @@ class Peer:
 
     async def say(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.theirs, data)
+
+    def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[LoadReport]:
+        return asyncio.create_task(
+            self.link.load("n", 1, "/n/1", is_ahead=True, timeout_s=timeout_s)
+        )
 
     def run(self, timeout_s: float = 60.0) -> asyncio.Task[RunReport]:
         return asyncio.create_task(self.link.run("m", 1, "s", [b"x"], timeout_s=timeout_s))
@@ -171,6 +176,41 @@ async def test_a_death_is_the_fault_of_the_request_the_runner_was_at(peer: Peer)
     assert [type(error) for error in found] == [RunnerCrashed, RunnerLost]
     with pytest.raises(RunnerLost):
         await peer.run()
+
+
+async def test_a_run_is_answered_and_its_time_is_taken_beside_a_load_ahead(peer: Peer) -> None:
+    loading, run = peer.load_ahead(), peer.run(timeout_s=0.1)
+    await asyncio.sleep(0)
+    await peer.answer(2)
+    assert (await run).frames == [b"r"]
+    assert not loading.done()
+    late = peer.run(timeout_s=0.1)
+    with pytest.raises(DeadlineExceeded):
+        await late
+    with pytest.raises(RunnerLost):  # it was the run that took too long
+        await loading
+
+
+async def test_a_death_under_a_load_ahead_is_blamed_on_the_load(peer: Peer) -> None:
+    loading, run = peer.load_ahead(), peer.run()
+    await asyncio.sleep(0)
+    peer.theirs.close()
+    found = await asyncio.gather(loading, run, return_exceptions=True)
+    assert [type(error) for error in found] == [RunnerCrashed, RunnerLost]
+
+
+async def test_a_load_ahead_over_its_time_costs_the_run_beside_it_no_blame(peer: Peer) -> None:
+    loading, run = peer.load_ahead(timeout_s=0.05), peer.run()
+    found = await asyncio.gather(loading, run, return_exceptions=True)
+    assert [type(error) for error in found] == [DeadlineExceeded, RunnerLost]
+
+
+async def test_a_runner_that_we_end_blames_no_load(peer: Peer) -> None:
+    loading, run = peer.load_ahead(), peer.run()
+    await asyncio.sleep(0)
+    peer.link.kill()
+    found = await asyncio.gather(loading, run, return_exceptions=True)
+    assert [type(error) for error in found] == [RunnerLost, RunnerCrashed]
 
 
 async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_heard_first(
