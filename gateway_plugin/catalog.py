@@ -1,13 +1,17 @@
-"""Which models there are, as the console last published them, with their signatures made ready."""
+"""Which models there are, as the console last published them, with their signatures made ready.
+
+Requests without a version get the one that the rollout's record names (:mod:`gateway_plugin.tables.rollouts`).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
+from signalbox import rollout
 from signalbox.errors import InvalidRequest, NotFound, NotServing
 from signalbox.jsoncodec import Plan, plans
-from signalbox.messages import Model, Version
+from signalbox.messages import Model, Serving, Version
 from signalbox.names import MODEL_NAME, token
 
 _RETRY_AFTER_S: Final = 10.0
@@ -21,6 +25,13 @@ class ModelTable(Protocol):
 
     def items(self) -> Mapping[str, Model]:
         """All of them."""
+
+
+class ServingTable(Protocol):
+    """What of :class:`signalbox.table.Table` is needed. Keys are ``token(name)``."""
+
+    def get(self, key: str) -> Serving | None:
+        """Which versions a model's requests get now."""
 
 
 class Ready:
@@ -40,8 +51,9 @@ class Ready:
 class Catalog:
     """Looks models up and resolves versions and labels, as TF Serving means them."""
 
-    def __init__(self, table: ModelTable) -> None:
+    def __init__(self, table: ModelTable, serving: ServingTable) -> None:
         self._table = table
+        self._serving = serving
         self._tokens: dict[str, str] = {}
         self._ready: dict[tuple[str, int], Ready] = {}
 
@@ -61,15 +73,15 @@ class Catalog:
         return iter(sorted(self._table.items().values(), key=lambda model: model.name))
 
     def labelled(self, name: str, label: str) -> int:
-        """The version that a label points at. Raises :class:`InvalidRequest`, for an unknown model too."""
+        """The version that a label stands for now. Raises :class:`InvalidRequest`, for an unknown model too."""
         model = self.find(name)
-        version = model.labels.get(label) if model is not None else None
+        version = self.current(model, label) if model is not None else None
         if version is None:
             raise InvalidRequest(f"Unrecognized servable version label: {label}")
         return version
 
     def ready(self, name: str, version: int | None = None, label: str | None = None) -> Ready:
-        """The version a prediction runs on: as asked for, by label, the default one, else the newest.
+        """The version a prediction runs on: as asked for, else the one that its label or the default stand for now.
 
         Raises :class:`NotFound` for an unknown model or version and :class:`InvalidRequest` for an
         unknown label, in TF Serving's words.
@@ -80,7 +92,9 @@ class Catalog:
         if model is None:
             raise NotFound(_no_servable(name, version), model=name)
         if version is None:
-            version = newest(model)
+            version = self.current(model)
+        if version is None:
+            raise NotFound(f"Could not find any versions of model {model.name}", model=model.name)
         made = self._ready.get((name, version))
         if made is not None and made.model is model:
             return made
@@ -90,14 +104,10 @@ class Catalog:
                 return made
         raise NotFound(_no_servable(name, version), model=name)
 
-
-def newest(model: Model) -> int:
-    """The version a request without one gets. Raises :class:`NotFound` for a model without versions."""
-    if model.default_version is not None:
-        return model.default_version
-    if not model.versions:
-        raise NotFound(f"Could not find any versions of model {model.name}", model=model.name)
-    return max(version.version for version in model.versions)
+    def current(self, model: Model, label: str = rollout.DEFAULT) -> int | None:
+        """The version that requests by a label, or without one, get now; None for no such label, or no versions."""
+        key = self._tokens.get(model.name) or token(model.name)
+        return rollout.resolve(model, self._serving.get(key), label)
 
 
 def require_open(model: Model) -> None:

@@ -17,10 +17,11 @@ from gateway_plugin.modelviews import ModelViews
 from gateway_plugin.post import Post
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Submitter
+from gateway_plugin.tables.rollouts import Rollouts
 from gateway_plugin.usage import KeyUse
 from gateway_plugin.waiting import Waiters
 from signalbox.bus import Bus
-from signalbox.messages import ApiKey, Desired, Model, Worker
+from signalbox.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.names import Bucket
 from signalbox.records import Records
 from signalbox.sharedclock import SharedClock
@@ -37,6 +38,8 @@ class Gateway:
         self._models = Table(bus, Bucket.MODELS, Model)
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
+        self._serving = Table(bus, Bucket.SERVING, Serving)
+        self._rollouts = Rollouts(bus, self._models, self._serving, self._workers)
         records = Records(bus)
         self._clock = SharedClock(bus)
         wall = self._clock.now
@@ -49,7 +52,7 @@ class Gateway:
             note_use=self._use.note,
             wall=wall,
         )
-        catalog = Catalog(self._models)
+        catalog = Catalog(self._models, self._serving)
         fleet = Fleet(self._workers, self._desired)
         self._intake = Intake(settings)
         self._jobs = Jobs(bus, records, catalog, fleet, self._intake, wall=wall)
@@ -95,11 +98,14 @@ class Gateway:
             await gateway.close()
             raise
         gateway._use.start()
+        gateway._rollouts.start()
         return gateway
 
     @property
-    def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired]]:
-        return self._keys, self._models, self._workers, self._desired
+    def _tables(
+        self,
+    ) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:
+        return self._keys, self._models, self._workers, self._desired, self._serving
 
     @property
     def is_healthy(self) -> bool:
@@ -112,6 +118,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Let go of everything but the connection. Idempotent."""
+        await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()
         await self._post.close()

@@ -32,7 +32,7 @@ class ModelViews:
                 {
                     "name": model.name,
                     "versions": sorted((v.version for v in model.versions), reverse=True),
-                    "default_version": model.default_version,
+                    "default_version": self._catalog.current(model),
                     "labels": model.labels,
                     "is_enabled": model.is_enabled,
                     "replicas": model.replicas,
@@ -78,7 +78,7 @@ class ModelViews:
         if not self._fleet.serving(model, version):
             return "START", "UNAVAILABLE", f"no worker serves {model.name}"
         states = self._fleet.states_of(model.name, version)
-        if "ready" in states or not states:
+        if "ready" in states or states <= {"crowded"}:
             return "AVAILABLE", "OK", ""
         if "loading" in states:
             return "LOADING", "OK", ""

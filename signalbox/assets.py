@@ -162,6 +162,7 @@ STREAMS: Final[tuple[Config, ...]] = (
         is_event_source=False, is_direct=False, expires=True,
     ),
     _bucket(Bucket.POISON, "Inputs that killed runners, by hash, kept from running again", expires=True),
+    _bucket(Bucket.SERVING, "Which versions requests without one get now, written by compare-and-set"),
     EVENTS,
 )  # fmt: skip
 """Sources come before the streams that read them."""

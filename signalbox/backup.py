@@ -23,7 +23,9 @@ from signalbox.snapshots import Saved
 
 KEPT: Final = (
     Stream.JOBS, Stream.SCHED, Stream.STATE, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY,
-    *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
+    *(b.stream for b in (
+        Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON,
+    )),
     Stream.EVENTS,
 )  # fmt: skip
 """In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost."""

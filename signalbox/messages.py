@@ -228,6 +228,21 @@ class Model(Doc, frozen=True, kw_only=True):
     updated_at: float = 0.0
 
 
+class Serving(Doc, frozen=True, kw_only=True):
+    """KV ``serving``: the versions that requests of one model get now. Key: ``token(model)``.
+
+    What they shall get stands in ``models``; :mod:`signalbox.rollout` says when the one becomes the other. Written by
+    gateways, by compare-and-set. publication: revision of the ``models`` document it was decided from; a gateway that
+    knows an older one decides nothing. default: for requests without version or label, None = the model has no
+    version. labels: for requests by label. failed: versions whose load failed since that publication.
+    """
+
+    publication: int
+    default: int | None = None
+    labels: dict[str, int] = {}
+    failed: tuple[int, ...] = ()
+
+
 class ApiKey(Doc, frozen=True, kw_only=True):
     """KV ``keys``: one API key. Key: its public id. The secret is not here, only its keyed hash.
 
@@ -277,8 +292,9 @@ class Device(Doc, frozen=True, kw_only=True):
 
 
 class Residency(Doc, frozen=True, kw_only=True):
-    """A model version on a worker. state: ``loading``, ``ready``, ``failed`` (then ``error`` says why), or
-    ``spare``: in memory, placed elsewhere by now, and gone as soon as the room is needed.
+    """A model version on a worker. state: ``loading``, ``ready``, ``failed`` (then ``error`` says why),
+    ``spare``: in memory, placed elsewhere or no longer what requests get, and gone as soon as the room is needed, or
+    ``crowded``: not in memory, since it does not fit beside the version it is to take the place of.
 
     max_rows: most rows of one run that the memory took; 0 = never found.
     """

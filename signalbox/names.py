@@ -43,6 +43,7 @@ class Bucket(StrEnum):
     DESIRED = "desired"
     DUTIES = "duties"
     POISON = "poison"
+    SERVING = "serving"
 
     @property
     def stream(self) -> str:

@@ -90,9 +90,11 @@ _ROLES: Final[dict[str, Permissions]] = {
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
             *_keys(Bucket.IDEM),
+            *_keys(Bucket.SERVING),  # that requests get a new version from now on
             *_direct(Stream.STATE, Stream.PAYLOADS),
             *_direct(
-                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED))
+                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)),
+                Bucket.SERVING.stream,
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
@@ -101,7 +103,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "rsp.*.*",  # ends of the jobs it waits for
             "evt.st.*",
             "progress.*",
-            *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED),
+            *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
         ),
     ),
     "worker": Permissions(
@@ -131,7 +133,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.CONSUMER.MSG.NEXT.STATE.{RECONCILER}",
             *_direct(Stream.STATE, Stream.PAYLOADS),
             *_direct(
-                *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON))
+                *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),
+                Bucket.SERVING.stream,
             ),
             # JOBS: to give back what a dead holder of the same GPU had in hand.
             *_leader(Stream.JOBS, Stream.STATE),
@@ -142,7 +145,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "lane.release.*",
             "evt.jobs.>",  # wakes a worker that does not hold the lease
             *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
-            *_events(Bucket.POISON),
+            *_events(Bucket.POISON, Bucket.SERVING),
         ),
     ),
     "console": Permissions(
@@ -160,7 +163,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
-                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED))
+                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)),
+                Bucket.SERVING.stream,
             ),
             f"{_API}.CONSUMER.INFO.JOBS.*",
             f"{_API}.CONSUMER.INFO.STATE.*",

@@ -1,15 +1,18 @@
 """The real runner around a toy engine, so that a test of the lease does not import TensorFlow each time.
 
 Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says, one that needs
-the device for itself alone (``large``) and one that no device is large enough for (``huge``).
+the device for itself alone (``large``), one that no device is large enough for (``huge``), and one whose versions
+load as slowly, as largely and as badly as files beside them say (``rolling``).
 """
 
+import os
 import struct
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from signalbox import tensors
-from signalbox.errors import NotFound, OutOfMemory
+from signalbox.errors import ModelError, NotFound, OutOfMemory
 from signalbox.messages import Signature
 from signalbox.tensors import Tensor
 from workers import runner
@@ -18,14 +21,19 @@ from workers import runner
 class Toy:
     """What a load reports."""
 
-    size_bytes, warmed = 1, 0
+    warmed = 0
 
-    def __init__(self) -> None:
+    def __init__(self, size_bytes: int = 1) -> None:
+        self.size_bytes = size_bytes
         self.signatures: dict[str, Signature] = {}
 
 
 class ToyEngine:
-    """Knows the models ``half``, ``slow``, ``large`` and ``huge``, whatever path they are said to lie at."""
+    """Knows the models ``half``, ``slow``, ``large``, ``huge`` and ``rolling``, which answers with its version.
+
+    What lies at a path matters to ``rolling`` alone: its load waits while ``wait`` is there, fails if ``broken`` is,
+    dies if ``deadly`` is, and takes as many bytes as ``size`` says.
+    """
 
     def __init__(self) -> None:
         self.loaded: set[str] = set()
@@ -33,11 +41,12 @@ class ToyEngine:
     def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Toy:
         if model == "huge" or (model == "large" and self.loaded):
             raise OutOfMemory
-        self.loaded.add(model)
-        return Toy()
+        toy = _rolling(Path(path)) if model == "rolling" else Toy()
+        self.loaded.add(_key(model, version))
+        return toy
 
     def unload(self, model: str, version: int) -> None:
-        self.loaded.discard(model)
+        self.loaded.discard(_key(model, version))
 
     def run(
         self,
@@ -47,16 +56,31 @@ class ToyEngine:
         jobs: Sequence[bytes],
         outputs: tuple[str, ...],
     ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
-        if model not in self.loaded:
+        if _key(model, version) not in self.loaded:
             raise NotFound(model)
         frames = []
         for job in jobs:
             (x,) = struct.unpack("<f", tensors.decode(job)[0].data)
             if model == "slow":
                 threading.Event().wait(x)
-            y = x if model == "slow" else x / 2 + 2
+            y = {"slow": x, "rolling": version}.get(model, x / 2 + 2)
             frames.append(tensors.encode([Tensor("y", "float32", (1,), struct.pack("<f", y))]))
         return frames, {}
+
+
+def _key(model: str, version: int) -> str:
+    return f"{model}/{version}" if model == "rolling" else model
+
+
+def _rolling(path: Path) -> Toy:
+    if (path / "deadly").exists():
+        os._exit(3)
+    while (path / "wait").exists():
+        threading.Event().wait(0.01)
+    if (path / "broken").exists():
+        raise ModelError("broken")
+    size = path / "size"
+    return Toy(int(size.read_text()) if size.exists() else 1)
 
 
 if __name__ == "__main__":

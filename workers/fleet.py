@@ -5,9 +5,11 @@ last known tables and serves on when the console or NATS is away.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from signalbox import rollout
 from signalbox.bus import Bus
-from signalbox.messages import Desired, Model, Worker
+from signalbox.messages import Desired, Model, Serving, Worker
 from signalbox.names import Bucket, token
 from signalbox.placement import homes_of
 from signalbox.table import Table
@@ -60,16 +62,19 @@ class Fleet:
         self.models = Table(bus, Bucket.MODELS, Model)
         self.workers = Table(bus, Bucket.WORKERS, Worker)
         self.desired = Table(bus, Bucket.DESIRED, Desired)
+        self.serving = Table(bus, Bucket.SERVING, Serving)
+        self._published: set[str] = set()
         self.quarantine = Quarantine(bus)
         self._living: frozenset[str] = frozenset()
         self._members: frozenset[tuple[str, str, str]] = frozenset()
 
     async def start(self) -> None:
         """Read the tables; returns when all are current."""
-        self.models.on_change(lambda *_: self._changed())
+        self.models.on_change(lambda _key, model, _revision: self._on_model(model))
+        self.serving.on_change(lambda *_: self._on_change())
         self.desired.on_change(lambda *_: self._on_change())
         self.workers.on_change(lambda *_: self._on_presence())
-        for table in (self.models, self.workers, self.desired, self.quarantine):
+        for table in self._tables:
             await table.start()
 
     def find(self, name: str) -> Model | None:
@@ -86,6 +91,20 @@ class Fleet:
     def lives_here(self, name: str) -> bool:
         """Whether this device is a home of the model, paused or not. As of the last change of placement."""
         return name in self._living
+
+    def targets(self, model: Model) -> list[int]:
+        """Versions worth having in memory, in this order: those requests shall get, and those they get now."""
+        return rollout.targets(model, self.serving.get(token(model.name)))
+
+    def is_spare(self, key: tuple[str, int]) -> bool:
+        """Whether a version may leave first: its model lives elsewhere, or requests without a version get others."""
+        model = self.find(key[0])
+        return model is None or not self.lives_here(key[0]) or key[1] not in self.targets(model)
+
+    def published(self) -> set[str]:
+        """Models that were published since the last call."""
+        published, self._published = self._published, set()
+        return published
 
     def is_only_home(self, model: Model) -> bool:
         """Whether nobody outside this device pulls the model."""
@@ -104,8 +123,17 @@ class Fleet:
 
     async def close(self) -> None:
         """Stop following."""
-        for table in (self.models, self.workers, self.desired, self.quarantine):
+        for table in self._tables:
             await table.close()
+
+    @property
+    def _tables(self) -> tuple[Any, ...]:
+        return self.models, self.serving, self.workers, self.desired, self.quarantine
+
+    def _on_model(self, model: Model | None) -> None:
+        if model is not None:
+            self._published.add(model.name)
+        self._changed()
 
     def _on_presence(self) -> None:
         # Heartbeats come every two seconds from everybody; only who is there, and where, matters.

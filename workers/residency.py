@@ -10,7 +10,7 @@ for it; no run begins in between.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from signalbox import log
@@ -27,6 +27,7 @@ from workers.runnerlink import LoadReport, RunnerLink
 from workers.runnerwire import RunnerLost
 from workers.serving.activity import Activity
 from workers.serving.lru import Lru
+from workers.serving.retiring import Retiring
 from workers.serving.sizes import Sizes
 from workers.shelf import DoesNotFit, Key, Shelf
 
@@ -42,14 +43,6 @@ def find_version(model: Model | None, version: int) -> Version | None:
     return next((v for v in model.versions if v.version == version), None)
 
 
-def preferred(model: Model) -> list[int]:
-    """Versions worth loading before somebody asks: the default one, labelled ones, then the rest."""
-    order = [model.default_version, *sorted(set(model.labels.values()), reverse=True)]
-    order += sorted((v.version for v in model.versions), reverse=True)
-    served = {v.version for v in model.versions}
-    return [v for v in dict.fromkeys(order) if v is not None and v in served]
-
-
 class Residency:
     """What the runner of one hold has in memory. Dies with the hold."""
 
@@ -58,8 +51,12 @@ class Residency:
         activity: Activity, on_change: Callable[[], None], *,
         is_spare: Callable[[Key], bool] = lambda _: False,
         may_load: Callable[[], bool] = lambda: True, sizes: Sizes | None = None,
+        retire_s: float = 10.0,
     ) -> None:  # fmt: skip
-        """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold."""
+        """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
+
+        retire_s: see :class:`workers.serving.retiring.Retiring`.
+        """
         self._runner = runner
         self._shelf = shelf
         self._find = find
@@ -68,12 +65,16 @@ class Residency:
         self._is_spare = is_spare
         self._may_load = may_load
         self._sizes = sizes or Sizes()
+        self._retiring = Retiring(retire_s)
+        self._loop = asyncio.get_running_loop()
         self._one_load = asyncio.Lock()
         self._freed = asyncio.Event()
         self._too_large: Lru[Key, None] = Lru(_MOST_REMEMBERED)
         """Versions that did not fit alone: no runner is ended for them again."""
         self.loads = 0
         shelf.clear()
+        for key in shelf.failures():  # a new hold is a new try
+            shelf.drop(key)
         for (model, version), report in runner.loaded.items():  # kept across a hand-over
             shelf.reserve((model, version), report.size_bytes)
             shelf.settle((model, version))
@@ -104,11 +105,13 @@ class Residency:
                 else:
                     await self._shrink()
         self._shelf.pin(key)
+        self._retiring.used(key, self._loop.time())
         return has_loaded
 
     def unpin(self, key: Key) -> None:
         """A run has ended."""
         self._shelf.unpin(key)
+        self._retiring.used(key, self._loop.time())
         self._freed.set()
 
     def lost(self, key: Key) -> None:
@@ -122,32 +125,72 @@ class Residency:
         self._freed.set()
         self._on_change()
 
-    async def keep_warm(self, wanted: Iterable[Key]) -> None:
-        """Load what is wanted, in order, as far as it fits without pushing out what is wanted more.
+    async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True) -> None:
+        """Load what is wanted, in order, as far as it fits without pushing out what is wanted too.
 
-        Unloads versions that the catalog no longer has. Failures are logged and stay visible while the
-        catalog has the version and it is placed here.
+        What does not fit beside the version it is to take the place of is told as ``crowded``. Unloads versions that
+        the catalog no longer has, and those that are wanted no longer once those that are wanted instead are here.
+        Failures are logged and stay visible while the catalog has the version and it is placed here.
+        is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
         """
+        self._shelf.uncrowd()
+        self._retiring.follow(wanted, self._loop.time())
         for key in wanted:
             if key in self._shelf or self._shelf.failure(key):
                 continue
-            async with self._one_load:
-                if key in self._shelf or not self._may_load() or not self._fits_freely(key):
-                    continue
+            if is_ahead or self._has_another(key):
+                await self._load_ahead(key)
+        await self._withdraw()
+        await self._retire()
+
+    def forgive(self, model: str) -> None:
+        """The model was published again: what failed to load is tried once more."""
+        for key in self._shelf.failures():
+            if key[0] == model:
+                self._shelf.drop(key)
+
+    def retires_in_s(self) -> float | None:
+        """When :meth:`keep_warm` has something to unload, unless it is used meanwhile; None = never."""
+        return self._retiring.next_in_s(self._loop.time())
+
+    async def _load_ahead(self, key: Key) -> None:
+        async with self._one_load:
+            if key in self._shelf or not self._may_load():
+                return
+            if self._fits_freely(key):
                 try:
                     await self._load(key, None)
                 except (NotServing, OutOfMemory) as error:
                     log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
-        await self._withdraw()
+            if key not in self._shelf and self._has_another(key):
+                self._shelf.crowd(key)
+                self._on_change()
+
+    def _has_another(self, key: Key) -> bool:
+        """Whether another version of the model is in memory."""
+        model = self._find(key[0])
+        versions = model.versions if model is not None else ()
+        return any((key[0], v.version) in self._shelf for v in versions if v.version != key[1])
 
     async def _withdraw(self) -> None:
         for key in self._shelf.idle():
             if find_version(self._find(key[0]), key[1]) is None:
                 await self._unload(key)
         for key in self._shelf.failures():
-            if self._is_spare(key) or find_version(self._find(key[0]), key[1]) is None:
+            if self._is_spare(key):
                 self._shelf.drop(key)
                 self._on_change()
+
+    async def _retire(self) -> None:
+        """Unload what requests no longer get, once what they get now is here, or only waits for the room."""
+        idle = self._shelf.idle()
+        for key in self._retiring.due(self._loop.time()):
+            targets = self._retiring.targets(key[0])
+            if all(self._shelf.state((key[0], v)) in {"ready", "crowded"} for v in targets):
+                if key in idle:
+                    await self._unload(key)
+                if key not in self._shelf:
+                    self._retiring.gone(key)
 
     def _fits_freely(self, key: Key) -> bool:
         """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
@@ -169,7 +212,7 @@ class Residency:
         self._require_possible(key, size)
         await self._make_room(size)
         try:
-            report = await self._put(key, version, size)
+            report = await self._put(key, version, size, is_ahead=renew is None)
         except OutOfMemory as error:
             if renew is None:
                 raise
@@ -247,15 +290,17 @@ class Residency:
             f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
         ) from error
 
-    async def _put(self, key: Key, version: Version, size: int) -> LoadReport:
+    async def _put(
+        self, key: Key, version: Version, size: int, *, is_ahead: bool = False
+    ) -> LoadReport:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
         self._shelf.reserve(key, size)
         self._on_change()
         try:
-            with self._activity.loading(key):
+            with self._activity.loading(key, is_ahead=is_ahead):
                 return await self._runner.load(
-                    name, number, version.path, warm=True, digest=version.digest
+                    name, number, version.path, warm=True, digest=version.digest, is_ahead=is_ahead
                 )
         except RunnerLost:  # nothing is known of this version
             self._shelf.drop(key)

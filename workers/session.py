@@ -9,6 +9,7 @@ begins.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from workers.hand import Hand, Held
 from workers.intake import Intake
 from workers.lane import Hold, Lane
 from workers.rescue import Rescue
-from workers.residency import Residency, preferred
+from workers.residency import Residency
 from workers.serving.activity import Activity
 from workers.settings import WorkerSettings
 from workers.shelf import Shelf
@@ -80,8 +81,8 @@ class Session:
         )  # fmt: skip
         self._residency = Residency(
             hold.runner, shelf, fleet.find, self.activity, on_change,
-            is_spare=lambda key: not fleet.lives_here(key[0]), may_load=lambda: not hold.is_shared,
-            sizes=tally.sizes,
+            is_spare=fleet.is_spare, may_load=lambda: not hold.is_shared,
+            sizes=tally.sizes, retire_s=settings.retire_s,
         )  # fmt: skip
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
@@ -428,17 +429,20 @@ class Session:
             await persist(partial(self._intake.follow, mine))
             self._wake()
             await self._rescue.follow(mine)
-            if self._settings.is_warm:
-                wanted = [(name, version) for name in mine for version in preferred(mine[name])]
-                await self._warm(wanted)
-            await self._catalog.wait()
+            for name in self._fleet.published():
+                self._residency.forgive(name)
+            await self._warm([(m.name, v) for m in mine.values() for v in self._fleet.targets(m)])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._residency.retires_in_s()):
+                    await self._catalog.wait()
 
     async def _warm(self, wanted: list[tuple[str, int]]) -> None:
         try:
-            await self._residency.keep_warm(wanted)
+            await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm)
         except RunnerCrashed as error:
             log.warning("residency.not_warm", why=str(error))
             await self._execution.recover()
+            self._catalog.set()  # the others that died with it
         except SignalboxError as error:  # the next job of that model meets it and is judged by it
             log.warning("residency.not_warm", why=str(error))
 

@@ -57,6 +57,13 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     is_warm: Annotated[
         bool, Meta(description="Load placed models before the first job asks for them.")
     ] = True
+    retire_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="A version that requests no longer get leaves the memory after so long without a run.",
+        ),
+    ] = 10.0
     in_hand_bytes: Annotated[
         int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")
     ] = 67_108_864

@@ -101,6 +101,16 @@ class Shelf:
             place.state = "ready"
             place.pins -= 1
 
+    def crowd(self, key: Key) -> None:
+        """It does not fit beside what is here, and nothing leaves for it before somebody needs it."""
+        if key not in self._places:
+            self._places[key] = Place(0, state="crowded")
+
+    def uncrowd(self) -> None:
+        """What did not fit may fit by now."""
+        for key in [key for key, place in self._places.items() if place.state == "crowded"]:
+            del self._places[key]
+
     def fail(self, key: Key, error: str) -> None:
         """The load has failed; the reason is kept until the next try, the bytes are free."""
         self._clock += 1
@@ -111,8 +121,8 @@ class Shelf:
         self._places.pop(key, None)
 
     def clear(self) -> None:
-        """The runner is gone and all with it."""
-        self._places.clear()
+        """The runner is gone and all with it. Why loads failed is still known."""
+        self._places = {k: place for k, place in self._places.items() if place.state == "failed"}
 
     def pin(self, key: Key) -> None:
         """A run begins on a ready version. It is now the most recently used."""
@@ -135,6 +145,11 @@ class Shelf:
     def idle(self) -> list[Key]:
         """Versions that are ready and not in use."""
         return [k for k, place in self._places.items() if place.state == "ready" and not place.pins]
+
+    def state(self, key: Key) -> str:
+        """As presence tells it, empty where nothing is known of the version."""
+        place = self._places.get(key)
+        return place.state if place is not None else ""
 
     def failure(self, key: Key) -> str:
         """Why the last load failed, empty if it did not."""

@@ -199,7 +199,7 @@ class Supervisor:
             device=self._device, started_at=self._started_at, beat_at=time.time(),
             token=self._lane.token, waiting_since=self._lane.waiting_since,
             models=self._shelf.residencies(
-                is_spare=lambda key: not self._fleet.lives_here(key[0]),
+                is_spare=self._fleet.is_spare,
                 max_rows=self._tally.ceilings.rows,
             ),
             serves=self._settings.models,

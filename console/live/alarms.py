@@ -1,8 +1,9 @@
 """Rules that say when an operator should look. Pure; nothing to configure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from console.live.rollouts import HeldBack
 from console.live.rows import Alarm, Lane, Queue, WorkerRow
 
 OLDEST_S: Final = 60.0
@@ -20,8 +21,9 @@ Made = Callable[[float], Alarm]
 
 
 def find(
-    lanes: Sequence[Lane], queues: Sequence[Queue], workers: Sequence[WorkerRow], now: float
-) -> dict[str, Made]:
+    lanes: Sequence[Lane], queues: Sequence[Queue], workers: Sequence[WorkerRow], now: float,
+    held_back: Iterable[HeldBack] = (),
+) -> dict[str, Made]:  # fmt: skip
     """Every alarm that stands now, by a key that stays the same while it stands; called with its beginning."""
     lost = {w.id for w in workers if w.state == "lost"}
     alive = [w for w in workers if w.state != "lost"]
@@ -40,6 +42,15 @@ def find(
                 found[f"load:{worker.id}:{loaded.model}"] = _alarm(
                     "error", text, f"/models/{loaded.model}"
                 )
+    for rollout in held_back:
+        what = f"label {rollout.label}" if rollout.label else "requests without a version"
+        text = (
+            f"{rollout.model}:{rollout.new} does not load: {what} stay with version {rollout.old}."
+            " Mend it and publish the model again, or choose another version."
+        )
+        found[f"rollout:{rollout.model}:{rollout.label}"] = _alarm(
+            "error", text, f"/models/{rollout.model}"
+        )
     return found
 
 

@@ -25,7 +25,7 @@ from signalbox import log
 from signalbox.answers import unix_time
 from signalbox.bus import Bus, Message, Subscription
 from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import Desired, Job, Lease, Model, Record, Ticket, Worker, decode
+from signalbox.messages import Desired, Job, Lease, Model, Record, Serving, Ticket, Worker, decode
 from signalbox.names import (
     Bucket,
     Header,
@@ -175,6 +175,7 @@ class Feed:
             self._table(bus, Bucket.WAITERS, Ticket, self._on_ticket),
             self._table(bus, Bucket.MODELS, Model, self._on_model),
             self._table(bus, Bucket.DESIRED, Desired, self._on_wish),
+            self._table(bus, Bucket.SERVING, Serving, self._on_serving),
         ]
         await self._until_done(self._recall)
         for table in self._tables:
@@ -297,6 +298,9 @@ class Feed:
         if model is not None:
             self._models.add(model_name)
         self._soil(model_name)
+
+    def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
+        self.view.serving(untoken(name), record)
 
     def _on_wish(self, name: str, wish: Desired | None, _revision: int) -> None:
         kind, _, what = name.partition(".")

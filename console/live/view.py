@@ -11,12 +11,23 @@ from typing import Final
 
 import msgspec
 
-from console.live.alarms import find
+from console.live.alarms import Made, find
 from console.live.lanes import Lanes
 from console.live.protocol import Frame, Topic, Topics
 from console.live.queues import Gauge, Queues
+from console.live.rollouts import Rollouts
 from console.live.rows import Alarm, Health, Loaded, Transition, WorkerRow
-from signalbox.messages import Desired, Job, Lease, Model, Record, State, Ticket, Worker
+from signalbox.messages import (
+    Desired,
+    Job,
+    Lease,
+    Model,
+    Record,
+    Serving,
+    State,
+    Ticket,
+    Worker,
+)
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
 LOST_KEPT_S: Final = 600.0
@@ -32,6 +43,7 @@ class LiveView:
         self._topic = self.topics.topics
         self.lanes = Lanes(self._topic["lanes"])
         self.queues = Queues(self._topic["queues"], self._topic["throughput"])
+        self.rollouts = Rollouts()
         self.started_at = now
         self._workers: dict[str, Worker] = {}
         self._wishes: dict[str, Desired] = {}
@@ -67,6 +79,11 @@ class LiveView:
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model."""
         self.queues.model(name, document, now)
+        self.rollouts.model(name, document)
+
+    def serving(self, name: str, record: Serving | None) -> None:
+        """Which versions requests of a model get now."""
+        self.rollouts.serving(name, record)
 
     def worker_wish(self, worker_id: str, wish: Desired | None) -> None:
         """Whether an operator asked a worker to drain."""
@@ -172,9 +189,13 @@ class LiveView:
             ),
         )  # fmt: skip
 
+    def _alarms(self, now: float) -> dict[str, Made]:
+        held_back = self.rollouts.held_back()
+        return find(self.lanes.rows(), self.queues.rows(), self.workers(), now, held_back)
+
     def _show_alarms(self, now: float, *, is_blind: bool) -> None:
         topic = self._topic["alarms"]
-        found = {} if is_blind else find(self.lanes.rows(), self.queues.rows(), self.workers(), now)
+        found = {} if is_blind else self._alarms(now)
         found |= {key: self._always(alarm) for key, alarm in self._unpublished.items()}
         for key in [k for k in topic.rows if k not in found]:
             topic.remove(key)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from console.live.health import gpus
 from console.live.queues import Gauge
@@ -18,8 +19,10 @@ from signalbox.messages import (
     Model,
     Residency,
     Run,
+    Serving,
     State,
     Ticket,
+    Version,
     Worker,
 )
 
@@ -222,6 +225,23 @@ def test_a_model_that_does_not_load_is_named_with_the_workers_reason() -> None:
     board.presence("a", worker("a", models=(broken,)), T0)
     board.age(T0 + 1, is_blind=False)
     assert "no such file" in row(board, "alarms", "load:a:digits").text
+
+
+def test_a_version_that_does_not_load_and_keeps_requests_on_the_old_one_is_an_alarm() -> None:
+    board = view()
+    versions = tuple(Version(version=number, path="/m") for number in (1, 2))
+    published = Model(name="digits", versions=versions, default_version=2, labels={"stable": 1})
+    board.model("digits", published, T0)
+    board.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}))
+    board.age(T0 + 1, is_blind=False)
+    assert row(board, "alarms", "rollout:digits:") is None, "it is being loaded"
+    board.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}, failed=(2,)))
+    board.age(T0 + 2, is_blind=False)
+    assert "stay with version 1" in row(board, "alarms", "rollout:digits:").text
+    assert row(board, "alarms", "rollout:digits:stable") is None
+    board.model("digits", replace(published, default_version=1), T0)
+    board.age(T0 + 3, is_blind=False)
+    assert row(board, "alarms", "rollout:digits:") is None
 
 
 def test_a_worker_that_has_gone_leaves_the_board_after_ten_minutes() -> None:

@@ -54,6 +54,7 @@ KEYS = (
     "$KV.leases.GPU-1", "$KV.leases.GPU-2", "$KV.waiters.GPU-1.worker-1", "$KV.waiters.GPU-1.worker-2",
     "$KV.waiters.GPU-2.worker-1", "$KV.workers.worker-1", "$KV.workers.worker-2", "$KV.models.m", "$KV.keys.k",
     "$KV.idem.k", "$KV.desired.pause.m", "$KV.duties.reconcile", "$KV.poison.k",
+    "$KV.serving.m",
 )  # fmt: skip
 LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
@@ -108,7 +109,7 @@ _WORKER = {
     *_info(), "$JS.API.CONSUMER.MSG.NEXT.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.x", "$JS.ACK.JOBS.x.1.1.1.1.0",
     "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
     "dlp.in.t.j", "rsp.g.j", "progress.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
-    *_direct("STATE", "PAYLOADS", "KV_models", "KV_workers", "KV_desired", "KV_poison"),
+    *_direct("STATE", "PAYLOADS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     # The one that reconciles for all.
     "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
     *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE")),
@@ -116,13 +117,14 @@ _WORKER = {
 }  # fmt: skip
 _WORKER_HEARS = {
     "cancel.*", "lane.release.*", "evt.jobs.>", *(f"evt.kv.{b}.>" for b in
-    ("leases", "waiters", "workers", "models", "desired", "poison")),
+    ("leases", "waiters", "workers", "models", "desired", "poison", "serving")),
 }  # fmt: skip
 CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
         *_info(), "jobs.m.hi.j", "sched.j", "st.j", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
-        *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired"),
+        "$KV.serving.m",
+        *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
         *_leader("STATE", "JOBS", "KV_idem"), *CONSUMERS_SEEN,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -130,7 +132,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
     "worker-2": _WORKER | {"$KV.leases.GPU-2", "$KV.workers.worker-2"},
     "console": {
         *_info(), *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired"),
-        *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired"),
+        *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
         *CONSUMERS_SEEN, "$JS.API.CONSUMER.NAMES.JOBS", "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.*",
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
         # The projector's own consumers, by their name.
@@ -145,7 +147,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
 MAY_HEAR: dict[str, set[str]] = {
     "gateway": {
         "rsp.*.*", "evt.st.*", "progress.*", "_INBOX_gateway.>",
-        *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired")),
+        *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
     "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from signalbox import job as life
 from signalbox import names, payloads, tensors
 from signalbox.bus import Bus
 from signalbox.jobs import deadletters
-from signalbox.messages import Batching, Desired, Limits, State, Worker
+from signalbox.messages import Batching, Desired, Limits, Serving, State, Version, Worker
 from signalbox.names import Bucket, token
 from signalbox.records import Records
 from signalbox.table import Table, put
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("worker")
-    async with workerhouse.house(folder, worker_cancel_grace_s=0.5) as made:
+    async with workerhouse.house(folder, worker_cancel_grace_s=0.5, worker_retire_s=0.5) as made:
         yield made
 
 
@@ -260,40 +261,50 @@ async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(hou
 
 
 async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -> None:
-    bus, ledger, _ = house
-    path = models.half_plus_two()
-    await register(bus, "rolling", path, versions=(1,))
+    bus, ledger, worker = house
+    path, slow = models.half_plus_two(), models.slow_to_warm_up()
+    old, new = (Version(version=n, path=str(p)) for n, p in ((1, path), (2, slow)))
     table = Table(bus, Bucket.WORKERS, Worker)
     changed = asyncio.Event()
-    history: list[set[int]] = []
+    history: list[dict[int, str]] = []
 
-    def note(_key: str, worker: Worker | None, _revision: int) -> None:
-        if worker is not None:
-            ready = {
-                r.version for r in worker.models if r.model == "rolling" and r.state == "ready"
-            }
-            if not history or history[-1] != ready:
-                history.append(ready)
+    def note(_key: str, found: Worker | None, _revision: int) -> None:
+        if found is not None:
+            states = {r.version: r.state for r in found.models if r.model == "rolling"}
+            if not history or history[-1] != states:
+                history.append(states)
         changed.set()
 
-    async def until(versions: set[int]) -> None:
-        async with asyncio.timeout(10):
-            while not history or history[-1] != versions:
+    async def until(states: dict[int, str]) -> None:
+        async with asyncio.timeout(20):
+            while not history or history[-1] != states:
                 changed.clear()
                 await changed.wait()
 
     table.on_change(note)
     await table.start()
-    await until({1})
-    await register(bus, "rolling", path, versions=(1, 2))
-    await until({1, 2})
-    (record,) = await ledger.ended(await ledger.submit("rolling", floats(1.0), version=2))
-    assert (record.state, record.version) == (State.SUCCEEDED, 2)
-    assert "loading" not in record.phases
-    await register(bus, "rolling", path, versions=(2,))
-    await until({2})
+    model = await register(bus, "rolling", path, versions=(1,))
+    await until({1: "ready"})
+    await put(bus, Bucket.SERVING, token("rolling"), Serving(publication=1, default=1))
+    rolled = replace(model, versions=(old, new), default_version=2)
+    await put(bus, Bucket.MODELS, token("rolling"), rolled)
+    await until({1: "ready", 2: "loading"})
+    jobs = [await ledger.submit("rolling", floats(float(n))) for n in range(10)]
+    ran = await ledger.ended(*jobs)
+    assert {(r.state, r.version, "loading" in r.phases) for r in ran} == {
+        (State.SUCCEEDED, 1, False)
+    }
+    assert history[-1] == {1: "ready", 2: "loading"}, "they ran beside the load"
+    await until({1: "ready", 2: "ready"})
+    await put(bus, Bucket.SERVING, token("rolling"), Serving(publication=1, default=2))
+    await until({2: "ready"})
     await table.close()
-    assert history[-3:] == [{1}, {1, 2}, {2}]
+    assert all("ready" in states.values() for states in history[history.index({1: "ready"}) :])
+    said = [
+        (line["event"], line["version"]) for line in worker.lines
+        if line["event"] in {"model.loaded", "model.unloaded"} and line["model"] == "rolling"
+    ]  # fmt: skip
+    assert said == [("model.loaded", 1), ("model.loaded", 2), ("model.unloaded", 1)]
 
 
 async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(house: House) -> None:

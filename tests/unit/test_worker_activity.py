@@ -113,6 +113,23 @@ def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> No
     in_virtual_time(test)
 
 
+def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() -> None:
+    async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
+        turns: list[float] = []
+        with activity.loading(KEY, is_ahead=True):
+            assert activity.now() == run("loading", since=0.0)
+            await asyncio.sleep(1.0)
+            with activity.computing(KEY, ("a",), lambda: turns.append(time.time() - EPOCH)):
+                assert activity.now() == run("computing", "a", since=1.0)
+                await asyncio.sleep(0.1)
+            assert activity.now() == run("loading", since=0.0)
+        assert turns == [1.0], "it did not wait for the load"
+        assert told == [0.0, 1.1]
+        assert tally.load_s(KEY[0]) == 1.1
+
+    in_virtual_time(test)
+
+
 def test_a_load_that_fails_says_nothing_of_how_long_loads_take() -> None:
     async def test(activity: Activity, tally: Tally, _: list[float]) -> None:
         try:

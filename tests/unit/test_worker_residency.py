@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.errors import Unavailable
+from signalbox.errors import ModelError, NotServing, Unavailable
 from signalbox.messages import Model, Version
 from workers.residency import Residency
 from workers.runnerlink import LoadReport
@@ -25,16 +25,22 @@ class Memory:
         self.loaded: dict[Key, LoadReport] = {}
         self.sizes: dict[str, int] = {}
         self.loads: list[str] = []
+        self.ahead: list[Key] = []
+        self.refused: set[Key] = set()
 
     @property
     def used_bytes(self) -> int:
         return sum(report.size_bytes for report in self.loaded.values())
 
     async def load(
-        self, model: str, version: int, path: str, warm: bool, digest: str
+        self, model: str, version: int, path: str, warm: bool, digest: str, is_ahead: bool
     ) -> LoadReport:
         del path, warm, digest
         await asyncio.sleep(0)
+        if (model, version) in self.refused:
+            raise ModelError("broken")
+        if is_ahead:
+            self.ahead.append((model, version))
         size = self.sizes.get(model, 40 * MIB)
         report = LoadReport(size_bytes=size, seconds=0.0, signatures={})
         self.loaded[model, version] = report
@@ -60,8 +66,9 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def catalog(name: str) -> Model:
-    return Model(name=name, versions=(Version(version=1, path="/m/1", size_bytes=40 << 20),))
+def catalog(name: str, versions: tuple[int, ...] = (1,)) -> Model:
+    known = tuple(Version(version=v, path=f"/m/{v}", size_bytes=40 * MIB) for v in versions)
+    return Model(name=name, versions=known)
 
 
 @pytest.fixture
@@ -197,6 +204,88 @@ async def test_a_version_nobody_needs_yet_leaves_again_if_others_would_have_to(
     assert set(memory.loaded) == {("a", 1)}
     await made.keep_warm([("a", 1), ("b", 1)])
     assert memory.loads == ["a", "b"], "what it takes is known by now"
+
+
+class Rolling:
+    """A residency of the model ``m`` with versions 1 to 3, whose targets are handed in by a test."""
+
+    def __init__(self, memory: Memory, budget: int = 100 * MIB, retire_s: float = 1e-9) -> None:
+        self.memory = memory
+        self.shelf = Shelf(budget)
+        self.targets: list[Key] = []
+        self.made = Residency(
+            cast("Any", memory), self.shelf, lambda name: catalog(name, (1, 2, 3)), activity(), lambda: None,
+            is_spare=lambda key: key not in self.targets, retire_s=retire_s,
+        )  # fmt: skip
+
+    async def want(self, *versions: int, **more: bool) -> dict[int, str]:
+        """States after the targets have become these versions."""
+        self.targets = [("m", version) for version in versions]
+        await self.made.keep_warm(self.targets, **more)
+        return {r.version: r.state for r in self.shelf.residencies()}
+
+
+async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_it_is_idle(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    assert await rolling.want(1) == {1: "ready"}
+    await rolling.made.pin(("m", 1), never)
+    assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
+    assert memory.ahead == [("m", 1), ("m", 2)]
+    assert await rolling.want(2) == {1: "ready", 2: "ready"}, "in use"
+    rolling.made.unpin(("m", 1))
+    assert await rolling.want(2) == {2: "ready"}
+    await rolling.made.pin(("m", 1), never)
+    rolling.made.unpin(("m", 1))
+    assert await rolling.want(2) == {1: "ready", 2: "ready"}, "asked for by its number, it stays"
+
+
+async def test_a_version_that_is_no_longer_got_stays_for_the_jobs_that_wait(memory: Memory) -> None:
+    rolling = Rolling(memory, retire_s=60.0)
+    await rolling.want(1)
+    assert rolling.made.retires_in_s() is None
+    assert await rolling.want(2) == {1: "ready", 2: "ready"}
+    left_s = rolling.made.retires_in_s()
+    assert left_s is not None
+    assert 59 < left_s <= 60
+
+
+async def test_what_does_not_fit_beside_the_old_version_says_so_and_is_loaded_after_it(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory, budget=60 * MIB)
+    assert await rolling.want(1) == {1: "ready"}
+    assert await rolling.want(2, 1) == {1: "ready", 2: "crowded"}
+    assert await rolling.want(2) == {2: "ready"}
+    assert memory.used_bytes == 40 * MIB
+
+
+async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_published_again(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    memory.refused.add(("m", 2))
+    await rolling.want(1)
+    for _ in range(2):
+        assert await rolling.want(2, 1) == {1: "ready", 2: "failed"}
+    rolling.made.forget()  # the runner died: why a load failed is known all the same
+    assert await rolling.want(2, 1) == {1: "ready", 2: "failed"}
+    with pytest.raises(NotServing):
+        await rolling.made.pin(("m", 2), never)
+    memory.refused.clear()
+    rolling.made.forgive("m")
+    assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
+
+
+async def test_loads_ahead_of_need_are_made_for_replacements_even_where_they_are_off(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    assert await rolling.want(1, is_ahead=False) == {}
+    await rolling.made.pin(("m", 1), never)
+    rolling.made.unpin(("m", 1))
+    assert await rolling.want(2, 1, is_ahead=False) == {1: "ready", 2: "ready"}
 
 
 @given(

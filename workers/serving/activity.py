@@ -1,7 +1,8 @@
 """What the runner of one hold does now: it loads, it computes, or it is idle.
 
 The runner works on one request after another, so of all requests with it the oldest is what it does
-now. A quick run is over before anybody could read of it; what is told then is that the runner
+now. A load ahead of need has a thread of the runner to itself: it delays no run, and is told while none is there.
+A quick run is over before anybody could read of it; what is told then is that the runner
 computed within the last second. No I/O; the timer is the loop's.
 """
 
@@ -73,6 +74,7 @@ class Activity:
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._requests: list[Request] = []
+        self._ahead: Request | None = None
         self._last: Request | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -89,20 +91,26 @@ class Activity:
             self._end(request)
 
     @contextmanager
-    def loading(self, key: Key) -> Iterator[None]:
-        """A version is being loaded. One that succeeds counts for what loads of the model take."""
+    def loading(self, key: Key, *, is_ahead: bool = False) -> Iterator[None]:
+        """A version is being loaded. One that succeeds counts for what loads of the model take.
+
+        is_ahead: nobody waits for it, and runs go on beside it; one at a time.
+        """
         request = Request(LOADING, key, (), lambda: None, self._loop.time())
-        self._begin(request)
+        begin, end = (self._begin_ahead, self._end_ahead) if is_ahead else (self._begin, self._end)
+        begin(request)
         try:
             yield
             self._tally.loaded(key[0], self._loop.time() - request.began_s)
         finally:
-            self._end(request)
+            end(request)
 
     def now(self) -> Run | None:
         """What the runner does, None if it is idle. Between two short runs no jobs are named."""
         if self._requests:
             return self._run(self._requests[0], self._requests[0].jobs)
+        if self._ahead is not None:
+            return self._run(self._ahead, ())
         last = self._last
         if last is None or last.is_told or self._loop.time() - last.ended_s > GAP_S:
             return None
@@ -132,6 +140,16 @@ class Activity:
         if request.is_told:
             self._on_change()
         self._next()
+
+    def _begin_ahead(self, request: Request) -> None:
+        self._ahead = request
+        request.since = self._clock()
+        self._tell(request)
+
+    def _end_ahead(self, request: Request) -> None:
+        if self._ahead is request:
+            self._ahead = None
+        self._on_change()
 
     def _next(self) -> None:
         """The turn of the oldest request has come."""

@@ -1,0 +1,113 @@
+"""Keeps the record of which versions requests get, together with every other gateway (ADR 0166).
+
+Every gateway looks at every change and writes the same decision; compare-and-set lets one of them through, and all of
+them, the writer too, act on what the table then says. So requests move at all gateways by one durable write.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from signalbox import log, rollout
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError, StaleRevision
+from signalbox.messages import Model, Serving, Worker
+from signalbox.names import Bucket
+from signalbox.table import Table, put
+
+DESERTED_S: Final = 10.0
+"""A model that nobody serves for so long waits for nobody: longer than presence takes to come back after NATS."""
+_RETRY_S: Final = 1.0
+_MOMENT_S: Final = 0.01
+"""A timer may be early by the resolution of its clock."""
+
+
+class Rollouts:
+    """Moves requests to the versions the console published, when those are ready.
+
+    The tables are the caller's to start, after this is made and before :meth:`start`.
+    """
+
+    def __init__(
+        self, bus: Bus, models: Table[Model], serving: Table[Serving], workers: Table[Worker]
+    ) -> None:
+        self._bus = bus
+        self._models = models
+        self._serving = serving
+        self._workers = workers
+        self._dirty: set[str] = set()
+        self._open: set[str] = set()
+        """Models whose requests do not get yet what they shall get."""
+        self._deserted_at: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        models.on_change(lambda key, *_: self._soil((key,)))
+        serving.on_change(lambda key, *_: self._soil((key,)))
+        workers.on_change(lambda *_: self._soil(self._open))
+
+    def start(self) -> None:
+        """Decide from now on; the tables have been read."""
+        self._keeper = asyncio.create_task(self._keep(), name="rollouts")
+
+    async def close(self) -> None:
+        """Decide nothing more. Idempotent."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+
+    def _soil(self, keys: Iterable[str]) -> None:
+        self._dirty.update(keys)
+        if self._dirty:
+            self._wake.set()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            dirty, self._dirty = self._dirty, set()
+            for key in sorted(dirty):
+                try:
+                    await self._look(key)
+                except SignalboxError as error:
+                    log.warning("rollout.not_recorded", model=key, why=str(error))
+                    self._again(_RETRY_S, key)
+                except Exception:  # noqa: BLE001  the edge of a task: the others must move on
+                    log.exception("rollout.failed", model=key)
+
+    async def _look(self, key: str) -> None:
+        """Record what requests of one model get from now on, if that changes."""
+        model = self._models.get(key)
+        if model is None:
+            self._open.discard(key)
+            self._deserted_at.pop(key, None)
+            return
+        now_s = self._loop.time()
+        before, revision = self._serving.get(key), self._serving.revision(key)
+        after, is_nobody = rollout.decide(
+            model, self._models.revision(key), before, self._workers.items().values(),
+            is_deserted=now_s + _MOMENT_S >= self._deserted_at.get(key, float("inf")),
+        )  # fmt: skip
+        if not is_nobody:
+            self._deserted_at.pop(key, None)
+        elif key not in self._deserted_at:
+            self._deserted_at[key] = now_s + DESERTED_S
+            self._again(DESERTED_S, key)
+        if rollout.is_settled(model, before):
+            self._open.discard(key)
+        else:
+            self._open.add(key)
+        if after is None or after == before:
+            return
+        try:
+            await put(self._bus, Bucket.SERVING, key, after, expect=revision)
+        except StaleRevision:
+            return  # another gateway was first; its record is on its way here
+        log.info(
+            "rollout.recorded", model=model.name, default=after.default, labels=after.labels,
+            failed=after.failed, publication=after.publication,
+        )  # fmt: skip
+
+    def _again(self, delay_s: float, key: str) -> None:
+        self._loop.call_later(delay_s, self._soil, (key,))
