@@ -17,6 +17,7 @@ from console.catalog import services
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.jobs.models import Job
+from console.live.lifespan import lifespan
 from console.outbox import services as outbox
 from signalbox.errors import SignalboxError
 from signalbox.names import Bucket
@@ -160,6 +161,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "unpublished": unpublished, "why_unpublished": unpublished.get(name, ""),
         "wish": fleet.of_model(name), "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
+        "pending": list(feed.view.rollouts.pending(name)) if (feed := lifespan.feed) else [],
     }  # fmt: skip
     return render(request, "models/detail.html", context)
 
@@ -248,7 +250,7 @@ def _number(request: HttpRequest, field: str) -> int | None:
 
 def _default_now(name: str) -> str:
     version = services.find(name).serving_version
-    return f"Requests that name no version get version {version}."
+    return f"Requests that name no version get version {version} once it is ready."
 
 
 def _given(request: HttpRequest) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from console.live.rollouts import HeldBack
+from console.live.rollouts import Pending
 from console.live.rows import Alarm, Lane, Queue, WorkerRow
 
 OLDEST_S: Final = 60.0
@@ -22,7 +22,7 @@ Made = Callable[[float], Alarm]
 
 def find(
     lanes: Sequence[Lane], queues: Sequence[Queue], workers: Sequence[WorkerRow], now: float,
-    held_back: Iterable[HeldBack] = (),
+    held_back: Iterable[Pending] = (),
 ) -> dict[str, Made]:  # fmt: skip
     """Every alarm that stands now, by a key that stays the same while it stands; called with its beginning."""
     lost = {w.id for w in workers if w.state == "lost"}
@@ -46,7 +46,7 @@ def find(
         what = f"label {rollout.label}" if rollout.label else "requests without a version"
         text = (
             f"{rollout.model}:{rollout.new} does not load: {what} stay with version {rollout.old}."
-            " Mend it and publish the model again, or choose another version."
+            " Mend it and publish the model again (a change of any setting does), or choose another version."
         )
         found[f"rollout:{rollout.model}:{rollout.label}"] = _alarm(
             "error", text, f"/models/{rollout.model}"

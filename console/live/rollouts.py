@@ -1,4 +1,4 @@
-"""Versions that requests shall get and do not, because they could not be loaded. Pure."""
+"""Versions that requests shall get and do not get yet, because they are not ready or could not be loaded. Pure."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,13 +7,14 @@ from signalbox import rollout
 from signalbox.messages import Model, Serving
 
 
-class HeldBack(NamedTuple):
-    """Requests of ``model`` by ``label`` (empty: without one) stay with ``old``, since ``new`` does not load."""
+class Pending(NamedTuple):
+    """Requests by ``label`` (empty: without one) get ``old`` until ``new`` is ready. has_failed: its load has."""
 
     model: str
     label: str
     old: int
     new: int
+    has_failed: bool
 
 
 class Rollouts:
@@ -37,13 +38,18 @@ class Rollouts:
         else:
             self._serving[name] = record
 
-    def held_back(self) -> Iterator[HeldBack]:
+    def pending(self, name: str) -> Iterator[Pending]:
+        """What requests of one model do not get yet."""
+        model, record = self._models.get(name), self._serving.get(name)
+        if model is None or record is None:
+            return
+        now = rollout.served(model, record)
+        for label, new in rollout.wanted(model).items():
+            if now[label] != new:
+                yield Pending(name, label, now[label], new, new in record.failed)
+
+    def held_back(self) -> Iterator[Pending]:
         """Every default and label that waits for a version whose load failed."""
         for name, record in self._serving.items():
-            model = self._models.get(name)
-            if not record.failed or model is None:
-                continue
-            now = rollout.served(model, record)
-            for label, new in rollout.wanted(model).items():
-                if new in record.failed and now[label] != new:
-                    yield HeldBack(name, label, now[label], new)
+            if record.failed:
+                yield from (pending for pending in self.pending(name) if pending.has_failed)

@@ -14,9 +14,12 @@ from console.audit.models import AuditEntry
 from console.catalog import services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
+from console.live.feed import Feed
+from console.live.lifespan import lifespan
 from console.outbox.models import OutboxEntry
 from signalbox import messages
 from signalbox.errors import Conflict, InvalidRequest, NotFound
+from signalbox.settings import Wire
 from tests.console.conftest import submit
 
 Browser = Callable[[str], Client]
@@ -130,6 +133,24 @@ def test_a_disabled_model_is_published_as_such(admin: Actor, base: Path) -> None
     assert not published().is_enabled
     services.set_enabled(admin, "digits", is_enabled=True)
     assert published().is_enabled
+
+
+def test_the_page_says_what_requests_get_while_a_version_is_made_ready(
+    browser: Browser, admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.register(admin, "digits", str(base))
+    feed = Feed(Wire())
+    monkeypatch.setattr(lifespan, "feed", feed)
+    client = browser("viewer")
+
+    def shown(**record: Any) -> str:
+        feed.view.model("digits", published(), 0.0)
+        feed.view.serving("digits", messages.Serving(publication=1, **record))
+        return " ".join(client.get("/models/digits").content.decode().split())
+
+    assert "get version 1: version 2 is made ready" in shown(default=1)
+    assert "get version 1: version 2 does not load" in shown(default=1, failed=(2,))
+    assert "get version" not in shown(default=2)
 
 
 def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None:
