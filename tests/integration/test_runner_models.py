@@ -42,6 +42,7 @@ class House:
     def __init__(self, folder: Path) -> None:
         self.entered, self.left = asyncio.Event(), asyncio.Event()
         self.token = 0
+        self.verbs: list[str] = []
         self.log = folder / "intervals"
         self.keeper = Keeper(
             DEVICE, folder / "gpu.lock",
@@ -56,6 +57,7 @@ class House:
         self.task = asyncio.create_task(self.keeper.run())
 
     def hear(self, word: Word) -> None:
+        self.verbs.append(word.verb)
         if word.verb == "locked":
             self.token += 1
             self.keeper.order("enter", self.token, FAR_NS)
@@ -63,7 +65,7 @@ class House:
             self.keeper.runner.admit(word.number)
             self.entered.set()
 
-        elif word.verb == "left":
+        elif word.verb in {"left", "fenced"}:
             self.left.set()
 
     def let_in(self) -> None:
@@ -304,9 +306,7 @@ async def test_runner_outside_the_device_runs_nothing(house: House, runner: Runn
     await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
 
 
-async def test_runs_go_on_beside_a_load_ahead_and_the_device_is_left_after_it(
-    house: House, runner: RunnerLink
-) -> None:
+async def test_runs_go_on_beside_a_load_ahead(runner: RunnerLink) -> None:
     path = str(models.slow_to_warm_up())
     await runner.load("half", 1, str(models.half_plus_two()))
     loading = asyncio.create_task(runner.load("warmed", 1, path, is_ahead=True))
@@ -315,19 +315,30 @@ async def test_runs_go_on_beside_a_load_ahead_and_the_device_is_left_after_it(
         report = await runner.run("half", 1, "serving_default", [floats("x", float(n))])
         assert values_of(report.frames[0]) == [n / 2 + 2]
     assert not loading.done()
-    house.left.clear()
-    house.entered.clear()
-    house.keeper.order("leave")
-    async with asyncio.timeout(LIMIT_S):
-        await house.left.wait()
-    use, out = intervals.read(house.log)[-2:]
-    assert (use.kind, out.kind) == ("use", "out")
-    assert use.t_out - use.t_in > 3.0, "it is the load's"
     assert (await loading).warmed == 1
-    runner.expel()
-    house.let_in()
+    report = await runner.run("warmed", 1, "serving_default", [floats("seconds", 0.0)])
+    assert values_of(report.frames[0]) == [0.0]
+
+
+async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.keeper.RUNNER", "tests.chaos.toyrunner")
+    (tmp_path / "wait").touch()
+    house = House(tmp_path)
     async with asyncio.timeout(LIMIT_S):
         await house.entered.wait()
+        runner = house.keeper.runner
+        await runner.load("half", 1, "")
+        loading = asyncio.create_task(runner.load("rolling", 1, str(tmp_path), is_ahead=True))
+        await asyncio.sleep(0)
+        await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
+        house.keeper.order("leave")
+        await house.left.wait()
+    assert "left" not in house.verbs, "it is ended for not leaving in time"
+    with pytest.raises(RunnerCrashed):
+        await loading
+    await house.close()
 
 
 async def test_every_use_of_the_device_is_in_the_interval_log(
