@@ -232,12 +232,14 @@ class Serving(Doc, frozen=True, kw_only=True):
     """KV ``serving``: the versions that requests of one model get now. Key: ``token(model)``.
 
     What they shall get stands in ``models``; :mod:`signalbox.rollout` says when the one becomes the other. Written by
-    gateways, by compare-and-set. publication: revision of the ``models`` document it was decided from; a gateway that
-    knows an older one decides nothing. default: for requests without version or label, None = the model has no
-    version. labels: for requests by label. failed: versions whose load failed since that publication.
+    gateways, by compare-and-set. publication, published_at: revision and ``updated_at`` of the ``models``
+    document it was decided from; a gateway that knows an older one decides nothing. default: for requests without
+    version or label, None = the model has no version. labels: for requests by label. failed: versions whose load
+    failed since that publication.
     """
 
     publication: int
+    published_at: float = 0.0
     default: int | None = None
     labels: dict[str, int] = {}
     failed: tuple[int, ...] = ()

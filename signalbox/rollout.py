@@ -80,7 +80,7 @@ def decide(
     publication: revision of ``model``. None where nothing is to be said: by who knows an older publication than the
     one decided upon. is_deserted: nobody has served the model for so long that nobody is waited for.
     """
-    if serving is not None and serving.publication > publication:
+    if serving is not None and _is_older(model, publication, serving):
         return None, False
     present = [worker for worker in workers if worker.state != "draining"]
     before, after = served(model, serving), wanted(model)
@@ -101,8 +101,8 @@ def decide(
             before[alias] = new
     moving = {new for alias, new in after.items() if before[alias] != new}
     return Serving(
-        publication=publication, default=before.pop(DEFAULT, None), labels=before,
-        failed=tuple(sorted(failed & moving)),
+        publication=publication, published_at=model.updated_at, default=before.pop(DEFAULT, None),
+        labels=before, failed=tuple(sorted(failed & moving)),
     ), is_nobody  # fmt: skip
 
 
@@ -113,6 +113,11 @@ def _now(model: Model, serving: Serving | None, alias: str, new: int) -> int:
     if old is None or old == new or all(version.version != old for version in model.versions):
         return new
     return old
+
+
+def _is_older(model: Model, publication: int, serving: Serving) -> bool:
+    """By revision and by time: a stream that was lost begins with low revisions again, a clock may be set back."""
+    return publication < serving.publication and model.updated_at < serving.published_at
 
 
 def _holders(model: Model, workers: Iterable[Worker]) -> Iterator[Mapping[int, str]]:

@@ -294,7 +294,6 @@ async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -
     assert {(r.state, r.version, "loading" in r.phases) for r in ran} == {
         (State.SUCCEEDED, 1, False)
     }
-    assert history[-1] == {1: "ready", 2: "loading"}, "they ran beside the load"
     await until({1: "ready", 2: "ready"})
     await put(bus, Bucket.SERVING, token("rolling"), Serving(publication=1, default=2))
     await until({2: "ready"})

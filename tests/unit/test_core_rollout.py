@@ -106,8 +106,20 @@ def test_a_rollback_is_a_move_like_any_other() -> None:
 
 
 def test_who_knows_an_older_publication_decides_nothing() -> None:
-    newer = Serving(publication=3, default=1)
-    assert rollout.decide(model(), 2, newer, [worker(v2="ready")]) == (None, False)
+    newer = Serving(publication=3, published_at=30.0, default=1)
+    older = model(updated_at=20.0)
+    assert rollout.decide(older, 2, newer, [worker(v2="ready")]) == (None, False)
+
+
+@pytest.mark.parametrize(("revision", "at"), [(2, 40.0), (4, 20.0)])
+def test_a_stream_that_begins_anew_and_a_clock_that_is_set_back_stop_nothing(
+    revision: int, at: float
+) -> None:
+    newer = Serving(publication=3, published_at=30.0, default=1)
+    after, _ = rollout.decide(
+        model(updated_at=at), revision, newer, [worker(v1="ready", v2="ready")]
+    )
+    assert after == Serving(publication=revision, published_at=at, default=2)
 
 
 STATES = st.sampled_from(["", "loading", "ready", "failed", "crowded"])
@@ -152,7 +164,9 @@ def test_requests_move_once_a_publication_whatever_the_gateways_see_late(
             gateways[what].record = record
         else:
             g = gateways[what]
-            document = model(g.default, versions=(1, 2, 3), replicas=2)
+            document = model(
+                g.default, versions=(1, 2, 3), replicas=2, updated_at=float(g.publication)
+            )
             after, _ = rollout.decide(document, g.publication, g.record[1], g.workers)
             if after is None or after == g.record[1] or g.record[0] != record[0]:
                 continue  # compare-and-set refuses what was decided from an old record
