@@ -19,7 +19,7 @@ SEED ?=
 SEEDS ?= 20000
 RUNS ?= 1000000
 
-.PHONY: help up demo test cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom proto clean debian
+.PHONY: help up demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom proto clean debian
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,20 +30,14 @@ up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS=
 demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 	@exec $(BIN)/python -m signalbox demo $(ARGS)
 
-test: debian lint ## lint, types, layers, then the whole test suite (ARGS="-k lease" for a part)
-ifeq ($(strip $(ARGS)),)
-# Three rows at once: whole systems; all other tests; and, in the time both leave, the proofs, which compute for minutes.
-# The programs of a system lead sessions, and Linux shares its processors between sessions before it looks at how nice
-# a program is: so the proofs are a session too, of the least weight.
-	@out=$$(mktemp -d); rows=(); trap 'kill -- "$${rows[@]}" "$${rows[@]/#/-}" 2>/dev/null || true' INT TERM; \
-	setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' - \
-	$(BIN)/python -m pytest --ignore=tests/e2e -m proof --timeout 1800 -p no:cacheprovider >$$out/proofs 2>&1 & rows+=($$!); \
-	$(BIN)/python -m pytest --ignore=tests/e2e -m "not proof" -p no:cacheprovider >$$out/beside 2>&1 & rows+=($$!); \
-	status=0; $(BIN)/python -m pytest tests/e2e || status=$$?; echo "waiting for what runs beside ($$out)"; \
-	for row in "$${rows[@]}"; do wait $$row || status=$$?; done; cat $$out/*; rm -r $$out; exit $$status
-else
-	$(BIN)/python -m pytest $(ARGS)
-endif
+check: lint ## before each commit: lint, types, layers, unit tests; within a minute, and needs no Debian package
+	$(BIN)/python -m pytest tests/unit -m "not proof and not slow"
+
+test: debian lint ## before a change is shared: all tests but the longest, within ten minutes (ARGS="-k lease": a part)
+	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
+
+verify: debian $(VENV)/dev.stamp ## the proofs to their full depth, the storm, the tests that take minutes
+	$(BIN)/python -m tests.rows verify
 
 lint: $(VENV)/dev.stamp ## ruff, format, mypy strict, import layers
 	$(BIN)/ruff check .
@@ -56,7 +50,7 @@ format: $(VENV)/dev.stamp ## format the code and mend what ruff can
 	$(BIN)/ruff format .
 
 cover: debian $(VENV)/dev.stamp ## the test suite with branch coverage, child processes included
-	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage run -m pytest $(or $(ARGS),-m "not slow")
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -1,4 +1,4 @@
-"""Fixtures of every test that needs NATS: a real server per test session, clean streams per test."""
+"""How deep tests go, and fixtures of every test that needs NATS: a real server per session, clean streams per test."""
 
 import asyncio
 import tempfile
@@ -13,9 +13,20 @@ from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
-from tests import streams
+from tests import depth, streams
 
 T = TypeVar("T")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--depth", choices=(depth.SHORT, depth.FULL), default=depth.SHORT,
+        help="how far proofs go: a little way (make test) or all the way (make verify)",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    depth.choose(config.getoption("--depth"))
 
 
 class ServerThread:

@@ -16,7 +16,6 @@ from signalbox.errors import NotFound, Unavailable
 from tests import models, outagerig
 from tests.outagerig import Caller, Holders, House, becomes, floats
 
-pytestmark = pytest.mark.slow
 BUSY_S = 5.0
 
 

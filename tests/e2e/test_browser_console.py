@@ -19,7 +19,7 @@ from tests.console.test_rights import is_endpoint, routes
 from tests.console.test_upload import archive_of
 from tests.e2e.browser import House, Window, open_window
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 MODEL = "half_plus_two"
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",), "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),

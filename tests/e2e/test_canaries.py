@@ -16,7 +16,7 @@ from tests import models, outagerig
 from tests.canaries import canary, leaks, read_all
 from tests.outagerig import House, becomes, floats
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 NUMBER: Final = 77.015625
 """A payload's number, exact in float32, so that every program would write it the same."""

@@ -80,7 +80,6 @@ async def test_a_frozen_worker_loses_its_runner_and_its_late_commits_are_refused
     assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
 
 
-@pytest.mark.slow
 async def test_every_accepted_job_ends_although_nats_is_killed_in_mid_load(
     own_nats: NatsServer, admin: Bus, tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ from tests.outagerig import Caller, House, becomes
 from tests.postgres import Postgres
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.postgres,
     pytest.mark.timeout(240),
     pytest.mark.asyncio(loop_scope="module"),

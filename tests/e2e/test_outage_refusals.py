@@ -16,7 +16,7 @@ from signalbox.names import PRIORITIES, Bucket, consumer
 from tests import models, outagerig
 from tests.outagerig import Caller, House, becomes, floats
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMIT_BYTES = 64
 MOST_QUEUED = 3
 

@@ -18,7 +18,7 @@ from tests.outagerig import Caller, Holders, House, becomes, floats, load
 from tests.submit import Ledger
 from workers import intervals
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 STALE_S = 4
 """How long the front trusts its key table without a word from NATS, here."""
 

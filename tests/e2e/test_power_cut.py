@@ -25,7 +25,7 @@ from tests.chaos.evidence import ENDED, History, accepted
 
 LIMIT_S = 300
 """Far above the fifteen to thirty seconds one takes: a busy machine is no fault of the stack's."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60)]
+pytestmark = pytest.mark.timeout(LIMIT_S + 60)
 ROOT = Path(__file__).parents[2]
 WRITES = 300
 
@@ -71,6 +71,7 @@ def interrupted(h: History, kind: str) -> set[str]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("disks")
 def test_jobs_outlive_the_power_of_their_only_node(tmp_path: Path) -> None:
     h = struck(tmp_path, "power", 4)
@@ -78,6 +79,7 @@ def test_jobs_outlive_the_power_of_their_only_node(tmp_path: Path) -> None:
     assert interrupted(h, "power cut")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("disks")
 def test_a_disk_that_lied_costs_the_jobs_it_forgot_and_nothing_else(tmp_path: Path) -> None:
     h = struck(tmp_path, "lie", 1)
@@ -96,6 +98,7 @@ def test_a_disk_that_lied_costs_the_jobs_it_forgot_and_nothing_else(tmp_path: Pa
     assert min(after) > max(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", '"2m"'])
 async def test_only_a_server_that_syncs_always_keeps_what_it_acknowledged(
     disk: Disk, sync: str, monkeypatch: pytest.MonkeyPatch

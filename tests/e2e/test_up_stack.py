@@ -26,7 +26,7 @@ END_S: Final = 40.0
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
 SHELL_BLOCK: Final = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
 class Up:

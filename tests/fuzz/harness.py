@@ -36,7 +36,7 @@ class Hang(BaseException):  # BaseException: the code under test must not be abl
 
 
 class Target(NamedTuple):
-    """One thing to be fuzzed. share: executions it gets of those of ``make test``."""
+    """One thing to be fuzzed. share: executions it gets of those of ``make test`` or ``make verify``."""
 
     name: str
     seeds: tuple[bytes, ...]

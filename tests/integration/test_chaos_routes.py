@@ -15,7 +15,6 @@ from tests.outagerig import becomes
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [True, False], ids=["arrives late", "is lost"])
 async def test_a_node_that_is_cut_off_writes_nothing_and_the_others_go_on(
     three: tuple[list[NatsServer], Routes], is_late: bool

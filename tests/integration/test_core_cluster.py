@@ -30,7 +30,6 @@ async def three(tmp_path: Path) -> AsyncIterator[list[NatsServer]]:
             await server.stop()
 
 
-@pytest.mark.slow
 async def test_a_cluster_takes_the_topology_and_outlives_a_leader(three: list[NatsServer]) -> None:
     wire = Wire(nats_url=",".join(server.url for server in three), request_timeout_s=5.0)
     bus = await Bus.connect(wire, role="admin")

@@ -45,7 +45,6 @@ def done(act: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[bool]]:
     return is_done
 
 
-@pytest.mark.slow
 async def test_a_leader_that_is_cut_off_proves_neither_absence_nor_a_table(
     three: tuple[list[NatsServer], Routes],
 ) -> None:

@@ -76,7 +76,6 @@ def test_the_files_of_compose_have_nothing_to_mend(secrets: Path, tmp_path: Path
     assert weak(unread) - mine == set()
 
 
-@pytest.mark.slow
 async def test_the_three_nodes_of_compose_have_nothing_to_mend(cluster: Cluster) -> None:
     applied = await asyncio.to_thread(tries, cluster, "apply", "--replicas", "3")
     assert applied.returncode == 0, applied.stderr

@@ -88,7 +88,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-@pytest.mark.slow
 async def test_three_nodes_take_the_topology_and_outlive_the_loss_of_one(cluster: Cluster) -> None:
     applied = await asyncio.to_thread(tries, cluster, "apply", "--replicas", "3")
     assert applied.returncode == 0, applied.stderr + applied.stdout

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.names import Bucket
@@ -15,7 +13,6 @@ from tests.integration.test_lease_lanes import QUICK, Worker
 from tests.outagerig import becomes
 
 
-@pytest.mark.slow
 async def test_heartbeats_that_wait_for_a_majority_cost_the_lease_at_its_deadline_not_before(
     three: tuple[list[NatsServer], Routes], tmp_path: Path
 ) -> None:

@@ -156,7 +156,6 @@ async def test_frozen_holder_is_fenced_and_rejoins_as_standby(start: Start) -> N
     assert again["token"] > taken["token"]
 
 
-@pytest.mark.slow
 async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_seconds(
     start: Start,
 ) -> None:

@@ -89,7 +89,6 @@ def test_the_model_of_a_cluster_behaves_so(id_: str, each: Case, seed: int) -> N
     in_virtual_time(lambda: ModelCluster(id_, seed), each.run, seed)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", [each.name for each in CLUSTER_CASES])
 def test_three_servers_behave_so(name: str, real: dict[str, Exception | None]) -> None:

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -44,7 +45,7 @@ from signalbox.names import Header, Stream
 from signalbox.natsserver import NatsServer
 from signalbox.records import Records
 from signalbox.settings import Wire
-from tests import streams
+from tests import depth, streams
 from tests.gatewayrig import model
 
 T = TypeVar("T")
@@ -411,6 +412,7 @@ async def _cancelled(jobs: Jobs, job_id: str, tenant: str) -> Found | None:
         return None
 
 
+@pytest.mark.proof
 def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(
     shared_server: NatsServer,
 ) -> None:
@@ -421,7 +423,7 @@ def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(
             run_state_machine_as_test(
                 World,
                 settings=settings(
-                    max_examples=120, stateful_step_count=25, deadline=None, database=None,
+                    max_examples=depth.at(short=40, full=300), stateful_step_count=25, deadline=None, database=None,
                     phases=[Phase.generate],  # a server with a past of its own does not shrink well
                     suppress_health_check=list(HealthCheck),
                 ),

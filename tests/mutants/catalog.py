@@ -28,7 +28,8 @@ class Mutant(NamedTuple):
 
 def _pytest(selection: str, words: str = "") -> tuple[str, ...]:
     chosen = ("-k", words) if words else ()
-    return ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection.split(), *chosen)
+    quiet = ("-q", "-x", "-p", "no:cacheprovider", "--depth", "full")
+    return ("-m", "pytest", *quiet, *selection.split(), *chosen)
 
 
 def _scope(faults: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import depth
 from tests.leaseworld import RULES, World
 
 pytestmark = pytest.mark.proof
@@ -14,7 +15,11 @@ ACTS = (
     "settle", "settle", "settle", "settle",
 )  # fmt: skip
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), min_size=40, max_size=90)
-LAWS = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+LAWS = settings(
+    max_examples=depth.at(short=60, full=250),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def played(steps: list[tuple[str, int]]) -> World:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from signalbox.messages import Lease as Record
+from tests import depth
 from tests.scope import frozen
 from tests.scope.explore import explore
 from tests.scope.nodes import Machines
@@ -117,7 +118,7 @@ ALL = ",".join(KINDS)
     ("machines", "workers", "jobs", "faults", "kinds", "at_least"),
     [
         (Machines(), 3, 2, 0, ALL, 200),
-        (Machines(), 2, 1, 1, ALL, 6_800),
+        pytest.param(Machines(), 2, 1, 1, ALL, 6_800, marks=pytest.mark.slow),
         (Machines(), 3, 1, 1, "kill", 1_800),
         (Machines(is_kept=True), 2, 1, 1, "cut,loss,delay", 3_000),
         (Machines(), 3, 2, 4, "queue", 350),
@@ -132,6 +133,7 @@ def test_every_state_within_the_scope_keeps_the_laws(
     assert found.states > at_least
 
 
+@pytest.mark.slow
 def test_four_faults_at_rest_keep_the_laws() -> None:
     found = explore(
         Machines(), workers=3, jobs=2, max_faults=4, names=faults_of("stream"), is_at_rest=True
@@ -152,10 +154,11 @@ def test_broken_machine_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["a new runner", "a kept runner"])
 def test_walks_of_four_faults_keep_the_laws_and_end(is_kept: bool) -> None:
-    walked = walk_many(Machines(is_kept=is_kept), workers=3, jobs=2, max_faults=4, walks=200)
+    walks, of_each, faults = depth.at(short=(60, 0, 150), full=(200, 5, 500))
+    walked = walk_many(Machines(is_kept=is_kept), workers=3, jobs=2, max_faults=4, walks=walks)
     assert not walked.broken, str(walked)
-    assert min(walked.faults.values()) > 5, str(walked)
-    assert sum(walked.faults.values()) > 500, str(walked)
+    assert min(walked.faults.values()) > of_each, str(walked)
+    assert sum(walked.faults.values()) > faults, str(walked)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -1,4 +1,4 @@
-"""Five thousand simulated worlds with at least a hundred thousand faults, none of which breaks a promise."""
+"""Simulated worlds, 200 of them or five thousand, and some twenty faults in each: none breaks a promise."""
 
 import re
 import subprocess
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-SEEDS, FAULTS = 5_000, 100_000
+from tests import depth
+
+SEEDS, FAULTS = depth.at(short=(200, 3_500), full=(5_000, 100_000))
 OPEN: dict[str, str] = {}
 """Worlds in which something is seen that is not understood yet, and what. Empty is where it belongs."""
 ROOT = Path(__file__).parents[2]

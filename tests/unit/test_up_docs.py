@@ -1,11 +1,15 @@
 """Pages that point somewhere point at something."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.rows import BROWSER, ROWS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -37,9 +41,30 @@ def test_every_lint_exception_has_its_reason_on_the_same_line() -> None:
     assert not bare
 
 
-def test_the_ci_runs_the_readmes_test_command() -> None:
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
-    assert re.search(r"^make test\b", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_the_ci_runs_the_readmes_commands() -> None:
+    ci, readme = (ROOT / ".ci" / "run").read_text(), (ROOT / "README.md").read_text()
+    for command in ("make test", "make verify"):
+        assert re.search(rf"^{command}\b", ci, re.MULTILINE)
+        assert re.search(rf"^{command}\b", readme, re.MULTILINE)
+
+
+def test_the_ci_runs_the_proofs_after_failed_tests_and_fails(tmp_path: Path) -> None:
+    make = tmp_path / "make"
+    make.write_text('#!/bin/sh\necho "ran $1"\n[ "$1" = verify ]\n')
+    make.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [ROOT / ".ci" / "run"], env={"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "ran test\nran verify\n"
+    assert done.stderr == "failed: make test\n"
+    assert done.returncode == 1
+
+
+def test_every_folder_of_tests_is_in_a_row() -> None:
+    folders = {str(test.parent.relative_to(ROOT)) for test in (ROOT / "tests").rglob("test_*.py")}
+    assert folders <= {argument for row in ROWS["test"] for argument in row.arguments}
+    assert (ROOT / BROWSER).exists()
 
 
 def test_locked_dependencies_name_no_host_and_have_hashes() -> None:

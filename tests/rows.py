@@ -1,0 +1,87 @@
+"""``python -m tests.rows test`` or ``verify``: the tests in rows, side by side, as ``make`` runs them.
+
+Rows wait for different things (starts, timers, the disk, the processors), so that together they take little longer than
+the longest. The first is shown while it runs, the others when all have ended. Every folder of tests is in one row.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+BROWSER: Final = "tests/e2e/test_browser_console.py"
+SHORT: Final = ("-m", "not slow")
+DEEP: Final = ("-m", "slow or proof", "--depth", "full", "--timeout", "1800")
+
+
+class Row(NamedTuple):
+    """What one pytest runs. is_patient: it computes for minutes and has the time that others leave."""
+
+    name: str
+    arguments: tuple[str, ...]
+    is_patient: bool = False
+
+
+ROWS: Final = {
+    "test": (
+        Row("whole systems", ("tests/e2e", f"--ignore={BROWSER}", *SHORT)),
+        Row("parts", ("tests/integration", *SHORT)),
+        Row(
+            "rules and pages", ("tests/unit", "tests/conformance", "tests/console", BROWSER, *SHORT)
+        ),
+    ),
+    "verify": (
+        Row("whole systems", ("tests/e2e", *DEEP)),
+        Row("proofs", ("--ignore=tests/e2e", *DEEP), is_patient=True),
+    ),
+}
+
+
+def main() -> int:
+    """0 when every row passed."""
+    rows = ROWS[sys.argv[1]]
+    with tempfile.TemporaryDirectory(prefix="signalbox-rows-") as folder:
+        outputs = [Path(folder) / str(number) for number in range(1, len(rows))]
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        beside = [_start(row, out) for row, out in zip(rows[1:], outputs, strict=True)]
+        shown = _start(rows[0])
+        try:
+            passed = [shown.wait() == 0]
+            print("waiting for:", ", ".join(row.name for row in rows[1:]), flush=True)
+            passed += [each.wait() == 0 for each in beside]
+        finally:
+            shown.terminate()
+            for each in beside:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(each.pid, signal.SIGTERM)
+        failed = [row.name for row, is_passed in zip(rows, passed, strict=True) if not is_passed]
+        print("failed:", ", ".join(failed) or "none of the rows", flush=True)
+        for row, output in zip(rows[1:], outputs, strict=True):
+            print(f"\n{row.name}:\n{output.read_text(errors='replace')}", end="", flush=True)
+    return 1 if failed else 0
+
+
+def _start(row: Row, output: Path | None = None) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--durations", "15"]
+    command += row.arguments
+    if output is None:
+        return subprocess.Popen(command)
+    with output.open("wb") as file:
+        made = subprocess.Popen(
+            [*(("nice", "-n", "19") if row.is_patient else ()), *command],
+            stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    if (
+        row.is_patient
+    ):  # Linux shares its processors between sessions before it looks at how nice a process is
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{made.pid}/autogroup").write_text("19", encoding="ascii")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
