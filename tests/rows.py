@@ -1,7 +1,7 @@
 """``python -m tests.rows test`` or ``verify``: the tests in rows, side by side, as ``make`` runs them.
 
 Rows wait for different things (starts, timers, the disk, the processors), so that together they take little longer than
-the longest. The first is shown while it runs, the others when all have ended. Every folder of tests is in one row.
+the longest. The first is shown while it runs, the others when all have ended. Every file of tests is in one.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+ROOT: Final = Path(__file__).parents[1]
 BROWSER: Final = "tests/e2e/test_browser_console.py"
 SHORT: Final = ("-m", "not slow")
 DEEP: Final = ("-m", "slow or proof", "--depth", "full", "--timeout", "1800")
@@ -26,13 +27,18 @@ class Row(NamedTuple):
     is_patient: bool = False
 
 
+def _parts(letters: str) -> tuple[str, ...]:
+    """The integration tests whose names begin so."""
+    found = (ROOT / "tests" / "integration").glob(f"test_[{letters}]*.py")
+    return tuple(sorted(str(each.relative_to(ROOT)) for each in found))
+
+
 ROWS: Final = {
     "test": (
         Row("whole systems", ("tests/e2e", f"--ignore={BROWSER}", *SHORT)),
-        Row("parts", ("tests/integration", *SHORT)),
-        Row(
-            "rules and pages", ("tests/unit", "tests/conformance", "tests/console", BROWSER, *SHORT)
-        ),
+        Row("from bus to gateway", (*_parts("a-k"), "tests/conformance", *SHORT)),
+        Row("from lease to worker", (*_parts("l-z"), *SHORT)),
+        Row("rules and pages", ("tests/unit", "tests/console", BROWSER, *SHORT)),
     ),
     "verify": (
         Row("whole systems", ("tests/e2e", *DEEP)),
