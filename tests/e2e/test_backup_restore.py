@@ -58,7 +58,9 @@ async def is_empty(house: House) -> bool:
     return False
 
 
-@pytest.mark.parametrize("forgotten", ["by the worker's machine", "by the backup"])
+@pytest.mark.parametrize(
+    "forgotten", [pytest.param("by the worker's machine", marks=pytest.mark.slow), "by the backup"]
+)
 async def test_after_a_lost_disk_and_a_restore_jobs_end_and_no_token_comes_twice(
     house: House, tmp_path: Path, forgotten: str
 ) -> None:
