@@ -1,6 +1,7 @@
 """A new version is published while two gateways take predictions: a real NATS, a real worker around a toy engine."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -239,3 +240,24 @@ async def test_a_worker_that_starts_anew_serves_the_new_version_at_once(
         async with WorkerProcess(made.url, tmp_path, "w1", program="tests.chaos.toyworker"):
             await made.until(lambda: (r := made.serving.get(token(NAME))) and r.default == 2)
             assert await made.predict(1) == 2
+
+
+async def test_a_label_moves_when_its_version_is_ready_and_a_rollback_is_a_move_like_any_other(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with site(nats.url, tmp_path) as made:
+        one, two = made.version(1), made.version(2, wait="")
+        await made.publish(one, default=1, labels={"stable": 1})
+        caller = Caller(made, "/labels/stable")
+        await caller.answered(4, version=1)
+        await made.publish(one, two, default=1, labels={"stable": 2})
+        await made.until(lambda: made.states() == {1: "ready", 2: "loading"})
+        await caller.answered(10, version=1)
+        (made.folder / "2" / "wait").unlink()
+        await caller.reached(2)
+        assert await made.predict(0) == 1, "the default still is version 1, and is in memory"
+        await made.publish(one, two, default=1, labels={"stable": 1})
+        await caller.reached(1)
+        await made.until(lambda: made.states() == {1: "ready"})
+        versions = await caller.end()
+        assert [version for version, _ in itertools.groupby(versions)] == [1, 2, 1]
