@@ -30,7 +30,7 @@ LIMIT_BYTES: Final = 60 * 1024
 _ERROR_CHARACTERS: Final = 200
 _MOST_NAMED: Final = 32
 """Models in a map of a shortened document."""
-_ORDER: Final = ("loading", "ready", "failed", "spare")
+_ORDER: Final = ("loading", "ready", "crowded", "failed", "spare")
 """Which residencies are told first in a shortened document."""
 
 
