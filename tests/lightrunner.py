@@ -32,7 +32,7 @@ class ToyEngine:
     """Knows the models ``half``, ``slow``, ``large``, ``huge`` and ``rolling``, which answers with its version.
 
     What lies at a path matters to ``rolling`` alone: its load waits while ``wait`` is there, fails if ``broken`` is,
-    dies if ``deadly`` is, and takes as many bytes as ``size`` says.
+    dies if ``deadly`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
     """
 
     def __init__(self) -> None:
@@ -40,6 +40,8 @@ class ToyEngine:
 
     def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Toy:
         if model == "huge" or (model == "large" and self.loaded):
+            raise OutOfMemory
+        if self.loaded and (Path(path) / "alone").exists():
             raise OutOfMemory
         toy = _rolling(Path(path)) if model == "rolling" else Toy()
         self.loaded.add(_key(model, version))

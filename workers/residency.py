@@ -162,9 +162,20 @@ class Residency:
                     await self._load(key, None)
                 except (NotServing, OutOfMemory) as error:
                     log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                    if isinstance(error, OutOfMemory) and self._has_another(key):
+                        self._wants_room(key)
             if key not in self._shelf and self._has_another(key):
                 self._shelf.crowd(key)
                 self._on_change()
+
+    def _wants_room(self, key: Key) -> None:
+        """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""
+        version = find_version(self._find(key[0]), key[1])
+        if version is None or self._sizes.expected(key[0], version) >= self._shelf.budget_bytes:
+            return
+        if self._shelf.failure(key):
+            self._sizes.measured(key[0], version, self._shelf.budget_bytes)
+            self._shelf.drop(key)
 
     def _has_another(self, key: Key) -> bool:
         """Whether another version of the model is in memory."""

@@ -212,14 +212,18 @@ async def test_a_version_that_takes_the_runner_down_leaves_the_old_one_to_the_ca
         assert set(await caller.end()) == {1}
 
 
-@pytest.mark.parametrize("known_bytes", [2 * MIB, 0], ids=["from the catalog", "from its load"])
+@pytest.mark.parametrize(
+    ("known_bytes", "budget", "files"),
+    [(2 * MIB, 3 * MIB, {}), (0, 3 * MIB, {}), (0, 9 * MIB, {"alone": ""})],
+    ids=["by the catalog", "by what its load took", "by the memory of the device"],
+)
 async def test_where_only_one_version_fits_requests_move_at_once(
-    nats: NatsServer, tmp_path: Path, known_bytes: int
+    nats: NatsServer, tmp_path: Path, known_bytes: int, budget: int, files: dict[str, str]
 ) -> None:
-    async with site(nats.url, tmp_path, worker_memory_budget_bytes=3 * MIB) as made:
+    async with site(nats.url, tmp_path, worker_memory_budget_bytes=budget) as made:
         caller = Caller(made)
         await caller.answered(4, version=1)
-        new = replace(made.version(2), size_bytes=known_bytes)
+        new = replace(made.version(2, **files), size_bytes=known_bytes)
         await made.publish(made.version(1), new, default=2)
         await caller.reached(2)
         await made.until(lambda: made.states() == {2: "ready"})
