@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from signalbox import topology
 from signalbox.bus import Bus
@@ -26,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A bound on the time of one example is a bound on what else the machine does.
+    settings.register_profile("signalbox", deadline=None)
+    settings.load_profile("signalbox")
     depth.choose(config.getoption("--depth"))
 
 

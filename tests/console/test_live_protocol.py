@@ -45,7 +45,7 @@ fates = st.sampled_from(["arrives", "arrives", "arrives", "lost", "twice", "late
 
 
 @given(st.lists(st.tuples(st.lists(changes, max_size=4), fates, st.booleans()), max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_mirror_equals_the_server_after_cuts_repeats_and_reordering(
     steps: list[tuple[list[tuple[str, str, int | None]], str, bool]],
 ) -> None:
@@ -89,7 +89,7 @@ def _answer(topics: Topics, mirror: Mirror, now: float) -> None:
 
 
 @given(st.lists(changes, max_size=30), st.integers(0, 30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_snapshot_taken_between_flushes_loses_nothing(
     edits: list[tuple[str, str, int | None]], cut: int
 ) -> None:
@@ -180,7 +180,7 @@ def test_an_overflow_becomes_one_snapshot_of_each_topic_concerned() -> None:
 
 
 @given(st.lists(st.sampled_from(["edit", "edit", "edit", "read", "tick"]), max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_slow_reader_still_ends_with_the_servers_state(moves: list[str]) -> None:
     topics, mirror, backlog = server(), Mirror(), Backlog(limit=5)
     for name in topics.topics:

@@ -59,9 +59,7 @@ async def _everything(bus: Bus, stream: Stream) -> dict[int, tuple[str, bytes]]:
     return found
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(waves=waves_of_asks())
 @example(waves=[[Ask(number, None, None) for number in range(60)]])
 async def test_each_caller_gets_its_own_answer(bus: Bus, waves: list[list[Ask]]) -> None:

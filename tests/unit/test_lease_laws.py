@@ -17,7 +17,6 @@ ACTS = (
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), min_size=40, max_size=90)
 LAWS = settings(
     max_examples=depth.at(short=60, full=250),
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -262,7 +262,7 @@ def test_an_end_stays_attempts_and_tokens_never_fall_and_nobody_is_told_otherwis
         run_state_machine_as_test(
             Recording,
             settings=settings(
-                max_examples=60, stateful_step_count=40, deadline=None, derandomize=True,
+                max_examples=60, stateful_step_count=40, derandomize=True,
                 phases=[Phase.generate], suppress_health_check=list(HealthCheck),
             ),
         )  # fmt: skip

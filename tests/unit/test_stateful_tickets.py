@@ -261,7 +261,7 @@ def test_nobody_is_lost_from_the_line_and_no_number_changes_while_it_is_held() -
         run_state_machine_as_test(
             Waiting,
             settings=settings(
-                max_examples=40, stateful_step_count=30, deadline=None, derandomize=True,
+                max_examples=40, stateful_step_count=30, derandomize=True,
                 phases=[Phase.generate], suppress_health_check=list(HealthCheck),
             ),
         )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.errors import (
@@ -141,7 +141,6 @@ async def outcomes(made: Execution, flight: Flight) -> list[object]:
     return [FINE if isinstance(each, bytes) else type(each) for each in found]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([FINE, FINE, FINE, REFUSED, KILLER]), min_size=1, max_size=16),
     st.integers(1, 16),
