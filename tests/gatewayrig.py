@@ -171,10 +171,15 @@ class Rig:
 
 async def reached(watched: table.Table[Any], name: str, revision: int) -> None:
     """Return when a table knows a revision."""
+    await holds(watched, lambda: watched.revision(name) >= revision)
+
+
+async def holds(watched: table.Table[Any], condition: Callable[[], object]) -> None:
+    """Return when ``condition()`` holds, looked at after each document of a table."""
     seen = asyncio.Event()
     watched.on_change(lambda *_: seen.set())
     async with asyncio.timeout(10):
-        while watched.revision(name) < revision:
+        while not condition():
             await seen.wait()
             seen.clear()
 
@@ -230,12 +235,16 @@ def half_plus_two(inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 class ScriptedWorker:
-    """Serves one model. hold: set while jobs are to be claimed but not finished."""
+    """Serves one model. hold: set while jobs are to be claimed but not finished. versions: those that are ready."""
 
-    def __init__(self, bus: Bus, model_name: str, compute: Compute = half_plus_two) -> None:
+    def __init__(
+        self, bus: Bus, model_name: str, compute: Compute = half_plus_two, *,
+        versions: tuple[int, ...] = (1,),
+    ) -> None:  # fmt: skip
         self._bus = bus
         self._model = model_name
         self._compute = compute
+        self._versions = versions
         self._records = Records(bus)
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -250,7 +259,7 @@ class ScriptedWorker:
         presence = Worker(
             id="w1", boot="b", host="h", pid=1, state="ready", device=device,
             started_at=time.time(), beat_at=time.time(), rates={self._model: 50.0}, token=1,
-            models=(Residency(model=self._model, version=1, state="ready"),),
+            models=tuple(Residency(model=self._model, version=v, state="ready") for v in self._versions),
         )  # fmt: skip
         await table.put(self._bus, Bucket.WORKERS, "w1", presence, ttl_s=60)
         for priority in PRIORITIES:

@@ -28,7 +28,7 @@ from signalbox.messages import (
 from signalbox.names import Bucket, Header
 from signalbox.natsserver import NatsServer
 from signalbox.records import Records
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, reached, rig
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 
@@ -328,7 +328,9 @@ async def test_a_label_that_points_at_an_older_version_is_predicted_with_by_that
     front: Rig, mine: Key
 ) -> None:
     await front.publish(two_versions(labels={"stable": 1}))
-    async with ScriptedWorker(front.bus, "half"):
+    async with ScriptedWorker(front.bus, "half", versions=(1, 2)):
+        serving = front.gateway._serving
+        await holds(serving, lambda: (now := serving.get(names.token("half"))) and now.default == 2)
         ran = [
             await front.call("POST", path, {"instances": [1.0], **fields}, key=mine, headers=wait)
             for path, fields, wait in (

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0002_error_index'),
+        ('jobs', '0002_leaner_indexes'),
     ]
 
     operations = [
