@@ -56,14 +56,19 @@ def resolve(model: Model, serving: Serving | None, alias: str) -> int | None:
 
 
 def targets(model: Model, serving: Serving | None) -> list[int]:
-    """Versions worth having in memory: those that requests shall get, the default one first, then those they get."""
+    """Versions worth having in memory: those that requests shall get, the default one first, then those they get.
+
+    A version whose load has failed comes last: whoever starts anew serves first what is known to work.
+    """
     order: list[int] = []
     for aliases in (wanted(model), served(model, serving)):
         labelled = {version for alias, version in aliases.items() if alias != DEFAULT}
         order += [aliases[DEFAULT]] if DEFAULT in aliases else []
         order += sorted(labelled, reverse=True)
     known = {version.version for version in model.versions}
-    return [version for version in dict.fromkeys(order) if version in known]
+    failed = serving.failed if serving is not None else ()
+    found = [version for version in dict.fromkeys(order) if version in known]
+    return sorted(found, key=lambda version: version in failed)
 
 
 def is_settled(model: Model, serving: Serving | None) -> bool:

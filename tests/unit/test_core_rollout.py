@@ -68,6 +68,8 @@ def test_a_version_that_failed_to_load_is_not_moved_to_because_a_worker_restarts
     assert default_after([worker()], after) == 1
     assert default_after([], after, is_deserted=True) == 1
     assert default_after([worker(v1="ready", v2="ready")], after) == 2
+    assert rollout.targets(model(), OLD) == [2, 1]
+    assert rollout.targets(model(), after) == [1, 2], "whoever starts anew serves first what works"
     again, _ = rollout.decide(model(), 3, after, [worker()])
     assert again == Serving(publication=3, default=2), "published again, it is tried again"
 
