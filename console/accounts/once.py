@@ -21,12 +21,18 @@ def keep(request: HttpRequest, response: HttpResponse, about: str, text: str) ->
     secret = text.encode()
     pad = secrets.token_bytes(len(secret))
     request.session[_SLOT] = {
-        "about": about, "half": _xor(secret, pad).hex(), "until": time.time() + KEPT_S,
-    }  # fmt: skip
+        "about": about,
+        "half": _xor(secret, pad).hex(),
+        "until": time.time() + KEPT_S,
+    }
     response.set_cookie(
-        _cookie(), pad.hex(), max_age=int(KEPT_S), secure=settings.SESSION_COOKIE_SECURE, httponly=True,
+        _cookie(),
+        pad.hex(),
+        max_age=int(KEPT_S),
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
         samesite="Strict",
-    )  # fmt: skip
+    )
 
 
 def take(request: HttpRequest, about: str) -> str:

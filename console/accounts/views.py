@@ -200,8 +200,9 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
 def users(request: HttpRequest) -> HttpResponse:
     """Operators and their roles."""
     context = {
-        "users": User.objects.prefetch_related("groups").order_by("username"), "roles": list(ROLES)
-    }  # fmt: skip
+        "users": User.objects.prefetch_related("groups").order_by("username"),
+        "roles": list(ROLES),
+    }
     return render(request, "accounts/users.html", context)
 
 
@@ -294,8 +295,11 @@ def server_error(request: HttpRequest) -> HttpResponse:
         answer = problems.answer(status, text)
     else:
         context = {
-            "status": status, "title": title, "text": text, "request_id": request_id_of(request)
-        }  # fmt: skip
+            "status": status,
+            "title": title,
+            "text": text,
+            "request_id": request_id_of(request),
+        }
         answer = HttpResponse(render_to_string("accounts/error.html", context), status=status)
     if status == 503:
         answer["Retry-After"] = str(round(database_away().retry_after_s or 1))

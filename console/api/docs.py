@@ -25,21 +25,32 @@ def _operations() -> list[dict[str, Any]]:
     """What the page shows of each operation, in the document's order."""
     return [
         {
-            "method": method.upper(), "path": path, "what": _plain(operation["description"]),
-            "tag": operation["tags"][0], "takes": _query(operation) + _body(operation),
-            "gives": ", ".join(f"{status} {_name(r)}".strip() for status, r in operation["responses"].items()),
+            "method": method.upper(),
+            "path": path,
+            "what": _plain(operation["description"]),
+            "tag": operation["tags"][0],
+            "takes": _query(operation) + _body(operation),
+            "gives": ", ".join(
+                f"{status} {_name(r)}".strip() for status, r in operation["responses"].items()
+            ),
         }
         for path, item in document()["paths"].items()
         for method, operation in item.items()
-    ]  # fmt: skip
+    ]
 
 
 def _query(operation: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        _field(parameter["name"], "query", parameter["schema"], parameter.get("description", ""),
-               is_required=parameter.get("required", False))
-        for parameter in operation.get("parameters", ()) if parameter["in"] == "query"
-    ]  # fmt: skip
+        _field(
+            parameter["name"],
+            "query",
+            parameter["schema"],
+            parameter.get("description", ""),
+            is_required=parameter.get("required", False),
+        )
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+    ]
 
 
 def _body(operation: dict[str, Any]) -> list[dict[str, Any]]:
@@ -59,13 +70,22 @@ def _field(
 ) -> dict[str, Any]:
     bounds = [
         f"{words} {schema[key]}"
-        for key, words in (("minimum", "from"), ("maximum", "to"), ("maxLength", "at most"), ("default", "default"))
+        for key, words in (
+            ("minimum", "from"),
+            ("maximum", "to"),
+            ("maxLength", "at most"),
+            ("default", "default"),
+        )
         if schema.get(key) not in (None, "", [])
-    ]  # fmt: skip
+    ]
     return {
-        "name": name, "where": where, "type": _type(schema), "is_required": is_required,
-        "about": _plain(about), "bounds": ", ".join(bounds),
-    }  # fmt: skip
+        "name": name,
+        "where": where,
+        "type": _type(schema),
+        "is_required": is_required,
+        "about": _plain(about),
+        "bounds": ", ".join(bounds),
+    }
 
 
 def _type(schema: dict[str, Any]) -> str:

@@ -218,9 +218,12 @@ class JobsQuery(Strict):
     """Which jobs, and which part of the list: the filter grammar whole in ``q``, and each of its names alone."""
 
     q = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=2000,
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=2000,
         help_text="Filter as on the page: `state:failed model:digits`.",
-    )  # fmt: skip
+    )
     before = serializers.CharField(
         required=False, default="", allow_blank=True, help_text="`older` of the page before."
     )

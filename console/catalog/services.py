@@ -89,9 +89,7 @@ def register(
             _add(model, number, folders[number], found, "path", actor)
         _settle_default(model, before, max(findings), is_default)
         change.before = {"default": before}
-        change.after = {
-            "path": str(base), "versions": sorted(findings), "default": _serving(model)
-        }  # fmt: skip
+        change.after = {"path": str(base), "versions": sorted(findings), "default": _serving(model)}
         if unknown := sorted({op for found in findings.values() for op in found.unknown}):
             change.after["approved_operations"] = unknown
         _publish(model)
@@ -131,9 +129,11 @@ def upload(
             _settle_default(model, before, chosen, is_default)
             change.before = {"default": before}
             change.after = {
-                "version": chosen, "digest": found.digest, "size_bytes": found.size_bytes,
+                "version": chosen,
+                "digest": found.digest,
+                "size_bytes": found.size_bytes,
                 "default": _serving(model),
-            }  # fmt: skip
+            }
             if found.unknown:
                 change.after["approved_operations"] = found.unknown
             _publish(model)

@@ -39,10 +39,12 @@ class DefaultField(forms.TypedChoiceField):
     def __init__(self) -> None:
         super().__init__(
             choices=[("new", "The new version"), ("old", "The version that is the default now")],
-            coerce=lambda choice: choice == "new", initial="new", widget=forms.RadioSelect,
+            coerce=lambda choice: choice == "new",
+            initial="new",
+            widget=forms.RadioSelect,
             label="Requests that name no version then get",
             help_text="A model's first version is its default either way.",
-        )  # fmt: skip
+        )
 
     def name_the_old(self, version: int) -> None:
         """Say which version is the default now, where the model is known."""

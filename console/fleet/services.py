@@ -19,9 +19,14 @@ def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> 
     Raises :class:`NotFound` if there is no such worker.
     """
     return _wish(
-        actor, Act.WORKERS_DRAIN, Wish.WORKER, worker, reason, is_on=is_draining,
+        actor,
+        Act.WORKERS_DRAIN,
+        Wish.WORKER,
+        worker,
+        reason,
+        is_on=is_draining,
         must_exist=workers.must_exist,
-    )  # fmt: skip
+    )
 
 
 def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Wish:
@@ -30,9 +35,14 @@ def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Wis
     Raises :class:`NotFound` if there is no such model.
     """
     return _wish(
-        actor, Act.QUEUES_PAUSE, Wish.MODEL, model, reason, is_on=is_paused,
+        actor,
+        Act.QUEUES_PAUSE,
+        Wish.MODEL,
+        model,
+        reason,
+        is_on=is_paused,
         must_exist=catalog.find,
-    )  # fmt: skip
+    )
 
 
 def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:

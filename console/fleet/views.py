@@ -38,12 +38,14 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
     row = workers.present().get(worker)
     wish = Wish.objects.filter(kind=Wish.WORKER, name=worker).first()
     context = {
-        "name": worker, "wish": wish, "is_blind": workers.is_blind(),
+        "name": worker,
+        "wish": wish,
+        "is_blind": workers.is_blind(),
         "seen": _seen(row, wish) if row else None,
         "posting": outbox.latest(Bucket.DESIRED, services.wish_key(Wish.WORKER, worker)),
         "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="worker", target=worker)[:30],
-    }  # fmt: skip
+    }
     return render(request, "workers/detail.html", context)
 
 
@@ -76,12 +78,15 @@ def _seen(row: WorkerRow, wish: Wish | None) -> dict[str, object]:
         state = "held" if row.token else "waiting" if row.waiting_since else "idle"
     words = {"held": "holds its GPU", "waiting": "waits for its GPU", "idle": "standby"}
     return {
-        "row": row, "state": state, "words": words.get(state, state),
-        "host": row.host.split("/")[0], "wish": wish if is_asked else None,
+        "row": row,
+        "state": state,
+        "words": words.get(state, state),
+        "host": row.host.split("/")[0],
+        "wish": wish if is_asked else None,
         "is_drain_pending": is_asked and row.state not in {"draining", "lost"},
         "beat_at": datetime.fromtimestamp(row.beat_at, UTC),
         "started_at": datetime.fromtimestamp(row.started_at, UTC),
-    }  # fmt: skip
+    }
 
 
 def _lost_last(pair: tuple[str, WorkerRow]) -> tuple[bool, str]:

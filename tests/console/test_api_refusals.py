@@ -94,10 +94,14 @@ def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
 @pytest.mark.parametrize(
     ("query", "found"),
     [
-        ("state=failed", 1), ("q=state:failed", 1), ("model=digits&state=succeeded", 2),
-        ("state=failed,running", 2), ("q=model:digits&state=failed", 1), ("key=nobody", 0),
+        ("state=failed", 1),
+        ("q=state:failed", 1),
+        ("model=digits&state=succeeded", 2),
+        ("state=failed,running", 2),
+        ("q=model:digits&state=failed", 1),
+        ("key=nobody", 0),
     ],
-)  # fmt: skip
+)
 def test_each_filter_is_a_parameter_too(program: Client, query: str, found: int) -> None:
     for number, state in enumerate(("failed", "succeeded", "succeeded", "running"), 1):
         make(number, state=state)
@@ -205,8 +209,9 @@ def test_our_own_faults_below_api_are_problems(
 ) -> None:
     program.raise_request_exception = False
     for fault, status, code in (
-        (ZeroDivisionError, 500, "internal"), (OperationalError, 503, "unavailable"),
-    ):  # fmt: skip
+        (ZeroDivisionError, 500, "internal"),
+        (OperationalError, 503, "unavailable"),
+    ):
 
         def fail(*_: Any, fault: type[Exception] = fault, **__: Any) -> None:
             raise fault

@@ -67,7 +67,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "change-password": ({}, {"old": PASSWORD, "new": NEW}),
         "logout": ({}, {}),
         "login": ({}, {"username": "admin", "password": NEW}),
-    }  # fmt: skip
+    }
     return {name: (reverse(name, **where), form) for name, (where, form) in forms.items()}
 
 

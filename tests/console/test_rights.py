@@ -198,10 +198,15 @@ def test_read_only_shows_the_operators_and_lets_nobody_change_them(
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("/", "/"), ("/settings", "/settings"), ("/settings/users", "/settings"), ("/api/", None),
-        ("/models/settings", "/models"), ("/models/keys/settings", "/models"), ("/workers", "/workers"),
+        ("/", "/"),
+        ("/settings", "/settings"),
+        ("/settings/users", "/settings"),
+        ("/api/", None),
+        ("/models/settings", "/models"),
+        ("/models/keys/settings", "/models"),
+        ("/workers", "/workers"),
     ],
-)  # fmt: skip
+)
 def test_one_entry_of_the_rail_is_where_one_is(
     browser: Browser, admin: Actor, base: object, path: str, place: str | None
 ) -> None:

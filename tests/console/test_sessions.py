@@ -190,10 +190,15 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
         assert answer["Location"].startswith("/confirm?next=%2F"), name
     key, _ = keys.create(Actor(user=cast["admin"]), keys.Grant(name="k"))
     for url in (
-        reverse("set-role", args=["viewer"]), reverse("set-active", args=["viewer"]),
-        reverse("create-token"), reverse("create-user"), reverse("create-key"),
-        reverse("register-model"), reverse("upload-model"), reverse("rotate-key", args=[key.pk]),
-    ):  # fmt: skip
+        reverse("set-role", args=["viewer"]),
+        reverse("set-active", args=["viewer"]),
+        reverse("create-token"),
+        reverse("create-user"),
+        reverse("create-key"),
+        reverse("register-model"),
+        reverse("upload-model"),
+        reverse("rotate-key", args=[key.pk]),
+    ):
         asked = submit(client, url)
         assert (asked.status_code, b"Your password again" in asked.content) == (403, True), url
     assert cast["viewer"].role == "viewer"
@@ -254,9 +259,10 @@ def test_the_api_asks_a_session_for_the_password_again_and_a_token_never(
     client = Client()
     client.force_login(cast["admin"])
     calls = {
-        "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"},
+        "/api/models": {"name": "m", "path": "/nowhere"},
+        "/api/keys": {"name": "k"},
         "/api/keys/none/rotate": {},
-    }  # fmt: skip
+    }
 
     def refused(caller: Client) -> list[Any]:
         answers = [caller.post(p, b, content_type="application/json") for p, b in calls.items()]

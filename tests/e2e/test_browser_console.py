@@ -22,16 +22,28 @@ from tests.e2e.browser import House, Window, open_window
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 MODEL = "half_plus_two"
 SCREENS: dict[str, tuple[str, ...]] = {
-    "live:board": ("/",), "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
-    "job": ("/jobs/{job}",), "models": ("/models",), "model": ("/models/{model}",),
-    "model-settings": ("/models/{model}/settings",), "register-model": ("/models/-/register",),
-    "upload-model": ("/models/-/upload?name={model}",), "workers": ("/workers",),
-    "worker": ("/workers/{worker}",), "keys": ("/keys",), "key": ("/keys/{key}",),
-    "create-key": ("/keys/new",), "audit": ("/audit",), "settings": ("/settings",),
-    "users": ("/settings/users",), "create-user": ("/settings/users/new",), "api-docs": ("/api/",),
-    "confirm-password": ("/confirm?next=/keys",), "login": ("/login",),
+    "live:board": ("/",),
+    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
+    "job": ("/jobs/{job}",),
+    "models": ("/models",),
+    "model": ("/models/{model}",),
+    "model-settings": ("/models/{model}/settings",),
+    "register-model": ("/models/-/register",),
+    "upload-model": ("/models/-/upload?name={model}",),
+    "workers": ("/workers",),
+    "worker": ("/workers/{worker}",),
+    "keys": ("/keys",),
+    "key": ("/keys/{key}",),
+    "create-key": ("/keys/new",),
+    "audit": ("/audit",),
+    "settings": ("/settings",),
+    "users": ("/settings/users",),
+    "create-user": ("/settings/users/new",),
+    "api-docs": ("/api/",),
+    "confirm-password": ("/confirm?next=/keys",),
+    "login": ("/login",),
     "key-created": (),  # where a new key is shown: a visit makes one
-}  # fmt: skip
+}
 """Every route with a page: what is visited of it, with real things in the place of names."""
 NO_SCREENS = {"health", "key-posting", "api-schema"}
 """A word, a part of the key's page, and a document."""
