@@ -115,7 +115,7 @@ async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(hou
 async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(
     house: House,
 ) -> None:
-    bus, ledger, _ = house
+    bus, ledger, worker = house
     await register(
         bus, "deadly", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0),
         limits=Limits(max_delivery=2),
@@ -149,6 +149,13 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert record.redrive_of == deadly
     assert record.attempt == 2, "it ran: a person has lifted the quarantine of its input"
     await queue_is_empty(bus, "deadly")
+    of_jobs = [line for line in worker.lines if str(line.get("event")).startswith("job.")]
+    told = [line for line in of_jobs if line["job"] == deadly]
+    assert [(line["event"], line["attempt"], line["code"]) for line in told] == [
+        ("job.retried", 1, "runner_crashed"),
+        ("job.ended", 2, "poison"),
+    ]
+    assert {line["level"] for line in told} == {"info"}
 
 
 async def test_a_job_whose_deadline_has_passed_expires_without_a_run(house: House) -> None:
