@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from console.live.protocol import Topic, Topics
 from console.live.rows import Waiter
-from tests import models
+from tests import depth, models
 from tests.console.mirror import Mirror
 from tests.console.test_rights import is_endpoint, routes
 from tests.console.test_upload import archive_of
@@ -301,10 +301,11 @@ def test_the_board_says_that_the_console_is_away_and_resumes_without_a_reload(
     page.context.close()
 
 
+@pytest.mark.proof
 def test_the_browsers_mirror_takes_every_frame_as_the_one_proven_in_python(window: Window) -> None:
     page = window.tab()
     page.goto(window.url("/models"))
-    runs = [_random_frames(seed) for seed in range(200)]
+    runs = [_random_frames(seed) for seed in range(depth.at(short=40, full=200))]
     told = page.evaluate(
         """async (runs) => {
             const { Mirror } = await import("/static/js/live.js");
