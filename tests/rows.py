@@ -5,7 +5,6 @@ the longest. The first is shown while it runs, the others when all have ended. E
 """
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
+END_S: Final = 60.0
 BROWSER: Final = "tests/e2e/test_browser_console.py"
 SHORT: Final = ("-m", "not slow")
 DEEP: Final = ("-m", "slow or proof", "--depth", "full", "--timeout", "1800")
@@ -60,10 +60,7 @@ def main() -> int:
             print("waiting for:", ", ".join(row.name for row in rows[1:]), flush=True)
             passed += [each.wait() == 0 for each in beside]
         finally:
-            shown.terminate()
-            for each in beside:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(each.pid, signal.SIGTERM)
+            _end([shown, *beside])
         failed = [row.name for row, is_passed in zip(rows, passed, strict=True) if not is_passed]
         print("failed:", ", ".join(failed) or "none of the rows", flush=True)
         for row, output in zip(rows[1:], outputs, strict=True):
@@ -73,20 +70,32 @@ def main() -> int:
 
 def _start(row: Row, output: Path | None = None) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--durations", "15"]
-    command += row.arguments
-    if output is None:
-        return subprocess.Popen(command)
-    with output.open("wb") as file:
+    if row.is_patient:
+        command = ["nice", "-n", "19", *command]
+    with contextlib.nullcontext() if output is None else output.open("wb") as file:
         made = subprocess.Popen(
-            [*(("nice", "-n", "19") if row.is_patient else ()), *command],
-            stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    if (
-        row.is_patient
-    ):  # Linux shares its processors between sessions before it looks at how nice a process is
+            [*command, *row.arguments],
+            stdout=file,
+            stderr=None if file is None else subprocess.STDOUT,
+            start_new_session=True,
+        )
+    if row.is_patient:
+        # Linux shares its processors between sessions before it looks at how nice a process is.
         with contextlib.suppress(OSError):
             Path(f"/proc/{made.pid}/autogroup").write_text("19", encoding="ascii")
     return made
+
+
+def _end(rows: list["subprocess.Popen[bytes]"]) -> None:
+    """As Ctrl-C would: a pytest that is interrupted, once, ends the programs that its tests have started."""
+    for row in rows:
+        if row.poll() is None:
+            row.send_signal(signal.SIGINT)
+    for row in rows:
+        try:
+            row.wait(END_S)
+        except subprocess.TimeoutExpired:
+            row.kill()
 
 
 if __name__ == "__main__":
