@@ -238,9 +238,10 @@ def pause(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _say(request: HttpRequest, name: str, done: str, note: str = "") -> None:
-    """That it is done here, and whether the fleet knows of it; ``note`` is true once it does."""
+    """That it is done here, and whether the fleet knows of it. note: what follows from it once it does."""
     if refusal := services.why_unpublished(name):
-        messages.warning(request, f"{done}, and is not published to the fleet yet: {refusal}")
+        said = f"{done}, and is not published to the fleet yet: {refusal} {note}"
+        messages.warning(request, said.rstrip())
     else:
         messages.success(request, f"{done}; workers and gateways know it. {note}".rstrip())
 

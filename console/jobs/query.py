@@ -22,7 +22,7 @@ _COLUMNS: Final = {
 _LEADERS: Final = ("error", "key", "worker", "gpu", "model", "state")
 """Columns with an index in the order of the list, the ones that choose the fewest rows first."""
 _NUMBERS: Final = frozenset({"version", "token"})
-QUALIFIERS: Final = (*_COLUMNS, "id", "created", "ran")
+QUALIFIERS: Final = (*_COLUMNS, "id", "created", "took")
 _AGE: Final = re.compile(r"([<>]?)(\d{1,6})(s|m|h|d)\Z")
 _SPAN: Final = re.compile(r"([<>]?)(\d{1,8})(ms|s|m)\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -66,7 +66,7 @@ def parse(text: str, now: datetime) -> Filter:
             created &= _age(value, now)
         elif name == "id":
             (ids if len(value) >= _FEW else rest).append(_id(value.lower()))
-        elif name == "ran":
+        elif name == "took":
             rest.append(_span(value))
         else:
             choices.append((name, _values(name, value)))
@@ -138,6 +138,6 @@ def _age(value: str, now: datetime) -> Q:
 def _span(value: str) -> Q:
     match = _SPAN.match(value)
     if match is None:
-        raise InvalidRequest("ran: is a duration from acceptance to end, such as >5s or <100ms.")
+        raise InvalidRequest("took: is a duration from acceptance to end, such as >5s or <100ms.")
     limit = int(match[2]) * _MS[match[3]]
     return Q(phases__done__lt=limit) if match[1] == "<" else Q(phases__done__gte=limit)

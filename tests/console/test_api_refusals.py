@@ -148,7 +148,7 @@ def test_settings_for_a_model_that_is_there_are_refused_and_not_dropped(
     program: Client, base: Any
 ) -> None:
     body = {"name": "digits", "path": str(base / "1")}
-    assert program.post("/api/models", body, content_type="application/json").status_code == 201
+    assert program.post("/api/models", body, content_type="application/json").status_code == 202
     again = {"name": "digits", "path": str(base), "settings": {"replicas": 2}}
     answer = program.post("/api/models", again, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")

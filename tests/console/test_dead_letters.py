@@ -119,7 +119,7 @@ async def test_what_cannot_be_redriven_is_refused_in_words_and_written_down(
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("?modle=x", "'modle'"), ("?size=0", "size: is a number from 1 to 200"), ("?size=201", "size:"),
+    [("?modle=x", "did you mean model?"), ("?size=0", "size:"), ("?size=201", "size:"),
      ("?after=-1", "after:"), ("?after=x", "after:"), ("?model=" + "x" * 101, "model:")],
 )  # fmt: skip
 async def test_a_query_that_is_not_understood_is_refused(

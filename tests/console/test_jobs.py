@@ -65,8 +65,8 @@ def some(db: None) -> list[Job]:
         ("created:>2h56m", None),
         ("created:>176m", [3, 2, 1]),
         ("created:<175m", [6, 5]),
-        ("ran:>5s", [5]),
-        ("ran:<100ms", [6, 4, 3, 2, 1]),
+        ("took:>5s", [5]),
+        ("took:<100ms", [6, 4, 3, 2, 1]),
         ("model:digits,slow state:queued,running", [4, 3]),
         ("model:digits,slow state:queued,running token:7", []),
         ("state:failed,cancelled error:model_error,cancelled", [2]),
@@ -75,7 +75,7 @@ def some(db: None) -> list[Job]:
         ("id:0001", []),
         ("id:%", []),
         ("priority:hi", []),
-        ("ran:>5s version:2", [5]),
+        ("took:>5s version:2", [5]),
         ("error:x,y", []),
         ("nonsense:1", None),
         ("token:99999999999999999999", None),
@@ -276,9 +276,9 @@ def test_counts_say_where_they_stopped(
 
 FILTERS = (
     "", "state:failed", "state:queued,running", "model:digits", "key:key1", "worker:w1,w2", "gpu:g1",
-    "error:model_error", "error:a,b model:digits", "token:7", "version:2", "priority:hi", "ran:>5s",
+    "error:model_error", "error:a,b model:digits", "token:7", "version:2", "priority:hi", "took:>5s",
     "created:<2h", "created:>2h version:2", "id:00000000-0000-4000-8000-000000000003", "id:00000000-0000", "id:00",
-    "model:digits ran:>5s state:failed worker:w1", "no_such_model",
+    "model:digits took:>5s state:failed worker:w1", "no_such_model",
 )  # fmt: skip
 
 

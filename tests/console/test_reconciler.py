@@ -1,10 +1,12 @@
 """What events cannot tell is healed: lost documents, vanished jobs, rows left behind."""
 
 import time
+from pathlib import Path
 
 import pytest
 
 from console.accounts.rights import system_actor
+from console.catalog import services as catalog
 from console.fleet import reconciler as module
 from console.fleet import services as fleet
 from console.fleet.reconciler import Reconciler
@@ -72,7 +74,9 @@ async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> Non
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
 
 
-async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(bus: Bus) -> None:
+async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(
+    bus: Bus, base: Path
+) -> None:
     listed: list[str] = []
 
     class Listening(Reconciler):
@@ -81,6 +85,7 @@ async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(b
             return await super()._compare(bucket)
 
     await in_thread(keys.create, ME, keys.Grant(name="a"))
+    await in_thread(catalog.register, ME, "digits", str(base))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
     idle = Listening(bus, every_s=60, vanished_after_s=120)

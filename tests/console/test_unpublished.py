@@ -13,6 +13,7 @@ from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.catalog import services as catalog
+from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.live.feed import Feed
 from console.live.unpublished import unpublished
@@ -124,6 +125,7 @@ async def test_what_is_refused_is_tried_less_and_less_and_holds_nobody_else_up(
     full: Bus, base: Path
 ) -> None:
     await in_thread(catalog.register, ME, "second", str(base))
+    await in_thread(lambda: ServedModel.objects.create(name="first"))
     await in_thread(lambda: fleet.pause(ME, "first", is_paused=True, reason="heat"))
     publisher = Publisher(full, 60)
     assert await publisher.publish_due() == 2
