@@ -173,8 +173,8 @@ async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_sec
 
 async def test_job_longer_than_the_ttl_runs_once_under_one_token(start: Start) -> None:
     holder, standby, held = await pair(start, is_yielding=True)
-    standby.tell("want")
     holder.tell(f"run {QUICK['ttl_s'] + 1}")
+    await holder.hear("started")  # an idle holder is asked to yield, and this one yields at once
     standby.tell("want")
     answer = await holder.hear("answer")
     assert answer["token"] == held["token"]
