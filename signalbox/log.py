@@ -6,13 +6,14 @@ is taken out by :mod:`signalbox.redaction` as it is written.
 """
 
 import logging
+import os
 import sys
 import threading
 import traceback
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import msgspec
 import structlog
@@ -27,6 +28,39 @@ _LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 is_debug = False
 """Whether :func:`debug` writes anything: ask before building what it would say. A flag, since every job asks often."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+class _Stderr:
+    """Standard error as it is now. A line is one write, so two processes cannot tear it.
+
+    A line that cannot be written is lost and breaks nothing: work goes on with a full disk and without a reader.
+    """
+
+    def write(self, line: str) -> int:
+        """Write it, if that can be done."""
+        try:
+            return sys.stderr.write(line)
+        except OSError as error:
+            self._give_up(error)
+            return 0
+
+    def flush(self) -> None:
+        """Likewise."""
+        try:
+            sys.stderr.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if isinstance(
+            error, BrokenPipeError
+        ):  # nobody will read: else the interpreter fails at its end
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stderr.fileno())
+            os.close(nowhere)
+
+
+_STDERR: Final = cast("TextIO", _Stderr())
 
 
 def configure(level: str = "INFO", *, program: str = "") -> None:
@@ -53,9 +87,7 @@ def _render_as_json(level: str) -> None:
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: structlog.WriteLogger(
-            sys.stderr
-        ),  # a line is one write: never torn
+        logger_factory=lambda *_: structlog.WriteLogger(_STDERR),
         cache_logger_on_first_use=False,
     )
 

@@ -16,8 +16,6 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("signalbox", "gateway_plugin", "workers", "console")
 CACHES: Final = shutil.ignore_patterns("__pycache__", ".*cache")
 
-pytestmark = pytest.mark.slow
-
 
 def run(*argv: str | Path, cwd: Path) -> str:
     done = subprocess.run(

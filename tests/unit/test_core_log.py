@@ -1,6 +1,9 @@
 """Log lines are JSON, one each, and metrics are served under our names."""
 
 import logging
+import os
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -101,6 +104,21 @@ def test_a_job_that_is_well_costs_no_line_at_info_and_one_a_step_at_debug(
         events = told(capsys, QUICK, **quick)
         assert len(events) == lines
         assert {event["level"] for event in events} <= {"debug"}
+
+
+def test_a_log_that_nobody_reads_any_more_breaks_nothing() -> None:
+    program = (
+        "from signalbox import log; log.configure(program='p')\n"
+        "for number in range(3): log.info('some.event', number=number)\n"
+        "print('done')"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=write, timeout=60, check=False
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
 
 
 def test_lines_of_programs_sort_by_time(capsys: pytest.CaptureFixture[str]) -> None:
