@@ -18,6 +18,7 @@ DEFAULT: Final = ""
 """The alias of requests without version and label."""
 _RESIDENT: Final = frozenset({"ready", "spare"})
 _SETTLED: Final = _RESIDENT | {"crowded"}
+_TRIED: Final = _SETTLED | {"loading"}
 
 
 class Verdict(Enum):
@@ -58,7 +59,7 @@ def resolve(model: Model, serving: Serving | None, alias: str) -> int | None:
 def targets(model: Model, serving: Serving | None) -> list[int]:
     """Versions worth having in memory: those that requests shall get, the default one first, then those they get.
 
-    A version whose load has failed comes last: whoever starts anew serves first what is known to work.
+    A version whose load has failed comes last: a worker that starts anew serves first what is known to work.
     """
     order: list[int] = []
     for aliases in (wanted(model), served(model, serving)):
@@ -94,7 +95,11 @@ def decide(
     was_failed = (
         serving.failed if serving is not None and serving.publication == publication else ()
     )
-    failed = {v for v in after.values() if v in was_failed or (v, "failed") in known}
+    kept = {
+        new for alias, new in after.items()
+        if new in was_failed and not _is_tried_again(before[alias], new, holders)
+    }  # fmt: skip
+    failed = {v for v in after.values() if v in kept or (v, "failed") in known}
     is_nobody = False
     for alias, new in after.items():
         old = before[alias]
@@ -134,6 +139,15 @@ def _holders(model: Model, workers: Iterable[Worker]) -> Iterator[Mapping[int, s
             yield {r.version: r.state for r in worker.models if r.model == model.name}
 
 
+def _is_tried_again(old: int, new: int, holders: list[Mapping[int, str]]) -> bool:
+    """Whether a failure is a thing of the past: each holder has tried again, and what works is still in memory.
+
+    A holder that tells nothing of ``new`` may be the one that failed, started anew.
+    """
+    is_old_here = any(held.get(old) in _RESIDENT for held in holders)
+    return is_old_here and all(held.get(new) in _TRIED for held in holders)
+
+
 def _verdict(
     model: Model, old: int, new: int, holders: list[Mapping[int, str]], *, has_failed: bool
 ) -> Verdict:
@@ -147,5 +161,7 @@ def _verdict(
         return Verdict.NOBODY
     if not any(held.get(old) in _RESIDENT for held in holders):
         return Verdict.MOVE  # whichever version they get, the next requests pay its load
-    is_settled_everywhere = all(held.get(new) in _SETTLED for held in holders)
+    # Where there is neither, callers pay a load whichever version they get.
+    waited = [held for held in holders if held.get(old) in _RESIDENT or new in held]
+    is_settled_everywhere = all(held.get(new) in _SETTLED for held in waited)
     return Verdict.MOVE if is_settled_everywhere else Verdict.WAIT

@@ -251,7 +251,7 @@ class Execution:
         self, flight: Flight, part: list[Held], found: dict[Held, Outcome]
     ) -> list[list[Held]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
-        await self._admitted()
+        await self.admitted()
         flight.generation = self._generation
         try:
             outcomes = await self._run(flight, part)
@@ -371,7 +371,7 @@ class Execution:
         except NotFound as error:
             raise InputLost from error
 
-    async def _admitted(self) -> None:
+    async def admitted(self) -> None:
         """Wait for a runner inside the device, where one is being replaced. Raises :class:`LeaseLost`."""
         if not self._runner.entered.is_set():
             self._residency.forget()

@@ -82,7 +82,7 @@ class Session:
         self._residency = Residency(
             hold.runner, shelf, fleet.find, self.activity, on_change,
             is_spare=fleet.is_spare, may_load=lambda: not hold.is_shared,
-            sizes=tally.sizes, retire_s=settings.retire_s,
+            sizes=tally.sizes, retire_s=settings.retire_s, warm_again=self._warm_again,
         )  # fmt: skip
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
@@ -123,6 +123,10 @@ class Session:
 
     def catalog_changed(self) -> None:
         """Placement or a model's document has changed."""
+        self._catalog.set()
+
+    def _warm_again(self) -> None:
+        """What is in memory has changed by a job or a death: the rest of what is wanted may be loaded now."""
         self._catalog.set()
 
     def _hold_changed(self) -> None:
@@ -438,7 +442,12 @@ class Session:
 
     async def _warm(self, wanted: list[tuple[str, int]]) -> None:
         try:
+            await self._execution.admitted()
             await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm)
+        except LeaseLost as error:
+            log.info("residency.not_warm", why=str(error))
+            if not self._hold.runner.entered.is_set():
+                self._catalog.set()  # the next try waits for the runner
         except RunnerCrashed as error:
             log.warning("residency.not_warm", why=str(error))
             await self._execution.recover()

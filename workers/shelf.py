@@ -91,8 +91,13 @@ class Shelf:
         self._places[key] = Place(size_bytes, pins=1, used=self._clock)
 
     def measure(self, key: Key, size_bytes: int) -> None:
-        """The load has ended well and takes ``size_bytes``: book that, which may pass the budget."""
-        self._places[key].size_bytes = size_bytes
+        """The load has ended well and takes ``size_bytes``: book that, which may pass the budget.
+
+        Harmless after :meth:`clear`.
+        """
+        place = self._places.get(key)
+        if place is not None:
+            place.size_bytes = size_bytes
 
     def settle(self, key: Key) -> None:
         """What was loaded may be used. Harmless after :meth:`clear`."""

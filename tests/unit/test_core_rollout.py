@@ -62,6 +62,35 @@ def test_where_no_version_is_resident_requests_move_at_once() -> None:
     assert default_after([worker(v2="loading")]) == 2
 
 
+@pytest.mark.parametrize("state", ["ready", "crowded"])
+def test_a_home_with_no_version_in_memory_is_not_waited_for(state: str) -> None:
+    served, bare = worker("g1", v1="ready", v2=state), worker("g2")
+    assert default_after([served, bare], replicas=2) == 2
+    for waited in (worker("g1", v1="ready"), worker("g1", v1="ready", v2="loading")):
+        assert default_after([waited, bare], replicas=2) == 1
+
+
+def test_one_of_two_homes_that_failed_and_starts_anew_is_not_taken_for_one_without_a_failure() -> (
+    None
+):
+    ready, failed = worker("g1", v1="ready", v2="ready"), worker("g2", v1="ready", v2="failed")
+    two = model(replicas=2)
+    record, _ = rollout.decide(two, 2, OLD, [ready, failed])
+    assert record == Serving(publication=2, default=1, failed=(2,))
+    for anew in (worker("g2"), worker("g2", v1="ready")):
+        assert rollout.decide(two, 2, record, [ready, anew])[0] == record
+
+
+@pytest.mark.parametrize("state", ["ready", "crowded"])
+def test_a_failure_that_presence_told_after_the_publication_that_forgave_it_holds_nothing_back(
+    state: str,
+) -> None:
+    record, _ = rollout.decide(model(), 2, OLD, [worker(v1="ready", v2="failed")])
+    for told, default, failed in (("failed", 1, (2,)), ("loading", 1, ()), (state, 2, ())):
+        record, _ = rollout.decide(model(), 3, record, [worker(v1="ready", v2=told)])
+        assert record == Serving(publication=3, default=default, failed=failed)
+
+
 def test_a_version_that_failed_to_load_is_not_moved_to_because_a_worker_restarts() -> None:
     after, _ = rollout.decide(model(), 2, OLD, [worker(v1="ready", v2="failed")])
     assert after == Serving(publication=2, default=1, failed=(2,))
@@ -69,7 +98,7 @@ def test_a_version_that_failed_to_load_is_not_moved_to_because_a_worker_restarts
     assert default_after([], after, is_deserted=True) == 1
     assert default_after([worker(v1="ready", v2="ready")], after) == 2
     assert rollout.targets(model(), OLD) == [2, 1]
-    assert rollout.targets(model(), after) == [1, 2], "whoever starts anew serves first what works"
+    assert rollout.targets(model(), after) == [1, 2], "a worker that starts anew: what works first"
     again, _ = rollout.decide(model(), 3, after, [worker()])
     assert again == Serving(publication=3, default=2), "published again, it is tried again"
 
@@ -144,9 +173,15 @@ class Gateway:
         self.record: tuple[int, Serving] = (1, OLD)
 
 
-@given(st.lists(ACTS, max_size=60))
+HOMES: st.SearchStrategy[list[str]] = st.lists(
+    st.sampled_from(["ready", "crowded", "bare"]), min_size=1, max_size=2
+)
+"""What each holder says of the new version beside the old one, when all is done; bare: it has neither."""
+
+
+@given(st.lists(ACTS, max_size=60), HOMES)
 def test_requests_move_once_a_publication_whatever_the_gateways_see_late(
-    acts: list[tuple[str, Any]],
+    acts: list[tuple[str, Any]], homes: list[str]
 ) -> None:
     gateways = [Gateway(), Gateway()]
     published, present = [1], [worker(v1="ready")]
@@ -178,3 +213,22 @@ def test_requests_move_once_a_publication_whatever_the_gateways_see_late(
                 assert after.default == published[after.publication - 1]
                 is_same = after.publication == before.publication
                 assert not is_same or before.default != published[before.publication - 1]
+    assert settled(record[1], published, homes).default == published[-1]
+
+
+def settled(record: Serving, published: list[int], homes: list[str]) -> Serving:
+    """What is recorded when all gateways know the last publication and a presence that changes no more."""
+    old, new, publication = record.default, published[-1], len(published)
+    document = model(new, versions=(1, 2, 3), replicas=2, updated_at=float(publication))
+    has_failed = record.publication == publication and new in record.failed
+    present = []
+    for n, state in enumerate(homes):
+        states: dict[str, Any] = {f"v{old}": "ready"}
+        states[f"v{new}"] = state.replace("bare", "ready")
+        # Where a load has failed before, a home that tells nothing of another try is waited for.
+        present.append(worker(f"g{n}", **({} if state == "bare" and not has_failed else states)))
+    for _ in range(2):  # a second look finds nothing more to do
+        after, _ = rollout.decide(document, publication, record, present)
+        assert after is not None
+        record = after
+    return record

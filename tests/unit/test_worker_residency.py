@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.errors import ModelError, NotServing, Unavailable
+from signalbox.errors import LeaseLost, ModelError, NotServing, Unavailable
 from signalbox.messages import Model, Version
 from workers.residency import Residency
 from workers.runnerlink import LoadReport
+from workers.runnerwire import RunnerLost
 from workers.serving.activity import Activity
 from workers.shelf import DoesNotFit, Key, Shelf
 from workers.tally import Tally
@@ -27,6 +28,8 @@ class Memory:
         self.loads: list[str] = []
         self.ahead: list[Key] = []
         self.refused: set[Key] = set()
+        self.error: Exception = ModelError("broken")
+        self.gate: asyncio.Event | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -38,7 +41,9 @@ class Memory:
         del path, warm, digest
         await asyncio.sleep(0)
         if (model, version) in self.refused:
-            raise ModelError("broken")
+            raise self.error
+        if self.gate is not None:
+            await self.gate.wait()
         if is_ahead:
             self.ahead.append((model, version))
         size = self.sizes.get(model, 40 * MIB)
@@ -213,16 +218,26 @@ class Rolling:
         self.memory = memory
         self.shelf = Shelf(budget)
         self.targets: list[Key] = []
+        self.told: list[dict[int, str]] = []
+        self.warmed_again = 0
         self.made = Residency(
-            cast("Any", memory), self.shelf, lambda name: catalog(name, (1, 2, 3)), activity(), lambda: None,
-            is_spare=lambda key: key not in self.targets, retire_s=retire_s,
+            cast("Any", memory), self.shelf, lambda name: catalog(name, (1, 2, 3)), activity(),
+            lambda: self.told.append(self.states()),
+            is_spare=lambda key: key not in self.targets, retire_s=retire_s, warm_again=self._warm_again,
         )  # fmt: skip
+
+    def _warm_again(self) -> None:
+        self.warmed_again += 1
+
+    def states(self) -> dict[int, str]:
+        """Version -> state, as presence tells it."""
+        return {r.version: r.state for r in self.shelf.residencies()}
 
     async def want(self, *versions: int, **more: bool) -> dict[int, str]:
         """States after the targets have become these versions."""
         self.targets = [("m", version) for version in versions]
         await self.made.keep_warm(self.targets, **more)
-        return {r.version: r.state for r in self.shelf.residencies()}
+        return self.states()
 
 
 async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_it_is_idle(
@@ -275,7 +290,52 @@ async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_p
         await rolling.made.pin(("m", 2), never)
     memory.refused.clear()
     rolling.made.forgive("m")
+    assert rolling.told[-1] == {1: "ready"}, "told before it is tried again"
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
+
+
+@pytest.mark.parametrize("error", [LeaseLost("outside the device"), RunnerLost()])
+async def test_a_runner_that_is_being_replaced_says_nothing_of_a_version(
+    memory: Memory, error: Exception
+) -> None:
+    rolling = Rolling(memory)
+    await rolling.want(1)
+    memory.refused.add(("m", 2))
+    memory.error = error
+    with pytest.raises(type(error)):
+        await rolling.want(2, 1)
+    assert rolling.states() == {1: "ready"}
+    memory.refused.clear()
+    assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
+
+
+async def test_a_load_ahead_whose_runner_dies_as_it_ends_is_one_that_was_lost(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    memory.gate = asyncio.Event()
+    load = asyncio.create_task(rolling.want(1))
+    await settled()
+    memory.gate.set()
+    rolling.made.forget()
+    with pytest.raises(RunnerLost):
+        await load
+    assert rolling.states() == {}
+
+
+async def test_what_jobs_load_and_deaths_take_away_is_a_reason_to_look_what_is_wanted(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    await rolling.want(2, 1)
+    assert rolling.warmed_again == 0
+    rolling.made.forget()
+    await rolling.made.pin(("m", 1), never)
+    assert rolling.warmed_again == 2
+    await rolling.made.pin(("m", 1), never)
+    assert rolling.warmed_again == 2
+    rolling.made.lost(("m", 1))
+    assert rolling.warmed_again == 3
 
 
 async def test_loads_ahead_of_need_are_made_for_replacements_even_where_they_are_off(
