@@ -221,9 +221,11 @@ class Execution:
                 continue
             flight.part = part
             try:
-                parts = await self._attempt(flight, part, found) + parts
+                again = await self._attempt(flight, part, found)
             finally:
                 flight.part = ()
+            _not_begun(again)
+            parts = again + parts
         return [found[held] for held in flight.jobs]
 
     def _is_above_ceiling(self, flight: Flight, part: list[Held]) -> bool:
@@ -264,8 +266,10 @@ class Execution:
             found |= dict.fromkeys(part, Bug(str(error)))
         except (RunnerCrashed, DeadlineExceeded) as error:
             is_ours = self._is_to_blame(flight, error)
+            again = self._after_death(flight, part, error, found, is_ours=is_ours)
+            _not_begun(again)
             await self._revive(flight.generation)
-            return self._after_death(flight, part, error, found, is_ours=is_ours)
+            return again
         except DoesNotFit as error:
             found |= dict.fromkeys(part, error)
         except OutOfMemory as error:
@@ -402,9 +406,10 @@ class Execution:
         return found.limits if found is not None else Limits()
 
     def _mark(self, jobs: Sequence[Held], phase: str) -> None:
+        """The last time counts, which is that of the try whose outcome is kept."""
         now = self._clock()
         for held in jobs:
-            held.phases.setdefault(phase, held.ms(now))
+            held.phases[phase] = held.ms(now)
         joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
     def _mark_computed(self, jobs: Sequence[Held], seconds: float) -> None:
@@ -480,6 +485,13 @@ class Execution:
 
 def _rows(part: Sequence[Held]) -> int:
     return sum(held.job.rows for held in part)
+
+
+def _not_begun(parts: list[list[Held]]) -> None:
+    """They run again: what they began is of no account, and until then they wait."""
+    for part in parts:
+        for held in part:
+            held.phases.pop("started", None)
 
 
 def _singles(part: list[Held]) -> list[list[Held]]:

@@ -1,11 +1,12 @@
 """Who is blamed when a runner dies, and how often it has to: a scripted runner, everything else real."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from signalbox.errors import (
     ModelError,
@@ -17,7 +18,7 @@ from signalbox.errors import (
 )
 from signalbox.messages import Job, Limits, Model
 from workers.execution import Execution, Flight
-from workers.hand import Held
+from workers.hand import Hand, Held
 from workers.residency import Renew
 from workers.runnerlink import RunReport
 from workers.runnerwire import RunnerLost
@@ -39,12 +40,15 @@ class Runner:
         self.token = 1
         self.gate: asyncio.Event | None = None
         self.both_run = asyncio.Event()
+        self.on_restart: Callable[[], None] = lambda: None
+        self.on_run: Callable[[], None] = lambda: None
 
     async def run(
         self, _model: str, _version: int, _signature: str, frames: Sequence[bytes],
         _outputs: tuple[str, ...], **_more: Any,
     ) -> RunReport:  # fmt: skip
         self.runs.append(len(frames))
+        self.on_run()
         if len(self.runs) == 2:
             self.both_run.set()
         if self.gate is not None:
@@ -64,6 +68,7 @@ class Runner:
 
     async def restart(self) -> None:
         self.restarts += 1
+        self.on_restart()
 
     def kill(self) -> None:
         assert self.gate is not None
@@ -123,14 +128,16 @@ def held(data: bytes) -> Held:
     return Held(cast("Any", Message(data)), job, now_s=0.0)
 
 
-def execution(runner: Runner, memory: Memory | None = None) -> Execution:
+def execution(
+    runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0
+) -> Execution:
     nothing: Any = None
     tally = Tally()
     return Execution(
         bus=nothing, runner=cast("Any", runner), residency=cast("Any", memory or Memory()),
         commits=nothing, fleet=cast("Any", Fleet()), tally=tally,
         activity=Activity(tally, lambda: 0.0, lambda: None), settle=nothing, forsake=nothing, give_back=nothing,
-        free=lambda: None,
+        free=lambda: None, clock=clock,
     )  # fmt: skip
 
 
@@ -229,3 +236,39 @@ async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unbla
     assert await asyncio.gather(*running) == [[RunnerCrashed], [FINE, FINE]]
     assert runner.restarts == 1
     assert not any(job.is_alone for job in second.jobs)
+
+
+async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins() -> None:
+    """Each run takes a second, the first restart ten."""
+    now, runner, hand = 0.0, Runner(), Hand()
+
+    def passes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def restarted() -> None:
+        assert hand.waiting() == {"m": 4}, "nothing computes"
+        passes(10.0)
+
+    runner.on_run = lambda: passes(1.0)
+    made = execution(runner, clock=lambda: now)
+    jobs = [held(KILLER), held(FINE), held(FINE), held(FINE)]
+    for number, job in enumerate(jobs):
+        job.job = replace(job.job, id=str(number))
+        hand.take(job)
+    runner.on_restart = lambda: None if len(runner.runs) > 1 else restarted()
+    assert await outcomes(made, made.begin(jobs)) == [RunnerCrashed, FINE, FINE, FINE]
+    assert [job.phases["started"] / 1000 for job in jobs] == [11.0, 12.0, 13.0, 14.0]
+    assert [job.phases.get("computed", 0) / 1000 for job in jobs] == [0, 13.0, 14.0, 15.0]
+
+
+async def test_halves_of_a_batch_that_used_the_memory_up_wait_until_each_begins() -> None:
+    runner, hand, waited = Runner(fits=1), Hand(), list[int]()
+    made = execution(runner)
+    jobs = [held(FINE), held(FINE)]
+    for number, job in enumerate(jobs):
+        job.job = replace(job.job, id=str(number))
+        hand.take(job)
+    runner.on_run = lambda: waited.append(hand.waiting().get("m", 0))
+    assert await outcomes(made, made.begin(jobs)) == [FINE, FINE]
+    assert waited == [0, 1, 0]
