@@ -313,7 +313,8 @@ class Run(Doc, frozen=True, kw_only=True):
     """What a worker's runner does now. activity: ``loading`` or ``computing``; an idle runner has no Run.
 
     jobs: ids of the batch, at most 32. since: when it began. expected_s: how long such a run or load usually
-    takes on this worker, 0 = not known yet.
+    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on; older workers
+    do not say so, and older readers take it for one that holds up the runner.
     """
 
     activity: str
@@ -322,6 +323,7 @@ class Run(Doc, frozen=True, kw_only=True):
     jobs: tuple[str, ...] = ()
     since: float
     expected_s: float = 0.0
+    is_ahead: bool = False
 
 
 class Worker(Doc, frozen=True, kw_only=True):

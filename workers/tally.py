@@ -53,7 +53,8 @@ class Tally:
     def rates(self) -> dict[str, float]:
         """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
         return {
-            model: round(rate, 2) for model, rate in islice(self._rate.newest_first(), MOST_TOLD)
+            model: float(f"{rate:.3g}")  # a run of minutes has a rate, too
+            for model, rate in islice(self._rate.newest_first(), MOST_TOLD)
         }
 
     @staticmethod

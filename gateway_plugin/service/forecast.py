@@ -1,8 +1,9 @@
 """When a job that waits is likely to start: from presence and its place in the queue. Pure.
 
 Everything counts that a device has before it: what its runner does now, the jobs its worker has pulled and not
-begun, and the queue. What is not known is not told: None, never nought. Workers that do not say what they do, from
-before they could, count as idle.
+begun, and the queue. A load ahead of need counts not at all: runs go on beside it. What is not known is not told, nor
+is nought: of a job that has not started nobody says that it starts now. So None also stands for a job before which
+nothing is left. Workers that do not say what they do, from before they could, count as idle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,18 +24,17 @@ class _Outlook(NamedTuple):
     pulled: int
     rate: float
 
-    @property
-    def queue_s(self) -> float | None:
-        """Seconds until it comes to what is still in the queue."""
-        if not self.pulled:
+    def after_s(self, jobs: int) -> float | None:
+        """Seconds until it has taken so many jobs of the model and comes to the next one; None = not known."""
+        if not jobs:
             return self.free_s
-        return self.free_s + self.pulled / self.rate if self.rate else None
+        return self.free_s + jobs / self.rate if self.rate else None
 
 
 def starts_in(
     model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float
 ) -> float | None:
-    """Seconds until a job starts, above 0; None where that is not known.
+    """Seconds until a job starts, above 0; None where that is not known, or nothing is before it.
 
     workers: at the model's homes, see :meth:`Fleet.serving`. ahead: jobs before it in the queue; None when a
     worker has pulled it already. now: UTC seconds.
@@ -43,17 +43,17 @@ def starts_in(
     if ahead is None:
         return _pulled(model, version, [w for w in holders if w.waiting.get(model.name)], now)
     outlooks = [o for w in holders if (o := _outlook(model, version, w, now)) is not None]
-    rated = [(at_s, o.rate) for o in outlooks if o.rate and (at_s := o.queue_s) is not None]
-    if rated:
-        return _shared(sorted(rated), ahead + 1)
-    first_s = min((at_s for o in outlooks if (at_s := o.queue_s) is not None), default=0.0)
-    return first_s if first_s and not ahead else None
+    known = sorted((at_s, o.rate) for o in outlooks if (at_s := o.after_s(o.pulled)) is not None)
+    if not ahead:
+        return known[0][0] or None if known else None
+    rated = [(at_s, rate) for at_s, rate in known if rate]
+    return _shared(rated, ahead) or None if rated else None
 
 
 def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
     """What the device that a job waits for does for others, in words; empty where one is idle or nobody says."""
     holders = [w for w in _holders(workers) if not is_pulled or w.waiting.get(model)]
-    runs = [w.run for w in holders if w.run is not None]
+    runs = [w.run for w in holders if w.run is not None and not w.run.is_ahead]
     if not runs or len(runs) < len(holders):
         return ""
     run = runs[0]
@@ -69,18 +69,16 @@ def _holders(workers: Iterable[Worker]) -> list[Worker]:
 
 def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -> float | None:
     """Of a job that one of these has pulled: nobody says which, nor in which order, so the last of all."""
-    ends_s = [0.0]
+    starts_s = [0.0]
     for worker in workers:
         outlook = _outlook(model, version, worker, now)
         if outlook is None:
             return None
-        end_s = outlook.queue_s
-        if end_s is None and outlook.pulled == 1:
-            end_s = outlook.free_s
-        if end_s is None:
+        start_s = outlook.after_s(outlook.pulled - 1)
+        if start_s is None:
             return None
-        ends_s.append(end_s)
-    return max(ends_s) or None
+        starts_s.append(start_s)
+    return max(starts_s) or None
 
 
 def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook | None:
@@ -102,7 +100,7 @@ def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook
 def _left_s(worker: Worker, now: float) -> float | None:
     """Seconds until the runner has done what it does; a run that is late is taken to last as long again."""
     run = worker.run
-    if run is None:
+    if run is None or run.is_ahead:
         return 0.0
     if not run.expected_s:
         return None
@@ -112,9 +110,9 @@ def _left_s(worker: Worker, now: float) -> float | None:
 
 
 def _is_at_hand(model: str, version: int, worker: Worker) -> bool:
-    """Whether the version is in memory, or will be once the present load has ended."""
+    """Whether the version is in memory, or will be once the load has ended that holds up the runner."""
     run = worker.run
-    is_loading = run is not None and run.activity == "loading"
+    is_loading = run is not None and run.activity == "loading" and not run.is_ahead
 
     def counts(resident: Residency) -> bool:
         return resident.state in _IN_MEMORY or (is_loading and resident.state == "loading")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway_plugin.service.forecast import in_front, starts_in
 from signalbox.messages import Device, Model, Residency, Run, Worker
@@ -21,8 +22,14 @@ def worker(**fields: Any) -> Worker:
     return Worker(**{**known, **fields})
 
 
-def run(model: str = "slow", activity: str = "computing", *, ago_s: float, usual_s: float) -> Run:
-    return Run(activity=activity, model=model, version=1, since=NOW - ago_s, expected_s=usual_s)
+def run(
+    model: str = "slow", activity: str = "computing", *, ago_s: float, usual_s: float,
+    is_ahead: bool = False,
+) -> Run:  # fmt: skip
+    return Run(
+        activity=activity, model=model, version=1, since=NOW - ago_s, expected_s=usual_s,
+        is_ahead=is_ahead,
+    )  # fmt: skip
 
 
 def wait(*workers: Worker, ahead: int | None, now: float = NOW) -> float | None:
@@ -30,34 +37,56 @@ def wait(*workers: Worker, ahead: int | None, now: float = NOW) -> float | None:
 
 
 def test_the_wait_is_the_place_over_the_rate_of_all() -> None:
-    assert wait(worker(), ahead=9) == 1.0
-    assert wait(worker(), worker(rates={"half": 30.0}), ahead=9) == 0.25
-    assert wait(worker(), ahead=0) == 0.1
+    assert wait(worker(), ahead=10) == 1.0
+    assert wait(worker(), worker(rates={"half": 30.0}), ahead=10) == 0.25
+
+
+def test_its_own_run_is_not_waited_for() -> None:
+    """One job takes 12 s; a rate is of the worker's own telling, so 1 / 12 here."""
+    each = {"half": 1 / 12}
+    busy = worker(run=run("half", ago_s=0.0, usual_s=12.0), rates=each)
+    assert wait(busy, ahead=0) == pytest.approx(12.0)
+    assert wait(busy, ahead=1) == pytest.approx(24.0)
+    assert wait(replace(busy, waiting={"half": 1}), ahead=None) == pytest.approx(12.0)
+    assert wait(replace(busy, waiting={"half": 2}), ahead=None) == pytest.approx(24.0)
+    assert wait(replace(busy, waiting={"half": 1}), ahead=0) == pytest.approx(24.0)
+    idle = worker(rates=each)
+    assert wait(idle, ahead=0) is None, "neither that it starts now nor a run's length"
+    assert wait(idle, busy, ahead=0) is None
+
+
+def test_a_device_without_a_rate_still_takes_the_next_job() -> None:
+    busy = worker(run=run(ago_s=1.0, usual_s=600.0))
+    assert wait(busy, ahead=0) == pytest.approx(599.0)
+    assert wait(busy, worker(rates={}), ahead=0) is None
+    short = worker(rates={}, run=run(ago_s=1.0, usual_s=5.0))
+    assert wait(busy, short, ahead=0) == pytest.approx(4.0)
+    assert wait(busy, short, ahead=1) == pytest.approx(599.1), "what it does after is not known"
 
 
 def test_a_run_in_front_is_waited_for_whoever_s_it_is() -> None:
     busy = worker(run=run(ago_s=2.0, usual_s=12.0))
-    assert wait(busy, ahead=0) == pytest.approx(10.1)
-    assert wait(busy, ahead=0, now=NOW + 4) == pytest.approx(6.1)
-    assert wait(busy, ahead=0, now=NOW + 60) == pytest.approx(0.1)
-    assert wait(busy, worker(), ahead=0) == pytest.approx(0.1)
-    assert wait(busy, worker(rates={"half": 0.1}), ahead=1) == pytest.approx(10.099, abs=0.02)
+    assert wait(busy, ahead=0) == pytest.approx(10.0)
+    assert wait(busy, ahead=0, now=NOW + 4) == pytest.approx(6.0)
+    assert wait(busy, ahead=0, now=NOW + 60) is None
+    assert wait(busy, worker(), ahead=0) is None
+    assert wait(busy, worker(rates={"half": 0.1}), ahead=2) == pytest.approx(10.099, abs=0.02)
 
 
 def test_a_run_that_is_late_is_taken_to_last_as_long_again() -> None:
-    assert wait(worker(run=run(ago_s=5.0, usual_s=1.0)), ahead=0) == pytest.approx(5.1)
+    assert wait(worker(run=run(ago_s=5.0, usual_s=1.0)), ahead=0) == pytest.approx(5.0)
 
 
 def test_jobs_that_the_worker_has_pulled_are_in_front() -> None:
     crowded = worker(waiting={"half": 5, "slow": 2}, rates={"half": 10.0, "slow": 0.5})
-    assert wait(crowded, ahead=0) == pytest.approx(4.6)
-    assert wait(crowded, ahead=None) == pytest.approx(4.5)
+    assert wait(crowded, ahead=0) == pytest.approx(4.5)
+    assert wait(crowded, ahead=None) == pytest.approx(4.4)
 
 
 def test_a_job_that_a_worker_has_pulled_waits_behind_its_run() -> None:
     busy = worker(run=run(ago_s=2.0, usual_s=12.0), waiting={"half": 1})
-    assert wait(busy, ahead=None) == pytest.approx(10.1)
-    assert wait(worker(), busy, ahead=None) == pytest.approx(10.1), (
+    assert wait(busy, ahead=None) == pytest.approx(10.0)
+    assert wait(worker(), busy, ahead=None) == pytest.approx(10.0), (
         "the other one has not pulled it"
     )
     unmeasured = worker(run=busy.run, waiting={"half": 1}, rates={})
@@ -67,6 +96,7 @@ def test_a_job_that_a_worker_has_pulled_waits_behind_its_run() -> None:
 @pytest.mark.parametrize(
     ("presence", "ahead"),
     [
+        (worker(), 0),
         (worker(rates={}), 0),
         (worker(rates={}, run=run(ago_s=1.0, usual_s=9.0)), 3),
         (worker(run=run(ago_s=1.0, usual_s=0.0)), 0),
@@ -87,9 +117,23 @@ def test_what_is_not_known_is_not_told(presence: Worker, ahead: int | None) -> N
 def test_a_load_is_waited_for_where_its_length_is_known() -> None:
     loading = (Residency(model="half", version=1, state="loading"),)
     at_it = run("half", "loading", ago_s=1.0, usual_s=4.0)
-    assert wait(worker(models=loading, run=at_it), ahead=0) == pytest.approx(3.1)
+    assert wait(worker(models=loading, run=at_it), ahead=0) == pytest.approx(3.0)
     unknown = run("half", "loading", ago_s=1.0, usual_s=0.0)
     assert wait(worker(models=loading, run=unknown), ahead=0) is None
+
+
+def test_a_load_ahead_of_need_is_no_job_s_wait() -> None:
+    ahead = run("half", "loading", ago_s=1.0, usual_s=30.0, is_ahead=True)
+    both = (
+        Residency(model="half", version=1, state="ready"),
+        Residency(model="half", version=2, state="loading"),
+    )
+    rolling = worker(models=both, run=ahead)
+    assert wait(rolling, ahead=0) is None
+    assert wait(rolling, ahead=10) == 1.0
+    assert starts_in(HALF, 2, [rolling], 10, NOW) is None, "the new version is not there yet"
+    assert in_front("half", [rolling], is_pulled=False) == ""
+    assert in_front("half", [replace(rolling, waiting={"half": 1})], is_pulled=True) == ""
 
 
 def test_what_is_in_front_is_named() -> None:

@@ -27,10 +27,12 @@ def in_virtual_time(
         loop.run_until_complete(run())
 
 
-def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0) -> Run:
+def run(
+    activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahead: bool = False
+) -> Run:
     return Run(
         activity=activity, model=KEY[0], version=KEY[1], jobs=jobs, since=EPOCH + since,
-        expected_s=expected_s,
+        expected_s=expected_s, is_ahead=is_ahead,
     )  # fmt: skip
 
 
@@ -117,12 +119,12 @@ def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() ->
     async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
         turns: list[float] = []
         with activity.loading(KEY, is_ahead=True):
-            assert activity.now() == run("loading", since=0.0)
+            assert activity.now() == run("loading", since=0.0, is_ahead=True)
             await asyncio.sleep(1.0)
             with activity.computing(KEY, ("a",), lambda: turns.append(time.time() - EPOCH)):
                 assert activity.now() == run("computing", "a", since=1.0)
                 await asyncio.sleep(0.1)
-            assert activity.now() == run("loading", since=0.0)
+            assert activity.now() == run("loading", since=0.0, is_ahead=True)
         assert turns == [1.0], "it did not wait for the load"
         assert told == [0.0, 1.1]
         assert tally.load_s(KEY[0]) == 1.1

@@ -68,6 +68,13 @@ def test_rates_are_of_the_models_that_ran_last() -> None:
     assert tally.run_s("m4000") == 0.5
 
 
+def test_a_run_of_minutes_has_a_rate() -> None:
+    tally = Tally()
+    for model, seconds in (("long", 250.0), ("longer", 36_000.0), ("quick", 0.003)):
+        tally.ran(model, jobs=1, seconds=seconds, size_bytes=10)
+    assert tally.rates() == {"long": 0.004, "longer": 2.78e-05, "quick": 333.0}
+
+
 def test_ceilings_have_a_bound() -> None:
     ceilings = Ceilings()
     for n in range(MANY):

@@ -110,19 +110,19 @@ class Activity:
         if self._requests:
             return self._run(self._requests[0], self._requests[0].jobs)
         if self._ahead is not None:
-            return self._run(self._ahead, ())
+            return self._run(self._ahead, (), is_ahead=True)
         last = self._last
         if last is None or last.is_told or self._loop.time() - last.ended_s > GAP_S:
             return None
         return self._run(last, ())
 
-    def _run(self, request: Request, jobs: tuple[str, ...]) -> Run:
+    def _run(self, request: Request, jobs: tuple[str, ...], *, is_ahead: bool = False) -> Run:
         model, version = request.key
         is_load = request.activity == LOADING
         usual_s = self._tally.load_s(model) if is_load else self._tally.run_s(model)
         return Run(
             activity=request.activity, model=model, version=version, jobs=jobs,
-            since=request.since, expected_s=round(usual_s or 0.0, 4),
+            since=request.since, expected_s=round(usual_s or 0.0, 4), is_ahead=is_ahead,
         )  # fmt: skip
 
     def _begin(self, request: Request) -> None:
