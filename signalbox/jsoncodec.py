@@ -45,7 +45,7 @@ _FLOAT: Final = frozenset({int, float})
 class Decoded(NamedTuple):
     """A request's inputs.
 
-    style: how its answer is rendered. rows: size of dimension 0, 1 where there is none common.
+    style: how its answer is rendered. rows: size of dimension 0, 1 for one that runs alone.
     batch_key: requests with equal keys may run as one batch along dimension 0; empty = alone.
     """
 
@@ -291,19 +291,17 @@ class Plan:
         return [i.build(self._column(i.name, value), is_plain) for i in self.inputs]
 
     def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
-        """``(rows, key)`` of these inputs; key is empty where they must run alone.
+        """``(rows, key)`` of these inputs; ``(1, "")`` where they must run alone.
 
         That dimension 0 counts rows is the signature's word, and holds for as many dimensions as it says: a
         model for ``[-1, 8]`` that gets ``[8]`` may work along the one dimension there is.
         """
-        if not tensors or not tensors[0].shape:
+        rows = tensors[0].shape[0] if tensors and tensors[0].shape else 0
+        if not self.is_batchable or not rows:
             return 1, ""
-        rows = tensors[0].shape[0]
-        if not self.is_batchable or rows == 0:
-            return max(1, rows), ""
         for tensor, one in zip(tensors, self.inputs, strict=True):
             if len(tensor.shape) != one.rank or tensor.shape[0] != rows:
-                return rows, ""
+                return 1, ""
         shapes = ";".join(",".join(map(str, t.shape[1:])) for t in tensors)
         return rows, f"{self._prefix}|{shapes}"
 

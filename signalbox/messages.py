@@ -67,8 +67,8 @@ class Job(Doc, frozen=True, kw_only=True):
 
     version: resolved at acceptance. style: how the answer is rendered (``row``, ``columnar``).
     batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
-    dimension 0. deadline_at: the job expires if it has not started by then. reply: core subject
-    to tell the end on, if somebody waits. ref: set when the body was claim-checked.
+    dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
+    reply: core subject to tell the end on, if somebody waits. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame. epoch: rises when re-queued.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
     """
@@ -298,7 +298,7 @@ class Residency(Doc, frozen=True, kw_only=True):
     ``spare``: in memory, placed elsewhere or no longer what requests get, and gone as soon as the room is needed, or
     ``crowded``: not in memory, since it does not fit beside the version it is to take the place of.
 
-    max_rows: most rows of one run that the memory took; 0 = never found.
+    max_rows: most rows of one run that the memory took, of the shape it took the fewest of; 0 = never found.
     """
 
     model: str

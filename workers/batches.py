@@ -46,9 +46,9 @@ class Line(Generic[H]):
 
     def __init__(
         self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES,
-        ceiling: Callable[[int], int] = lambda _: 0,
+        ceiling: Callable[[Job], int] = lambda _: 0,
     ) -> None:  # fmt: skip
-        """ceiling: rows of a version that fit into the device's memory, 0 = not known."""
+        """ceiling: rows like a job's that fit into the device's memory together, 0 = not known."""
         self.batching = batching
         self._ceiling = ceiling
         self._max_bytes = max_bytes
@@ -117,7 +117,7 @@ class Line(Generic[H]):
 
     def _most(self, held: H) -> int:
         """Rows that may run together with this job."""
-        ceiling = self._ceiling(held.job.version)
+        ceiling = self._ceiling(held.job)
         return min(self.batching.max_size, ceiling) if ceiling else self.batching.max_size
 
     def _gather(self, head: H) -> list[H]:

@@ -1,5 +1,7 @@
-"""How many rows of a model version the device's memory takes in one run. Pure: no clock, no I/O.
+"""How many rows of one shape a model version's run takes in the device's memory. Pure: no clock, no I/O.
 
+A ceiling is of the jobs that may share a batch: rows of another shape take other memory, so one caller's large
+rows leave the others' batches as they are. A job that runs alone has none.
 A run that used the memory up halves the ceiling; what failed is run again in halves at once. The ceiling
 grows back by a quarter after enough full runs, and each time that fails it must prove itself twice as long.
 """
@@ -14,8 +16,8 @@ PATIENCE: Final = 64
 LONGEST_PATIENCE: Final = 8192
 _MOST_KNOWN: Final = 4096
 
-Key = tuple[str, int]
-"""Model name and version."""
+Key = tuple[str, int, str]
+"""Model name, version and ``batch_key``."""
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class Ceiling:
 
 
 class Ceilings:
-    """The ceilings of one device, by model version. A version without one has never used the memory up."""
+    """The ceilings of one device. What has none has never used the memory up."""
 
     def __init__(self) -> None:
         self._known: Lru[Key, Ceiling] = Lru(_MOST_KNOWN)
@@ -42,9 +44,16 @@ class Ceilings:
         known = self._known.get(key)
         return known.rows if known is not None else 0
 
+    def lowest(self) -> dict[tuple[str, int], int]:
+        """The lowest ceiling of each model version that has one."""
+        found: dict[tuple[str, int], int] = {}
+        for (model, version, _), known in self._known.newest_first():
+            found[model, version] = min(known.rows, found.get((model, version), known.rows))
+        return found
+
     def failed(self, key: Key, rows: int) -> None:
-        """A run of so many rows used the memory up. One row alone is no matter of batching."""
-        if rows < 2:
+        """A run of so many rows used the memory up. One row, or a job that runs alone, is no matter of batching."""
+        if rows < 2 or not key[2]:
             return
         known = self._known.get(key)
         if known is None:

@@ -33,7 +33,7 @@ from signalbox.jobs import joblog
 from signalbox.messages import ErrorInfo, Limits, Record, State
 from signalbox.payloads import fetch
 from signalbox.writes import Group
-from workers import gauges
+from workers import ceilings, gauges
 from workers.commits import Change, Commits, Verdict, persist
 from workers.fleet import Fleet
 from workers.hand import Held
@@ -63,12 +63,15 @@ class Flight:
     generation: of the runner it runs in; a death in another one is not its doing.
     """
 
-    __slots__ = ("generation", "has_slot", "jobs", "model", "over", "part", "tries", "version")
+    __slots__ = (
+        "batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "tries", "version",
+    )  # fmt: skip
 
     def __init__(self, jobs: list[Held]) -> None:
         self.jobs = jobs
         self.model = jobs[0].job.model
         self.version = jobs[0].job.version
+        self.batch_key = jobs[0].job.batch_key
         self.over = asyncio.Event()
         self.part: Sequence[Held] = ()
         self.generation = 0
@@ -79,6 +82,11 @@ class Flight:
     def key(self) -> tuple[str, int]:
         """Model and version."""
         return (self.model, self.version)
+
+    @property
+    def ceiling_key(self) -> ceilings.Key:
+        """What the ceiling of its rows goes by."""
+        return (self.model, self.version, self.batch_key)
 
 
 class Execution:
@@ -230,7 +238,7 @@ class Execution:
 
     def _is_above_ceiling(self, flight: Flight, part: list[Held]) -> bool:
         """Whether a part formed before the memory was found too small would only find that again."""
-        most = self._tally.ceilings.rows(flight.key)
+        most = self._tally.ceilings.rows(flight.ceiling_key)
         return bool(most) and _rows(part) > most
 
     async def _fit_to_run(self, jobs: list[Held], found: dict[Held, Outcome]) -> list[Held]:
@@ -273,8 +281,7 @@ class Execution:
         except DoesNotFit as error:
             found |= dict.fromkeys(part, error)
         except OutOfMemory as error:
-            self._tally.ceilings.failed(flight.key, _rows(part))
-            gauges.CEILING.labels(flight.model).set(self._tally.ceilings.rows(flight.key))
+            self._note_too_many(flight, _rows(part))
             if len(part) > 1:
                 return _halves(part)
             found[part[0]] = error
@@ -286,8 +293,15 @@ class Execution:
             found |= dict.fromkeys(part, error)
         else:
             found |= zip(part, outcomes, strict=True)
-            self._tally.ceilings.fitted(flight.key, _rows(part))
+            self._tally.ceilings.fitted(flight.ceiling_key, _rows(part))
         return []
+
+    def _note_too_many(self, flight: Flight, rows: int) -> None:
+        """So many rows used the memory up."""
+        known = self._tally.ceilings
+        known.failed(flight.ceiling_key, rows)
+        if most := known.rows(flight.ceiling_key):
+            gauges.CEILING.labels(flight.model).set(most)
 
     def _is_to_blame(self, flight: Flight, error: SignalboxError) -> bool:
         """Whether it was this request that took the runner down: not where another did, or we have ended it."""

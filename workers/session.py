@@ -270,7 +270,7 @@ class Session:
             found = self._fleet.find(model)
             line = self._lines[model] = Line(
                 found.batching if found else Model(name=model).batching,
-                ceiling=lambda version: self._tally.ceilings.rows((model, version)),
+                ceiling=lambda job: self._tally.ceilings.rows((model, job.version, job.batch_key)),
             )
         line.add(held)
         self._wake()

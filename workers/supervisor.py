@@ -192,6 +192,7 @@ class Supervisor:
     def _describe(self) -> Worker:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
         session = self._session
+        ceilings = self._tally.ceilings.lowest()
         return Worker(
             id=self._identity.id, boot=self._identity.boot, host=self._identity.host,
             pid=self._identity.pid,
@@ -200,7 +201,7 @@ class Supervisor:
             token=self._lane.token, waiting_since=self._lane.waiting_since,
             models=self._shelf.residencies(
                 is_spare=self._fleet.is_spare,
-                max_rows=self._tally.ceilings.rows,
+                max_rows=lambda key: ceilings.get(key, 0),
             ),
             serves=self._settings.models,
             running=session.hand.ids() if session is not None else (),

@@ -1,6 +1,6 @@
 from workers.ceilings import PATIENCE, Ceilings
 
-KEY = ("m", 1)
+KEY = ("m", 1, "serving_default|224,224,3")
 
 
 def test_a_version_that_never_used_the_memory_up_has_no_ceiling() -> None:
@@ -16,7 +16,24 @@ def test_a_run_that_used_the_memory_up_halves_the_ceiling() -> None:
     assert ceilings.rows(KEY) == 32
     ceilings.failed(KEY, 32)
     assert ceilings.rows(KEY) == 16
-    assert ceilings.rows(("m", 2)) == 0
+    assert ceilings.rows(("m", 2, KEY[2])) == 0
+
+
+def test_rows_of_one_shape_say_nothing_of_another_s() -> None:
+    ceilings = Ceilings()
+    odd = ("m", 1, "serving_default|8000,8000,3")
+    ceilings.failed(odd, 2)
+    assert ceilings.rows(KEY) == 0
+    ceilings.failed(KEY, 64)
+    assert (ceilings.rows(odd), ceilings.rows(KEY)) == (1, 32)
+    ceilings.failed(("n", 3, "x"), 8)
+    assert ceilings.lowest() == {("m", 1): 1, ("n", 3): 4}
+
+
+def test_a_job_that_runs_alone_has_no_ceiling() -> None:
+    ceilings = Ceilings()
+    ceilings.failed(("m", 1, ""), 1_000_000)
+    assert (len(ceilings), ceilings.lowest()) == (0, {})
 
 
 def test_the_ceiling_grows_back_only_after_enough_full_runs() -> None:

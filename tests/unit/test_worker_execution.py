@@ -121,10 +121,11 @@ class Message:
         self.data = data
 
 
-def held(data: bytes) -> Held:
+def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
     job = Job(
-        id="j", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=9e9
-    )
+        id="j", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=9e9,
+        batch_key=batch_key, rows=rows,
+    )  # fmt: skip
     return Held(cast("Any", Message(data)), job, now_s=0.0)
 
 
@@ -179,6 +180,16 @@ async def test_memory_used_up_is_found_once_and_not_by_every_part() -> None:
     found = await outcomes(made, made.begin([held(FINE) for _ in range(32)]))
     assert set(found) == {FINE}
     assert [size for size in runner.runs if size > 4] == [32, 16, 8]
+
+
+async def test_one_caller_s_large_rows_leave_the_others_batches_as_they_are() -> None:
+    runner = Runner(fits=1)
+    made = execution(runner)
+    large = [held(FINE, "s|8000,8000,3") for _ in range(2)]
+    assert await outcomes(made, made.begin(large)) == [FINE, FINE]
+    runner.fits, runner.runs = 1000, []
+    assert set(await outcomes(made, made.begin([held(FINE) for _ in range(32)]))) == {FINE}
+    assert runner.runs == [32]
 
 
 async def test_a_version_that_dies_loading_is_not_its_jobs_fault() -> None:

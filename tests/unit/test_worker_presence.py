@@ -78,9 +78,9 @@ def test_a_run_of_minutes_has_a_rate() -> None:
 def test_ceilings_have_a_bound() -> None:
     ceilings = Ceilings()
     for n in range(MANY):
-        ceilings.failed((f"m{n}", 1), 8)
+        ceilings.failed((f"m{n}", 1, "x"), 8)
     assert len(ceilings) < MANY
-    assert ceilings.rows((f"m{MANY - 1}", 1)) == 4
+    assert ceilings.rows((f"m{MANY - 1}", 1, "x")) == 4
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans())))
