@@ -75,7 +75,7 @@ class Catalog:
     def labelled(self, name: str, label: str) -> int:
         """The version that a label stands for now. Raises :class:`InvalidRequest`, for an unknown model too."""
         model = self.find(name)
-        version = self.current(model, label) if model is not None else None
+        version = self.current(model, label) if model is not None and label else None
         if version is None:
             raise InvalidRequest(f"Unrecognized servable version label: {label}")
         return version

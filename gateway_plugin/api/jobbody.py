@@ -50,8 +50,8 @@ def target_of(fields: Mapping[str, Any]) -> Target:
 
 
 def require_empty(body: bytes) -> None:
-    """Of a call that takes no fields. Raises :class:`InvalidRequest`, :class:`TooLarge`."""
-    if body.strip():
+    """Of a call that takes no fields; ``null`` is none. Raises :class:`InvalidRequest`, :class:`TooLarge`."""
+    if body.strip() not in {b"", b"null"}:
         require_known(parse(body, _EMPTY_BOUNDS).doc, ())
 
 

@@ -147,6 +147,21 @@ async def test_a_cancellation_takes_no_fields(front: Rig, mine: Key) -> None:
     assert (await front.call("POST", f"{job}/cancel", {}, key=mine)).status == 200
 
 
+@pytest.mark.parametrize("body", [b"", b" ", b"null", b" null\n", b"{}"])
+async def test_a_cancellation_s_body_may_be_nothing_in_every_way(
+    front: Rig, mine: Key, body: bytes
+) -> None:
+    accepted = await front.call("POST", "/v1/jobs", {"model": "half", "inputs": [1.0]}, key=mine)
+    assert (await front.call("DELETE", accepted.headers["Location"], body, key=mine)).status == 200
+
+
+async def test_an_empty_label_is_an_unknown_one(front: Rig, mine: Key) -> None:
+    body = {"model": "half", "label": "", "inputs": [1.0]}
+    got = await front.call("POST", "/v1/jobs", body, key=mine)
+    assert (got.status, got.doc["detail"]) == (400, "Unrecognized servable version label: ")
+    assert await queued(front) == 0
+
+
 async def test_the_first_version_s_job_shape_gets_a_clear_400(front: Rig, mine: Key) -> None:
     body = {"request_id": "1", "image_data": "aGk=", "timestamp": "2024-01-01T00:00:00Z"}
     got = await front.call("POST", "/v1/jobs", body, key=mine)
