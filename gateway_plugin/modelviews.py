@@ -33,7 +33,9 @@ class ModelViews:
                     "name": model.name,
                     "versions": sorted((v.version for v in model.versions), reverse=True),
                     "default_version": self._catalog.current(model),
-                    "labels": model.labels,
+                    "labels": {
+                        label: self._catalog.current(model, label) for label in model.labels
+                    },
                     "is_enabled": model.is_enabled,
                     "replicas": model.replicas,
                 }

@@ -69,6 +69,12 @@ class Site(NamedTuple):
         assert got.status == 200, got
         return int(got.doc["predictions"][0])
 
+    async def listed(self, gateway: int) -> tuple[int, dict[str, int]]:
+        """The default version and the labels, as the list of models shows them."""
+        got = await self.gateways[gateway].call("GET", "/v1/models", key=self.key)
+        (shown,) = got.doc["details"]
+        return shown["default_version"], shown["labels"]
+
 
 class Caller:
     """Asks both gateways in turn, one request after another, and writes down who answered."""
@@ -257,6 +263,7 @@ async def test_a_label_moves_when_its_version_is_ready_and_a_rollback_is_a_move_
         await made.publish(one, two, default=1, labels={"stable": 2})
         await made.until(lambda: made.states() == {1: "ready", 2: "loading"})
         await caller.answered(10, version=1)
+        assert await made.listed(0) == (1, {"stable": 1}), "the list says what requests get now"
         (made.folder / "2" / "wait").unlink()
         await caller.reached(2)
         assert await made.predict(0) == 1, "the default still is version 1, and is in memory"
