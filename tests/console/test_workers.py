@@ -13,7 +13,7 @@ from signalbox.messages import Residency
 from signalbox.settings import Wire
 from tests.console.conftest import submit
 from tests.console.test_jobs import make
-from tests.console.test_live_view import worker
+from tests.console.test_live_view import computing, worker
 
 Browser = Callable[[str], Client]
 
@@ -40,6 +40,21 @@ def test_the_list_names_every_worker_and_leads_to_its_page(browser: Browser, fee
     shown = client.get("/workers/w1").content.decode()
     assert 'href="/models/digits"' in shown
     assert "/workers/w1/drain" not in shown  # a viewer may not
+
+
+def test_a_worker_that_computes_or_loads_is_not_shown_as_one_that_holds_its_gpu_idle(
+    browser: Browser, feed: Feed
+) -> None:
+    client = browser("viewer")
+    for activity in ("computing", "loading"):
+        run = computing(1_000_000.0, model="digits", activity=activity)
+        feed.view.presence("w1", worker("w1", token=41, run=run), 1_000_005.0)
+        for url in ("/workers", "/workers/w1"):
+            page = client.get(url).content.decode()
+            assert f'data-state="{activity}">{activity} digits:1<' in page
+            assert 'data-state="held"' not in page
+    feed.view.presence("w1", worker("w1", token=41), 1_000_010.0)
+    assert 'data-state="held">holds its GPU, idle<' in client.get("/workers").content.decode()
 
 
 def test_a_worker_is_drained_with_a_reason_and_resumed_on_its_page(
