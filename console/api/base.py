@@ -1,6 +1,7 @@
 """What every endpoint of the REST API has: the actor, and parsing that drops nothing of what it was sent."""
 
 import time
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from rest_framework.exceptions import ValidationError
@@ -12,7 +13,7 @@ from console.accounts.models import OperatorToken
 from console.accounts.rights import Act, Actor, authorize
 from console.accounts.sessions import is_confirmed
 from console.api.schema import taken
-from console.api.strict import Strict, refuse_unknown
+from console.api.strict import Strict, refuse_odd_query, refuse_unknown
 from signalbox.errors import Forbidden
 
 Form = TypeVar("Form", bound=Strict)
@@ -28,11 +29,10 @@ class Endpoint(APIView):
         takes = taken((request.method or "").lower(), match.route) if match is not None else None
         if takes is None:
             return  # the framework answers: no such method here
-        refuse_unknown(request.query_params, takes.query, "query parameter")
-        twice = [name for name, values in request.query_params.lists() if len(values) > 1]
-        if twice:
-            raise ValidationError({name: ["Give it once."] for name in twice})
-        if not takes.body and request.data:
+        refuse_odd_query(request, takes.query)
+        if not takes.body:
+            if not isinstance(request.data, Mapping):
+                raise ValidationError("This operation takes no body.")
             refuse_unknown(request.data, (), "field")
 
     def actor(self, request: Request) -> Actor:

@@ -1,4 +1,4 @@
-"""Every refusal under ``/api/`` as problem+json (RFC 9457), whoever refuses: our views, the framework, or Django."""
+"""Every refusal under ``/api/`` as problem+json (RFC 9457), of our views, the framework and Django alike."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -8,7 +8,7 @@ from console.accounts.models import OperatorToken
 from console.api.strict import Strict
 from console.audit.models import AuditEntry
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import SETTINGS, unpublished
+from console.catalog.services import MOST_VERSION, SETTINGS, unpublished
 from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
@@ -104,7 +104,9 @@ class UploadIn(Strict):
     """
 
     archive = serializers.FileField()
-    number = serializers.IntegerField(min_value=1, required=False, default=None)
+    number = serializers.IntegerField(
+        min_value=1, max_value=MOST_VERSION, required=False, default=None
+    )
     description = serializers.CharField(
         max_length=300, required=False, default="", allow_blank=True
     )
@@ -125,7 +127,7 @@ class SettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
 class VersionIn(Strict):
     """A version number; null for none."""
 
-    version = serializers.IntegerField(min_value=0, allow_null=True)
+    version = serializers.IntegerField(min_value=0, max_value=MOST_VERSION, allow_null=True)
     reason = serializers.CharField(max_length=200, required=False, default="")
 
 
@@ -194,10 +196,12 @@ class KeyIn(Strict):
     )
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
     networks = serializers.ListField(child=serializers.CharField(), required=False, default=list)
-    rate = serializers.IntegerField(min_value=0, required=False, default=0)
-    per_s = serializers.IntegerField(min_value=1, required=False, default=1)
-    quota = serializers.IntegerField(min_value=0, required=False, default=0)
-    quota_window_s = serializers.IntegerField(min_value=1, required=False, default=86_400)
+    rate = serializers.IntegerField(min_value=0, max_value=keys.MOST, required=False, default=0)
+    per_s = serializers.IntegerField(min_value=1, max_value=keys.MOST, required=False, default=1)
+    quota = serializers.IntegerField(min_value=0, max_value=keys.MOST, required=False, default=0)
+    quota_window_s = serializers.IntegerField(
+        min_value=1, max_value=keys.MOST, required=False, default=86_400
+    )
     days = serializers.IntegerField(
         min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
     )

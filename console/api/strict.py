@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
 
 _MOST_NAMED: Final = 8
 _LONGEST: Final = 60
@@ -15,11 +16,19 @@ _LONGEST: Final = 60
 
 def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> None:
     """Raises a 400 that names every unknown ``what`` (field, query parameter) and the one that was probably meant."""
-    strangers = list(islice((name for name in given if name not in known), _MOST_NAMED))
-    if strangers:
+    unknown = list(islice((name for name in given if name not in known), _MOST_NAMED))
+    if unknown:
         raise ValidationError(
-            {name[:_LONGEST]: [_unknown(name[:_LONGEST], known, what)] for name in strangers}
+            {name[:_LONGEST]: [_unknown(name[:_LONGEST], known, what)] for name in unknown}
         )
+
+
+def refuse_odd_query(request: Request, known: Collection[str]) -> None:
+    """Raises a 400 that names every unknown query parameter, or each that is given more than once."""
+    refuse_unknown(request.query_params, known, "query parameter")
+    twice = [name for name, values in request.query_params.lists() if len(values) > 1]
+    if twice:
+        raise ValidationError({name: ["Give it once."] for name in twice})
 
 
 def _unknown(name: str, known: Collection[str], what: str) -> str:

@@ -1,13 +1,12 @@
 """Routes of the REST API."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView
 
 from console.api import deadletters, docs, views
 
 urlpatterns = [
     path("", docs.page, name="api-docs"),
-    path("schema", SpectacularAPIView.as_view(), name="api-schema"),
+    path("schema", views.Schema.as_view(), name="api-schema"),
     path("me", views.Me.as_view(), name="api-me"),
     path("models", views.Models.as_view(), name="api-models"),
     path("models/<str:name>", views.ModelDetail.as_view(), name="api-model"),

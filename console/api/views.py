@@ -1,8 +1,12 @@
 """The REST API: parse, call the service, render. Rights are the services' and :func:`authorize`'s."""
 
+from typing import Any, Final
+
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView
 from rest_framework.parsers import MultiPartParser
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -10,6 +14,7 @@ from console.accounts.models import User
 from console.accounts.rights import Act, may
 from console.api import serializers as wire
 from console.api.base import Endpoint
+from console.api.strict import refuse_odd_query
 from console.audit.acts import Target, check
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
@@ -19,6 +24,23 @@ from console.jobs import pages, query
 from console.jobs import services as jobs
 from console.keys import services as keys
 from console.keys.models import ApiKey
+
+_SCHEMA_TAKES: Final = frozenset({"format", "lang"})
+
+
+class Schema(SpectacularAPIView):
+    """The OpenAPI document, which does not describe itself."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Raises a 400 for an unknown query parameter."""
+        super().initial(request, *args, **kwargs)
+        refuse_odd_query(request, _SCHEMA_TAKES)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """A refusal is JSON, whatever form the document was asked for in."""
+        self.request.accepted_renderer = JSONRenderer()
+        self.request.accepted_media_type = JSONRenderer.media_type
+        return super().handle_exception(exc)
 
 
 class Models(Endpoint):

@@ -30,6 +30,8 @@ SETTINGS = (
     "deadline_s", "sync_wait_s", "max_queue", "max_payload_bytes",
 )  # fmt: skip
 """Fields :func:`change_settings` takes."""
+MOST_VERSION: Final = 2**63 - 1
+"""The highest number a version may have."""
 _TOLD_WITHIN_S: Final = 0.5
 """How long an answer waits to say whether the fleet knows."""
 _COPY_CHUNK = 1024 * 1024
@@ -68,6 +70,8 @@ def register(
     _check_rights(actor, target, is_default)
     _check_name(name)
     base, folders = _versions_below(_allowed(Path(path)))
+    if max(folders) > MOST_VERSION:
+        raise InvalidRequest(f"A version is a number up to {MOST_VERSION}.")
     known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
     findings = {
         number: inspection.inspect(folder)
@@ -354,8 +358,8 @@ def _versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
 
 
 def _home(name: str, number: int) -> Path:
-    if number < 1:
-        raise InvalidRequest("A version is a number from 1.")
+    if not 1 <= number <= MOST_VERSION:
+        raise InvalidRequest(f"A version is a number from 1 to {MOST_VERSION}.")
     home: Path = settings.CONSOLE.repository / name / str(number)
     if home.exists():
         raise Conflict(f"{home} exists already; choose another version number.")

@@ -72,7 +72,11 @@ class UploadForm(forms.Form):
     )
     archive = forms.FileField(help_text="A .tar, .tar.gz or .zip of one SavedModel.")
     number = forms.IntegerField(
-        label="Version", required=False, min_value=1, help_text="Empty: the next one."
+        label="Version",
+        required=False,
+        min_value=1,
+        max_value=services.MOST_VERSION,
+        help_text="Empty: the next one.",
     )
     description = forms.CharField(max_length=300, required=False)
     is_default = DefaultField()

@@ -30,6 +30,8 @@ DEFAULT_DAYS: Final = 90
 MAX_DAYS: Final = 365
 MAX_OVERLAP_DAYS: Final = 7
 """How long a key that was replaced may go on."""
+MOST: Final = 2**31 - 1
+"""Of requests and of seconds, in a key's rate and quota."""
 _MOST_NETWORKS: Final = 50
 
 
@@ -157,8 +159,11 @@ def _check(grant: Grant) -> None:
     if missing:
         raise InvalidRequest(f"models: there is no {', '.join(missing)}.")
     _check_days(grant.days)
-    if min(grant.rate, grant.quota) < 0 or min(grant.per_s, grant.quota_window_s) < 1:
-        raise InvalidRequest("rate and quota: 0 or more; their windows: at least one second.")
+    limits, windows = (grant.rate, grant.quota), (grant.per_s, grant.quota_window_s)
+    if min(limits) < 0 or min(windows) < 1 or max(*limits, *windows) > MOST:
+        raise InvalidRequest(
+            f"rate and quota: 0 or more; their windows: at least one second; each at most {MOST}."
+        )
 
 
 def _check_days(days: int) -> None:

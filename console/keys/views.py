@@ -52,10 +52,18 @@ class KeyForm(forms.Form):
         help_text="CIDR blocks, e.g. 192.0.2.0/24 10.0.0.0/8. Empty: from everywhere.",
     )
     rate = forms.IntegerField(
-        label="Requests", min_value=0, initial=0, help_text="0: no rate limit."
+        label="Requests",
+        min_value=0,
+        max_value=services.MOST,
+        initial=0,
+        help_text="0: no rate limit.",
     )
-    per_s = forms.IntegerField(label="in so many seconds", min_value=1, initial=1)
-    quota = forms.IntegerField(label="Quota", min_value=0, initial=0, help_text="0: no quota.")
+    per_s = forms.IntegerField(
+        label="in so many seconds", min_value=1, max_value=services.MOST, initial=1
+    )
+    quota = forms.IntegerField(
+        label="Quota", min_value=0, max_value=services.MOST, initial=0, help_text="0: no quota."
+    )
     quota_window_s = forms.TypedChoiceField(
         label="in", choices=_WINDOWS, coerce=int, initial=86_400
     )

@@ -1,18 +1,20 @@
-"""What the REST API does not take: it says so by name, in one form, whoever refuses."""
+"""What the REST API does not take: it says so by name, in one form, the framework's refusals too."""
 
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import Client
 
 from console.accounts import services as accounts
 from console.accounts.models import User
-from console.accounts.rights import Actor
+from console.accounts.rights import Actor, system_actor
 from console.api import views
 from console.api.schema import document
+from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet.models import Wish
 from console.live.feed import Feed
@@ -22,9 +24,10 @@ from signalbox.settings import Wire
 from tests.console.conftest import submit
 from tests.console.test_api_rights import operations
 from tests.console.test_jobs import make
+from tests.console.test_keys import FORM as KEY
 from tests.console.test_live_view import worker
 
-STRANGER = "colour"
+UNKNOWN = "colour"
 
 
 @pytest.fixture
@@ -65,11 +68,11 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def test_every_operation_refuses_a_query_parameter_it_does_not_have(program: Client) -> None:
     for method, path in operations():
-        answer = ask(program, method, path, query=f"?{STRANGER}=red")
+        answer = ask(program, method, path, query=f"?{UNKNOWN}=red")
         assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json"), (
             path
         )
-        assert list(answer.json()["fields"]) == [STRANGER], (method, path)
+        assert list(answer.json()["fields"]) == [UNKNOWN], (method, path)
 
 
 def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
@@ -79,15 +82,21 @@ def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
     for method, path, schema in bodies():
         walked.add((method, path))
         for name in schema["properties"]:
-            answer = ask(program, method, path, {f"{name}_": "x", STRANGER: "red"})
+            answer = ask(program, method, path, {f"{name}_": "x", UNKNOWN: "red"})
             assert answer.status_code == 400, (method, path)
             fields = answer.json()["fields"]
             assert f"did you mean {name}?" in fields[f"{name}_"][0]
-            assert STRANGER in fields
+            assert UNKNOWN in fields
     for method, path in set(operations()) - walked:  # those that take no body at all
-        answer = ask(program, method, path, {STRANGER: "red"})
+        answer = ask(program, method, path, {UNKNOWN: "red"})
         assert answer.status_code == 400, (method, path)
-        assert list(answer.json()["fields"]) == [STRANGER]
+        assert list(answer.json()["fields"]) == [UNKNOWN]
+        for odd in (5, [1], [{"a": 1}]):
+            answer = ask(program, method, path, odd)
+            assert (answer.status_code, answer.json()["detail"]) == (
+                400,
+                "This operation takes no body.",
+            )
     assert {method for method, _ in walked} >= {"post", "put", "patch"}
 
 
@@ -118,6 +127,8 @@ def test_each_filter_is_a_parameter_too(program: Client, query: str, found: int)
         ("jobs?size=lots", "size: A valid integer is required."),
         ("jobs?size=501", "size: Ensure this value is less than or equal to 500."),
         ("audit?before=-1", "before: Ensure"),
+        ("schema?stat=failed", "stat: There is no such query parameter. Known: format, lang."),
+        ("schema?lang=en&lang=de", "lang: Give it once."),
         ("me?format=xml", "format: There is no such query parameter. Known: none."),
     ],
 )
@@ -142,6 +153,40 @@ def test_faults_deep_in_a_body_are_told_in_words_and_by_path(program: Client) ->
     assert "did you mean replicas?" in refused["fields"]["settings.replica"][0]
     whole = program.post("/api/keys", [1], content_type="application/json").json()
     assert whole["detail"].startswith("Invalid data. Expected a dictionary")
+
+
+def test_a_number_larger_than_any_row_holds_is_refused_by_name(
+    program: Client, browser: Callable[[str], Client], base: Any
+) -> None:
+    catalog.register(system_actor("tests"), "digits", str(base / "1"))
+    huge = 10**30
+    for name in ("rate", "per_s", "quota", "quota_window_s"):
+        body = {"name": "k", name: huge}
+        answer = program.post("/api/keys", body, content_type="application/json")
+        assert (answer.status_code, list(answer.json()["fields"])) == (400, [name])
+    for path in ("default", "labels/stable"):
+        answer = program.put(
+            f"/api/models/digits/{path}", {"version": huge}, content_type="application/json"
+        )
+        assert (answer.status_code, list(answer.json()["fields"])) == (400, ["version"])
+    archive = SimpleUploadedFile("m.tgz", b"x")
+    answer = program.post("/api/models/digits/versions", {"archive": archive, "number": huge})
+    assert (answer.status_code, list(answer.json()["fields"])) == (400, ["number"])
+    client = browser("admin")
+    for name in ("rate", "per_s", "quota"):
+        assert submit(client, "/keys/new", {**KEY, name: huge}).status_code == 400
+    archive = SimpleUploadedFile("m.tgz", b"x")
+    form = {"name": "digits", "archive": archive, "number": huge, "is_default": "new"}
+    assert submit(client, "/models/-/upload", form).status_code == 400
+    folder = base / str(huge)
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(b"x")
+    body = {"name": "digits", "path": str(base)}
+    answer = program.post("/api/models", body, content_type="application/json")
+    assert (answer.status_code, "up to 9223372036854775807" in answer.json()["detail"]) == (
+        400,
+        True,
+    )
 
 
 def test_settings_for_a_model_that_is_there_are_refused_and_not_dropped(
