@@ -1,8 +1,9 @@
 """Acts that a borrowed session must not do: they ask for the password again, and lose nothing over it.
 
-A page with such a form asks before it is shown. A form that was shown then carries a slip, so that it may be sent
-although the password has grown old meanwhile, its file included. Any other POST is asked on the spot: the page that
-asks carries its fields and sends them on.
+A page with such a form asks before it is shown. A POST is asked on the spot if the password has grown old
+meanwhile: the page that asks carries its fields and sends them on. It cannot carry a file or another password, so a
+form with one of these, and no other, has a slip: it may be sent without the question for as long as the slip is
+young, more than once.
 """
 
 import time

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.accounts import once, services, throttle
@@ -208,6 +209,7 @@ def users(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @sees(Act.USERS_MANAGE)
+@cache_control(no_store=True)  # the form has a slip
 @asks_password
 def create_user(request: HttpRequest) -> HttpResponse:
     """A new operator."""

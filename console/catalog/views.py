@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from console.accounts.middleware import actor_of
@@ -110,6 +111,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @sees(Act.MODELS_REGISTER)
+@cache_control(no_store=True)  # the other form of its page has a slip
 @asks_password
 def register(request: HttpRequest) -> HttpResponse:
     """Register the versions below a path."""
@@ -131,6 +133,7 @@ def register(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @sees(Act.MODELS_REGISTER)
+@cache_control(no_store=True)  # the form has a slip
 @asks_password
 def upload(request: HttpRequest) -> HttpResponse:
     """Add a version from an archive."""

@@ -151,10 +151,13 @@ def test_a_secret_nobody_fetched_is_gone_and_half_of_it_shows_nothing(
 def test_a_form_opened_while_the_password_was_fresh_is_taken_with_its_file_when_it_no_longer_is(
     browser: Browser, console: Any
 ) -> None:
-    client = browser("model manager")
-    page = client.get("/models/-/upload").content.decode()
-    slips = re.findall(r'name="opened-while-confirmed" value="([^"]+)"', page)
-    assert len(slips) == len(set(slips)) == 2  # one each for register and upload
+    client = browser("admin")
+    slips = [
+        slip
+        for url in ("/settings/users/new", "/models/-/upload")
+        for slip in slips_of(client, url)
+    ]
+    assert len(slips) == len(set(slips)) == 2
     turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
 
     def send(slip: str, url: str = "/models/-/upload") -> int:
@@ -167,10 +170,29 @@ def test_a_form_opened_while_the_password_was_fresh_is_taken_with_its_file_when_
     assert send(slips[0]) == 403  # the slip of the other form
     assert send(slips[1]) == 302
     assert ServedModel.objects.get().name == "mine"
-    other = browser("model manager")
+    other = browser("admin")
     turn(other, "confirmed_at", sessions.CONFIRMED_S + 1)
     client = other
     assert send(slips[1]) == 403  # another login of the same operator
+
+
+def test_only_forms_that_cannot_be_carried_have_a_slip_and_no_cache_keeps_them(
+    browser: Browser, admin: Actor
+) -> None:
+    client = browser("admin")
+    key, _ = keys.create(admin, keys.Grant(name="k"))
+    for page in ("/settings", "/keys/new", f"/keys/{key.pk}", "/settings/users"):
+        assert slips_of(client, page) == [], page
+    slips = []
+    for page in ("/models/-/register", "/models/-/upload", "/settings/users/new"):
+        slips += slips_of(client, page)
+        assert "no-store" in client.get(page)["Cache-Control"], page
+    assert len(slips) == 3
+    turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
+    for slip in slips:
+        form = {"name": "x", "days": "365", "opened-while-confirmed": slip}
+        assert submit(client, reverse("create-token"), form).status_code == 403
+    assert not OperatorToken.objects.exists()
 
 
 def test_a_form_whose_slip_is_older_than_a_login_may_idle_asks_again(
@@ -179,13 +201,13 @@ def test_a_form_whose_slip_is_older_than_a_login_may_idle_asks_again(
     from msgspec.structs import replace
 
     client = browser("admin")
-    page = client.get("/keys/new").content.decode()
-    (slip,) = re.findall(r'name="opened-while-confirmed" value="([^"]+)"', page)
+    (slip,) = slips_of(client, "/settings/users/new")
     turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
     settings.CONSOLE = replace(console, idle_s=0.0)
     turn(client, "seen_at", -60)  # the login itself goes on
-    answer = submit(client, "/keys/new", {**KEY, "opened-while-confirmed": slip})
-    assert (answer.status_code, ApiKey.objects.count()) == (403, 0)
+    person = {"username": "nina", "password": NEW, "role": "viewer"}
+    answer = submit(client, "/settings/users/new", {**person, "opened-while-confirmed": slip})
+    assert (answer.status_code, User.objects.filter(username="nina").exists()) == (403, False)
 
 
 def test_what_was_sent_survives_the_question_for_the_password_but_no_secret_is_echoed(
@@ -209,6 +231,12 @@ def test_what_was_sent_survives_the_question_for_the_password_but_no_secret_is_e
     asked = submit(client, "/settings/users/new", person).content.decode()
     assert "nina" in asked
     assert NEW not in asked
+
+
+def slips_of(client: Client, url: str) -> list[str]:
+    """The slips that a page hands out."""
+    page = client.get(url).content.decode()
+    return re.findall(r'name="opened-while-confirmed" value="([^"]+)"', page)
 
 
 def _lists(pairs: list[tuple[str, str]]) -> dict[str, Any]:
