@@ -24,6 +24,8 @@ LENGTH: Final = struct.Struct(">I")
 INPUT_FIELDS: Final = frozenset({"instances", "inputs", "input"})
 _GZIP_WINDOW: Final = 31
 _MOST_FIELDS_BYTES: Final = 65_536
+_LONGEST_TEXT: Final = 1024
+"""Characters of a text beside the inputs that are handed on: more than any name has."""
 
 
 class ParseAsk(msgspec.Struct, tag="parse"):
@@ -106,8 +108,18 @@ def rendered(frame: bytes, style: str) -> bytes:
 
 
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """A body without its inputs: small whatever the body's size, unless it holds other bulk."""
-    return {name: value for name, value in doc.items() if name not in INPUT_FIELDS}
+    """A body without its inputs, and without what other fields hold that only inputs are as large as.
+
+    Such a field may be a misspelt input, so its name goes on, and its type: an empty list is no null.
+    """
+    return {name: _outline(value) for name, value in doc.items() if name not in INPUT_FIELDS}
+
+
+def _outline(value: Any) -> Any:
+    """Lists and objects without their contents, texts cut short."""
+    if isinstance(value, list | dict):
+        return type(value)()
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else value
 
 
 class Decoder:
@@ -140,7 +152,7 @@ class Decoder:
         self._kept = parse(raw, ask.bounds)
         fields = msgspec.json.encode(fields_of(self._kept.doc))
         if len(fields) > _MOST_FIELDS_BYTES:
-            raise TooLarge("The fields beside the inputs are too large.", bound="fields")
+            raise TooLarge("The body has too many fields beside the inputs.", bound="fields")
         return Done(fields)
 
     def _decode(self, ask: DecodeAsk) -> Done:

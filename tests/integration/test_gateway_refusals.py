@@ -136,6 +136,36 @@ async def test_a_field_that_nobody_knows_is_named_and_not_dropped(
     assert theirs.status == 504, "TensorFlow Serving looks at its own fields only"
 
 
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"instance": [1.0] * 40_000}, "instance", 'field: "instance". Did you mean "instances"?'),
+        ({"inptu": {"x": [1.0] * 40_000}}, "inptu", 'field: "inptu". Did you mean "input"?'),
+        ({"instance": "x" * 100_000}, "instance", 'field: "instance". Did you mean "instances"?'),
+        ({"input": {"x": [1.0]}, "deadline_s": [1] * 40_000}, "deadline_s", '"deadline_s" must be'),
+        ({"input": {"x": [1.0]}, "label": "x" * 100_000}, None, "Unrecognized servable version"),
+    ],
+)
+async def test_a_field_is_named_however_much_it_holds(
+    front: Rig, mine: Key, fields: dict[str, Any], field: str | None, words: str
+) -> None:
+    got = await front.call("POST", "/v1/jobs", {"model": "half", **fields}, key=mine)
+    assert (got.status, got.doc["code"]) == (400, "invalid_request")
+    assert got.doc.get("field") == field
+    assert words in got.doc["detail"]
+    assert await queued(front) == 0
+
+
+async def test_tensorflow_serving_s_calls_look_past_a_large_field_they_do_not_know(
+    front: Rig, mine: Key
+) -> None:
+    missing = await front.call("POST", PREDICT, {"instance": [1.0] * 40_000}, key=mine)
+    assert (missing.status, missing.doc["error"]) == (400, "Missing 'inputs' or 'instances' key")
+    more = {"instances": [1.0], "examples": [1.0] * 40_000}
+    got = await front.call("POST", PREDICT, more, key=mine, headers={"Prefer": "wait=0"})
+    assert got.status == 504, "it waits for a worker"
+
+
 async def test_a_cancellation_takes_no_fields(front: Rig, mine: Key) -> None:
     body = {"model": "half", "input": {"x": [1.0]}}
     job = (await front.call("POST", "/v1/jobs", body, key=mine)).headers["Location"]
