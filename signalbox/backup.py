@@ -18,7 +18,7 @@ from signalbox.assets import STREAMS
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, NotFound
 from signalbox.names import Bucket, Stream
-from signalbox.ops.settling import settle
+from signalbox.ops.settling import kept_consumers, settle
 from signalbox.snapshots import Saved
 
 KEPT: Final = (
@@ -45,13 +45,17 @@ Say = Callable[[str], None]
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`."""
+    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`.
+
+    consumers: how many consumers each stream's file holds; an older backup does not say.
+    """
 
     format: int
     taken_at: float
     server: str
     streams: tuple[Saved, ...]
     counted: dict[str, int]
+    consumers: dict[str, int] | None = None
 
 
 async def take(bus: Bus, folder: Path, say: Say) -> Backup:
@@ -63,12 +67,14 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
     _make(folder)
     taken_at = time.time()
     streams = []
+    consumers: dict[str, int] = {}
     for name in KEPT:
+        consumers[name] = await kept_consumers(bus, name)
         told = _Progress(name, say)
         streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
         say(f"{name}: {streams[-1].state['messages']} messages, {told}")
     counted = {name: await _last(bus, name) for name in COUNTED}
-    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted)
+    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted, consumers)
     _sign(folder, made)
     return made
 
@@ -92,9 +98,9 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
             bus, _as_declared(saved, copies), folder / _file(saved.name), told.add
         )
         say(f"{saved.name}: {saved.state['messages']} messages, {told}")
-    consumers = {saved.name: saved.state.get("consumer_count", 0) for saved in found.streams}
+    consumers = found.consumers or dict.fromkeys(KEPT)
     say("waiting until every copy is current and every queue knows its jobs")
-    await settle(bus, dict.fromkeys(COUNTED, 0) | consumers, copies)
+    await settle(bus, {**dict.fromkeys(COUNTED, 0), **consumers}, copies)
     return found
 
 

@@ -27,11 +27,11 @@ class Missing(NamedTuple):
 
 
 async def settle(
-    bus: Bus, streams: Mapping[str, int], replicas: int, *, still_s: float = STILL_S
+    bus: Bus, streams: Mapping[str, int | None], replicas: int, *, still_s: float = STILL_S
 ) -> None:
     """Return when all copies of streams and consumers are current, and every consumer knows of what is due to it.
 
-    streams: how many consumers each has.
+    streams: how many consumers each has; None: as many as the server lists.
     Raises :class:`Unavailable`, which says what is missing, after ``still_s`` seconds without progress.
     """
     last, since = 0, time.monotonic()
@@ -48,12 +48,14 @@ async def settle(
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _missing(bus: Bus, streams: Mapping[str, int], replicas: int) -> AsyncIterator[Missing]:
+async def _missing(
+    bus: Bus, streams: Mapping[str, int | None], replicas: int
+) -> AsyncIterator[Missing]:
     for stream, consumers in streams.items():
         try:
             # Consumers first. A copy that has not begun to be fetched counts as current, and a consumer led there has
             # nothing pending; from then on until all of it is there the copy does not count as current.
-            if consumers:
+            if consumers != 0:
                 async for missing in _consumers_missing(bus, stream, consumers, replicas):
                     yield missing
             info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
@@ -64,12 +66,13 @@ async def _missing(bus: Bus, streams: Mapping[str, int], replicas: int) -> Async
 
 
 async def _consumers_missing(
-    bus: Bus, stream: str, consumers: int, replicas: int
+    bus: Bus, stream: str, consumers: int | None, replicas: int
 ) -> AsyncIterator[Missing]:
-    found = await _consumers(bus, stream)
-    if len(found) < consumers:
-        lacking = consumers - len(found)
-        yield Missing(f"{lacking} of {consumers} consumers of {stream} have no leader", lacking)
+    found, listed = await _consumers(bus, stream)
+    expected = listed if consumers is None else consumers
+    if len(found) < expected:
+        lacking = expected - len(found)
+        yield Missing(f"{lacking} of {expected} consumers of {stream} have no leader", lacking)
     for info in found:
         what = f"consumer {info['name']} of {stream}"
         for missing in _copies_missing(what, info, replicas):
@@ -78,8 +81,17 @@ async def _consumers_missing(
             yield Missing(f"{what} has a message to deliver and does not know it")
 
 
-async def _consumers(bus: Bus, stream: str) -> list[Info]:
-    """What each consumer's leader says; one without a leader says nothing."""
+async def kept_consumers(bus: Bus, stream: str) -> int:
+    """How many of a stream's consumers a snapshot holds: all but those that live in memory.
+
+    The stream's own count has the projector's and a worker's walk in it, which live for as long as they are asked.
+    """
+    found, _ = await _consumers(bus, stream)
+    return sum(not info["config"].get("mem_storage") for info in found)
+
+
+async def _consumers(bus: Bus, stream: str) -> tuple[list[Info], int]:
+    """What each consumer's leader says, and how many consumers there are; one without a leader says nothing."""
     found: list[Info] = []
     asked = 0
     while True:
@@ -88,7 +100,7 @@ async def _consumers(bus: Bus, stream: str) -> list[Info]:
         found += infos
         asked += len(infos) + len(page.get("missing") or [])
         if not infos or asked >= page["total"]:
-            return found
+            return found, page["total"]
 
 
 def _copies_missing(what: str, info: Info, replicas: int) -> list[Missing]:

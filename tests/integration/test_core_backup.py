@@ -122,6 +122,28 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(
     assert await empty.write(names.state("2"), expect=0) == was[Stream.STATE][0][1] + 1
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are_restored(
+    full: Bus, empty: Bus, tmp_path: Path, is_old: bool
+) -> None:
+    """A running stack's consumers in memory, the projector's and a worker's walk, are in no snapshot."""
+    for stream in (Stream.STATE, Stream.JOBS):
+        config = {"name": "reading", "ack_policy": "none", "mem_storage": True}
+        await full.request_json(
+            f"$JS.API.CONSUMER.CREATE.{stream}.reading",
+            {"stream_name": stream.value, "config": config},
+        )
+    await backup.take(full, tmp_path / "kept", unheard)
+    manifest = tmp_path / "kept" / MANIFEST
+    doc = json.loads(manifest.read_text())
+    if is_old:
+        doc.pop("consumers")
+        manifest.write_text(json.dumps(doc))
+    async with asyncio.timeout(30):
+        await backup.restore(empty, tmp_path / "kept", unheard)
+    assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
+
+
 async def test_three_nodes_take_the_backup_of_one_and_one_takes_theirs(
     full: Bus, empty: Bus, cluster: Cluster, tmp_path: Path
 ) -> None:
