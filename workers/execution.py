@@ -41,7 +41,7 @@ from workers.residency import Residency
 from workers.retries import Fate, judge
 from workers.runnerlink import RunnerLink
 from workers.runnerwire import RunnerLost
-from workers.serving.activity import Activity
+from workers.serving.activity import Activity, Request
 from workers.serving.lru import Lru
 from workers.shelf import DoesNotFit
 from workers.tally import Tally
@@ -60,11 +60,11 @@ Outcome = bytes | SignalboxError
 class Flight:
     """One batch on its way. over: set when its run has ended, whatever came of it. part: what runs now.
 
-    generation: of the runner it runs in; a death in another one is not its doing.
+    generation: of the runner it runs in; a death in another one is not its doing. request: the last one for a run.
     """
 
     __slots__ = (
-        "batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "tries", "version",
+        "batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "request", "tries", "version",
     )  # fmt: skip
 
     def __init__(self, jobs: list[Held]) -> None:
@@ -77,6 +77,7 @@ class Flight:
         self.generation = 0
         self.tries = 0
         self.has_slot = True
+        self.request: Request | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -87,6 +88,11 @@ class Flight:
     def ceiling_key(self) -> ceilings.Key:
         """What the ceiling of its rows goes by."""
         return (self.model, self.version, self.batch_key)
+
+    @property
+    def was_beside_load(self) -> bool:
+        """Whether the load of a version was under way during its last run."""
+        return self.request is not None and self.request.is_beside_load
 
 
 class Execution:
@@ -145,6 +151,7 @@ class Execution:
         """Give the slot back. Idempotent; the batch may still be committing."""
         if flight.has_slot:
             flight.has_slot = False
+            self._activity.trust(flight)
             self._flights.remove(flight)
             flight.over.set()
             self._free()
@@ -261,8 +268,10 @@ class Execution:
         self, flight: Flight, part: list[Held], found: dict[Held, Outcome]
     ) -> list[list[Held]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
+        await self._apart(flight, part)
         await self.admitted()
         flight.generation = self._generation
+        flight.request = None
         try:
             outcomes = await self._run(flight, part)
         except LeaseLost:
@@ -281,10 +290,7 @@ class Execution:
         except DoesNotFit as error:
             found |= dict.fromkeys(part, error)
         except OutOfMemory as error:
-            self._note_too_many(flight, _rows(part))
-            if len(part) > 1:
-                return _halves(part)
-            found[part[0]] = error
+            return self._after_full(flight, part, error, found)
         except (ModelError, InvalidRequest, InputLost) as error:
             if len(part) > 1:  # every job, or the runner would have named those it refused
                 return _singles(part)
@@ -303,8 +309,32 @@ class Execution:
         if most := known.rows(flight.ceiling_key):
             gauges.CEILING.labels(flight.model).set(most)
 
+    async def _apart(self, flight: Flight, part: list[Held]) -> None:
+        """What may be deadly runs beside no load ahead, or the load would be blamed for its doing."""
+        if any(held.record is not None and held.record.crashes for held in part):
+            self._activity.suspect(flight)
+        await self._activity.alone(flight)
+
+    def _after_full(
+        self, flight: Flight, part: list[Held], error: OutOfMemory, found: dict[Held, Outcome]
+    ) -> list[list[Held]]:
+        """``part`` used the memory up: a lone culprit is judged, unless a load may have taken some of it."""
+        if not flight.was_beside_load:
+            self._note_too_many(flight, _rows(part))
+        if len(part) > 1:
+            return _halves(part)
+        if flight.was_beside_load:
+            return self._run_again(flight, part, found, "A version was loaded beside the job.")
+        found[part[0]] = error
+        return []
+
     def _is_to_blame(self, flight: Flight, error: SignalboxError) -> bool:
-        """Whether it was this request that took the runner down: not where another did, or we have ended it."""
+        """Whether it was this request that took the runner down.
+
+        Not where another did, or we have ended it, or a load beside it may have cost it the time.
+        """
+        if isinstance(error, DeadlineExceeded) and flight.was_beside_load:
+            return False
         return not isinstance(error, RunnerLost) and flight.generation != self._ended_by_us
 
     def _after_death(
@@ -313,17 +343,25 @@ class Execution:
     ) -> list[list[Held]]:  # fmt: skip
         """The runner died under ``part``: a lone culprit is judged, suspects run alone, others as before."""
         if not is_ours:
-            flight.tries += 1
-            if flight.tries < MAX_TRIES:
-                return [part]
-            found |= dict.fromkeys(part, Unavailable("Others kept taking the runner down."))
-            return []
+            return self._run_again(flight, part, found, "Others kept taking the runner down.")
         if len(part) == 1:
             found[part[0]] = error
             return []
+        self._activity.suspect(flight)
         for held in part:
             held.is_alone = True
         return _singles(part)
+
+    def _run_again(
+        self, flight: Flight, part: list[Held], found: dict[Held, Outcome], why_not: str
+    ) -> list[list[Held]]:
+        """Unblamed, and with no load beside it, a few times; then the queue has it back."""
+        flight.tries += 1
+        self._activity.suspect(flight)
+        if flight.tries < MAX_TRIES:
+            return [part]
+        found |= dict.fromkeys(part, Unavailable(why_not))
+        return []
 
     async def _run(self, flight: Flight, jobs: list[Held]) -> list[Outcome]:
         key = flight.key
@@ -338,6 +376,7 @@ class Execution:
             ]
             ids = tuple(held.job.id for held in jobs)
             with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")) as request:
+                flight.request = request
                 report = await self._runner.run(
                     flight.model,
                     flight.version,

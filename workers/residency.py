@@ -160,19 +160,27 @@ class Residency:
         return self._retiring.next_in_s(self._loop.time())
 
     async def _load_ahead(self, key: Key) -> None:
-        async with self._one_load:
-            if key in self._shelf or not self._may_load():
-                return
-            if self._fits_freely(key):
-                try:
-                    await self._load(key, None)
-                except (NotServing, OutOfMemory) as error:
-                    log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
-                    if isinstance(error, OutOfMemory) and self._has_another(key):
-                        self._wants_room(key)
-            if key not in self._shelf and self._has_another(key):
-                self._shelf.crowd(key)
-                self._on_change()
+        """Load it if it fits; not beside a run that may be what takes runners down."""
+        while True:
+            await self._activity.until_trusted()
+            async with self._one_load:
+                if not self._activity.has_suspect:
+                    await self._load_ahead_now(key)
+                    return
+
+    async def _load_ahead_now(self, key: Key) -> None:
+        if key in self._shelf or not self._may_load():
+            return
+        if self._fits_freely(key):
+            try:
+                await self._load(key, None)
+            except (NotServing, OutOfMemory) as error:
+                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                if isinstance(error, OutOfMemory) and self._has_another(key):
+                    self._wants_room(key)
+        if key not in self._shelf and self._has_another(key):
+            self._shelf.crowd(key)
+            self._on_change()
 
     def _wants_room(self, key: Key) -> None:
         """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""

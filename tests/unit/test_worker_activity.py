@@ -132,6 +132,22 @@ def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() ->
     in_virtual_time(test)
 
 
+def test_a_run_knows_of_a_load_ahead_beside_it_whichever_began_first() -> None:
+    async def test(activity: Activity, _: Tally, __: list[float]) -> None:
+        with activity.computing(KEY, ("alone",)) as alone:
+            await asyncio.sleep(1.0)
+        with activity.computing(KEY, ("a",)) as before:
+            with activity.loading(KEY, is_ahead=True), activity.computing(KEY, ("b",)) as during:
+                await asyncio.sleep(1.0)
+            with activity.computing(KEY, ("c",)) as after:
+                await asyncio.sleep(1.0)
+        assert [r.is_beside_load for r in (alone, before, during, after)] == [
+            False, True, True, False,
+        ]  # fmt: skip
+
+    in_virtual_time(test)
+
+
 def test_a_load_that_fails_says_nothing_of_how_long_loads_take() -> None:
     async def test(activity: Activity, tally: Tally, _: list[float]) -> None:
         try:

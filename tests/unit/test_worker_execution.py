@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from signalbox.errors import (
+    DeadlineExceeded,
     ModelError,
     NotServing,
     OutOfMemory,
@@ -16,7 +18,7 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.messages import Job, Limits, Model
+from signalbox.messages import Job, Limits, Model, Record, State
 from workers.execution import Execution, Flight
 from workers.hand import Hand, Held
 from workers.residency import Renew
@@ -42,6 +44,7 @@ class Runner:
         self.both_run = asyncio.Event()
         self.on_restart: Callable[[], None] = lambda: None
         self.on_run: Callable[[], None] = lambda: None
+        self.errors: list[SignalboxError] = []
 
     async def run(
         self, _model: str, _version: int, _signature: str, frames: Sequence[bytes],
@@ -49,6 +52,8 @@ class Runner:
     ) -> RunReport:  # fmt: skip
         self.runs.append(len(frames))
         self.on_run()
+        if self.errors:
+            raise self.errors.pop(0)
         if len(self.runs) == 2:
             self.both_run.set()
         if self.gate is not None:
@@ -283,3 +288,53 @@ async def test_halves_of_a_batch_that_used_the_memory_up_wait_until_each_begins(
     runner.on_run = lambda: waited.append(hand.waiting().get("m", 0))
     assert await outcomes(made, made.begin(jobs)) == [FINE, FINE]
     assert waited == [0, 1, 0]
+
+
+@pytest.mark.parametrize("error", [OutOfMemory(), DeadlineExceeded()])
+async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_runs_without_one(
+    error: SignalboxError,
+) -> None:
+    runner = Runner()
+    made = execution(runner)
+    runner.errors = [error]
+    with made._activity.loading(("other", 1), is_ahead=True):
+        jobs = [held(FINE)]
+        jobs[0].job = replace(jobs[0].job, rows=8)
+        flight = made.begin(jobs)
+        running = asyncio.create_task(outcomes(made, flight))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert runner.runs == [1], "the next try waits for the load"
+        has_suspect = made._activity.has_suspect
+        assert has_suspect, "and no other load begins before it"
+    assert await running == [FINE]
+    assert not made._tally.ceilings.rows(flight.ceiling_key)
+    assert not made._activity.has_suspect
+    runner.errors = [error]
+    assert await outcomes(made, made.begin(jobs)) == [type(error)], "alone"
+
+
+async def test_a_job_that_has_taken_a_runner_down_runs_beside_no_load_ahead() -> None:
+    runner = Runner()
+    made = execution(runner)
+    again = held(KILLER)
+    job = again.job
+    again.record = Record(
+        id=job.id, state=State.QUEUED, model="m", version=1, signature="s", key_id="k", created_at=0.0,
+        deadline_at=job.deadline_at, crashes=1,
+    )  # fmt: skip
+    with made._activity.loading(("other", 1), is_ahead=True):
+        running = asyncio.create_task(outcomes(made, made.begin([again])))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not runner.runs
+    assert await running == [RunnerCrashed]
+
+
+async def test_no_load_ahead_begins_while_the_suspects_of_a_death_run_alone() -> None:
+    runner, suspected = Runner(), list[bool]()
+    made = execution(runner)
+    runner.on_restart = runner.on_run = lambda: suspected.append(made._activity.has_suspect)
+    assert await outcomes(made, made.begin([held(FINE), held(KILLER)])) == [FINE, RunnerCrashed]
+    assert suspected == [False, True, True, True, True], "run, restart, run, run, restart"
+    assert not made._activity.has_suspect

@@ -220,8 +220,9 @@ class Rolling:
         self.targets: list[Key] = []
         self.told: list[dict[int, str]] = []
         self.warmed_again = 0
+        self.activity = activity()
         self.made = Residency(
-            cast("Any", memory), self.shelf, lambda name: catalog(name, (1, 2, 3)), activity(),
+            cast("Any", memory), self.shelf, lambda name: catalog(name, (1, 2, 3)), self.activity,
             lambda: self.told.append(self.states()),
             is_spare=lambda key: key not in self.targets, retire_s=retire_s, warm_again=self._warm_again,
         )  # fmt: skip
@@ -321,6 +322,20 @@ async def test_a_load_ahead_whose_runner_dies_as_it_ends_is_one_that_was_lost(
     with pytest.raises(RunnerLost):
         await load
     assert rolling.states() == {}
+
+
+async def test_a_load_ahead_waits_for_a_run_that_may_take_runners_down_and_holds_up_no_other(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    rolling.activity.suspect("a batch")
+    load = asyncio.create_task(rolling.want(1))
+    await settled()
+    assert not memory.loaded
+    await rolling.made.pin(("m", 2), never)
+    assert set(memory.loaded) == {("m", 2)}, "a job's load waits for nothing"
+    rolling.activity.trust("a batch")
+    assert await load == {1: "ready", 2: "ready"}
 
 
 async def test_what_jobs_load_and_deaths_take_away_is_a_reason_to_look_what_is_wanted(

@@ -2,6 +2,7 @@
 
 The runner works on one request after another, so of all requests with it the oldest is what it does
 now. A load ahead of need has a thread of the runner to itself: it delays no run, and is told while none is there.
+A run that may be what takes runners down has the runner without one, so that neither is blamed for the other.
 A quick run is over before anybody could read of it; what is told then is that the runner
 computed within the last second. No I/O; the timer is the loop's.
 """
@@ -27,12 +28,14 @@ Key = tuple[str, int]
 class Request:
     """One request with the runner. since: UTC, when its turn came; 0 while others are before it.
 
+    is_beside_load: a load ahead of need was under way while the runner had it.
     given_s, began_s, ended_s: on the loop's clock, when the runner got it, when its turn came (until then when the
     runner got it), and when it was answered.
     """
 
     __slots__ = (
-        "activity", "began_s", "ended_s", "given_s", "is_told", "jobs", "key", "on_turn", "since",
+        "activity", "began_s", "ended_s", "given_s", "is_beside_load", "is_told", "jobs", "key", "on_turn",
+        "since",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +53,7 @@ class Request:
         self.since = 0.0
         self.given_s = self.began_s = self.ended_s = now_s
         self.is_told = False
+        self.is_beside_load = False
 
     def lasted_s(self, told_s: float) -> float:
         """Seconds from its turn to its answer. told_s: what the runner says it took.
@@ -77,6 +81,34 @@ class Activity:
         self._ahead: Request | None = None
         self._last: Request | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._suspects: set[object] = set()
+        self._no_suspect = _set()
+        self._no_load_ahead = _set()
+
+    def suspect(self, batch: object) -> None:
+        """The batch may be what takes runners down or what is too much: no load ahead begins until :meth:`trust`."""
+        self._suspects.add(batch)
+        self._no_suspect.clear()
+
+    def trust(self, batch: object) -> None:
+        """The batch has ended. Idempotent."""
+        self._suspects.discard(batch)
+        if not self._suspects:
+            self._no_suspect.set()
+
+    @property
+    def has_suspect(self) -> bool:
+        """Whether no load ahead may begin."""
+        return bool(self._suspects)
+
+    async def until_trusted(self) -> None:
+        """Wait until a load ahead may begin."""
+        await self._no_suspect.wait()
+
+    async def alone(self, batch: object) -> None:
+        """Where the batch is suspected, wait for the load ahead that is under way."""
+        if batch in self._suspects:
+            await self._no_load_ahead.wait()
 
     @contextmanager
     def computing(
@@ -126,6 +158,7 @@ class Activity:
         )  # fmt: skip
 
     def _begin(self, request: Request) -> None:
+        request.is_beside_load = self._ahead is not None
         self._requests.append(request)
         if len(self._requests) == 1:
             self._next()
@@ -143,12 +176,16 @@ class Activity:
 
     def _begin_ahead(self, request: Request) -> None:
         self._ahead = request
+        self._no_load_ahead.clear()
+        for beside in self._requests:
+            beside.is_beside_load = True
         request.since = self._clock()
         self._tell(request)
 
     def _end_ahead(self, request: Request) -> None:
         if self._ahead is request:
             self._ahead = None
+            self._no_load_ahead.set()
         self._on_change()
 
     def _next(self) -> None:
@@ -169,3 +206,9 @@ class Activity:
     def _tell(self, request: Request) -> None:
         request.is_told = True
         self._on_change()
+
+
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
