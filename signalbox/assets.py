@@ -12,6 +12,8 @@ SECOND: Final = 1_000_000_000
 DAY: Final = 86_400 * SECOND
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+KEPT_MAX_BYTES: Final = 64 * KIB
+"""Of one document in a bucket, unless the bucket says otherwise."""
 GIB: Final = 1024 * MIB
 
 MARKER_TTL_S: Final = 10
@@ -76,7 +78,7 @@ def _bucket(
         "deny_delete": True,
         "allow_msg_ttl": True,
         "allow_direct": is_direct,
-        "max_msg_size": 64 * KIB,
+        "max_msg_size": KEPT_MAX_BYTES,
     }
     if expires:
         config |= {"subject_delete_marker_ttl": MARKER_TTL_S * SECOND}

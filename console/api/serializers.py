@@ -138,6 +138,18 @@ class SwitchIn(Strict):
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
+class WishOut(serializers.Serializer[Any]):
+    """What is asked of a queue or a worker, and why the fleet does not know of it; empty once it does."""
+
+    on = serializers.BooleanField()
+    reason = serializers.CharField()
+    unpublished = serializers.CharField()
+
+
+WISHED = {200: WishOut, 202: WishOut}
+"""202: it is noted here and not published yet, see ``unpublished``."""
+
+
 class ReasonIn(Strict):
     """Why."""
 
@@ -175,12 +187,17 @@ class RotationIn(Strict):
 
 
 class NewKeyOut(KeyOut):
-    """A key with its secret, this once."""
+    """A key with its secret, this once, and why gateways do not know it; empty once they do."""
 
     key = serializers.CharField(read_only=True)
+    unpublished = serializers.CharField(read_only=True)
 
     class Meta(KeyOut.Meta):
-        fields = (*KeyOut.Meta.fields, "key")
+        fields = (*KeyOut.Meta.fields, "key", "unpublished")
+
+
+KEY_MADE = {201: NewKeyOut, 202: NewKeyOut}
+"""202: it is made here and not published yet, see ``unpublished``."""
 
 
 class KeyIn(Strict):

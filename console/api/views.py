@@ -20,6 +20,7 @@ from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
+from console.fleet.models import Wish
 from console.jobs import pages, query
 from console.jobs import services as jobs
 from console.keys import services as keys
@@ -144,25 +145,25 @@ class Label(Endpoint):
 class Pause(Endpoint):
     """The queue of one model."""
 
-    @extend_schema(request=wire.SwitchIn, responses=wire.SwitchIn)
+    @extend_schema(request=wire.SwitchIn, responses=wire.WISHED)
     def put(self, request: Request, name: str) -> Response:
         """Pause (``on``) or resume."""
         data = self.given(request, wire.SwitchIn)
         wish = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
-        return Response({"on": wish.is_on, "reason": wish.reason})
+        return _wished(wish)
 
 
 class Drain(Endpoint):
     """One worker."""
 
-    @extend_schema(request=wire.SwitchIn, responses=wire.SwitchIn)
+    @extend_schema(request=wire.SwitchIn, responses=wire.WISHED)
     def put(self, request: Request, worker: str) -> Response:
         """Drain (``on``) or take part again."""
         data = self.given(request, wire.SwitchIn)
         wish = fleet.drain(
             self.actor(request), worker, is_draining=data["on"], reason=data["reason"]
         )
-        return Response({"on": wish.is_on, "reason": wish.reason})
+        return _wished(wish)
 
 
 class Keys(Endpoint):
@@ -174,14 +175,12 @@ class Keys(Endpoint):
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
 
-    @extend_schema(request=wire.KeyIn, responses={201: wire.NewKeyOut})
+    @extend_schema(request=wire.KeyIn, responses=wire.KEY_MADE)
     def post(self, request: Request) -> Response:
         """Create a key; its text is in this answer and nowhere else."""
         self.confirmed(request)
         key, text = keys.create(self.actor(request), keys.Grant(**self.given(request, wire.KeyIn)))
-        answer = Response({**wire.KeyOut(key).data, "key": text}, status=201)
-        answer["Cache-Control"] = "no-store"
-        return answer
+        return _made(key, text)
 
 
 class KeyDetail(Endpoint):
@@ -197,15 +196,13 @@ class KeyDetail(Endpoint):
 class KeyRotation(Endpoint):
     """The replacement of one API key."""
 
-    @extend_schema(request=wire.RotationIn, responses={201: wire.NewKeyOut})
+    @extend_schema(request=wire.RotationIn, responses=wire.KEY_MADE)
     def post(self, request: Request, kid: str) -> Response:
         """Make the key that replaces this one; its text is in this answer and nowhere else."""
         self.confirmed(request)
         data = self.given(request, wire.RotationIn)
         key, text = keys.rotate(self.actor(request), kid, **data)
-        answer = Response({**wire.KeyOut(key).data, "key": text}, status=201)
-        answer["Cache-Control"] = "no-store"
-        return answer
+        return _made(key, text)
 
 
 class KeyRevocation(Endpoint):
@@ -289,3 +286,18 @@ class Me(Endpoint):
         role = user.role if isinstance(user, User) else ""
         acts = [act.value for act in Act if may(actor, act)]
         return Response({"name": actor.name, "role": role, "acts": acts})
+
+
+def _wished(wish: Wish) -> Response:
+    why = fleet.why_unpublished(wish)
+    body = {"on": wish.is_on, "reason": wish.reason, "unpublished": why}
+    return Response(body, status=202 if why else 200)
+
+
+def _made(key: ApiKey, text: str) -> Response:
+    why = keys.why_unpublished(key)
+    answer = Response(
+        {**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201
+    )
+    answer["Cache-Control"] = "no-store"
+    return answer

@@ -14,13 +14,8 @@ from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act, check
 from console.catalog import archives, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
-from console.outbox.services import (
-    model_key,
-    post_document,
-    wait_published,
-    waiting,
-    why_waiting,
-)
+from console.outbox import services as outbox
+from console.outbox.services import model_key, post_document, waiting
 from signalbox import metrics
 from signalbox.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from signalbox.names import MODEL_NAME, Bucket, untoken
@@ -32,8 +27,6 @@ SETTINGS = (
 """Fields :func:`change_settings` takes."""
 MOST_VERSION: Final = 2**63 - 1
 """The highest number a version may have."""
-_TOLD_WITHIN_S: Final = 0.5
-"""How long an answer waits to say whether the fleet knows."""
 _COPY_CHUNK = 1024 * 1024
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
@@ -244,8 +237,7 @@ def unpublished() -> dict[str, str]:
 
 def why_unpublished(name: str) -> str:
     """Empty once the fleet knows of the newest decision on a model; waits a moment for it."""
-    entry = wait_published(Bucket.MODELS, model_key(name), timeout_s=_TOLD_WITHIN_S)
-    return why_waiting(entry) if entry is not None else ""
+    return outbox.why_unpublished(Bucket.MODELS, model_key(name))
 
 
 def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.live.lifespan import lifespan
+from console.outbox import flash
 from console.outbox import services as outbox
 from signalbox.errors import SignalboxError
 from signalbox.names import Bucket
@@ -239,18 +240,17 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
 def pause(request: HttpRequest, name: str) -> HttpResponse:
     """Pause or resume the model's queue."""
     is_paused = request.POST.get("paused") == "1"
-    fleet.pause(actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", ""))
-    messages.success(request, f"{name} is {'paused' if is_paused else 'resumed'}.")
+    wish = fleet.pause(
+        actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", "")
+    )
+    done = f"{name} is {'paused' if is_paused else 'resumed'}"
+    flash.say(request, done, fleet.why_unpublished(wish))
     return redirect("model", name=name)
 
 
 def _say(request: HttpRequest, name: str, done: str, note: str = "") -> None:
-    """That it is done here, and whether the fleet knows of it. note: what follows from it once it does."""
-    if refusal := services.why_unpublished(name):
-        said = f"{done}, and is not published to the fleet yet: {refusal} {note}"
-        messages.warning(request, said.rstrip())
-    else:
-        messages.success(request, f"{done}; workers and gateways know it. {note}".rstrip())
+    """As :func:`console.outbox.flash.say`, of the newest decision on a model."""
+    flash.say(request, done, services.why_unpublished(name), note)
 
 
 def _number(request: HttpRequest, field: str) -> int | None:

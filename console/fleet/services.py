@@ -9,6 +9,7 @@ from console.audit.acts import Target, act
 from console.catalog import services as catalog
 from console.fleet import workers
 from console.fleet.models import Wish
+from console.outbox import services as outbox
 from console.outbox.services import post_document, post_release
 from signalbox.names import Bucket, token
 
@@ -63,6 +64,11 @@ def of_model(name: str) -> Wish | None:
 def wish_key(kind: str, name: str) -> str:
     """KV key of a wish."""
     return f"{kind}.{token(name)}"
+
+
+def why_unpublished(wish: Wish) -> str:
+    """Empty once the fleet knows of a wish; waits a moment for it."""
+    return outbox.why_unpublished(Bucket.DESIRED, wish_key(wish.kind, wish.name))
 
 
 def _wish(

@@ -15,6 +15,7 @@ from console.fleet import services, workers
 from console.fleet.models import Wish
 from console.jobs.models import Job
 from console.live.rows import WorkerRow
+from console.outbox import flash
 from console.outbox import services as outbox
 from signalbox.names import Bucket
 
@@ -53,12 +54,11 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
 def drain(request: HttpRequest, worker: str) -> HttpResponse:
     """Drain or resume a worker."""
     is_draining = request.POST.get("draining") == "1"
-    services.drain(
+    wish = services.drain(
         actor_of(request), worker, is_draining=is_draining, reason=request.POST.get("reason", "")
     )
-    messages.success(
-        request, f"{worker} is asked to {'drain' if is_draining else 'take part again'}."
-    )
+    done = f"{worker} is asked to {'drain' if is_draining else 'take part again'}"
+    flash.say(request, done, services.why_unpublished(wish))
     return redirect("worker", worker=worker)
 
 

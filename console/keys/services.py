@@ -13,8 +13,10 @@ from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
 from console.catalog.models import ServedModel
 from console.keys.models import ApiKey
+from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox import keys
+from signalbox.assets import KEPT_MAX_BYTES, KIB
 from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
 from signalbox.names import Bucket
 
@@ -33,6 +35,8 @@ MAX_OVERLAP_DAYS: Final = 7
 MOST: Final = 2**31 - 1
 """Of requests and of seconds, in a key's rate and quota."""
 _MOST_NETWORKS: Final = 50
+_MOST_BYTES: Final = KEPT_MAX_BYTES - 2 * KIB
+"""Of a grant: what NATS takes of a key's document, less what it has beside the grant."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +124,13 @@ def rotate(
     return new, text
 
 
+def why_unpublished(key: ApiKey) -> str:
+    """Empty once gateways know of a new key, and of the end of the one it replaces; waits a moment for it."""
+    kids = [key.pk, *([key.rotated_from_id] if key.rotated_from_id else ())]
+    found = (outbox.why_unpublished(Bucket.KEYS, kid) for kid in kids)
+    return next(filter(None, found), "")
+
+
 def _mint() -> tuple[str, str, dict[str, str]]:
     """A key's text, its public id, and what is kept of it. Raises :class:`Misconfigured` without a pepper."""
     pepper = settings.CONSOLE.key_pepper
@@ -152,6 +163,14 @@ def _check(grant: Grant) -> None:
     unknown = sorted(set(grant.scopes) - set(SCOPES))
     if unknown or not grant.scopes:
         raise InvalidRequest(f"scopes: one or more of {', '.join(SCOPES)}.")
+    for field, given in (("scopes", grant.scopes), ("models", grant.models)):
+        if len(set(given)) < len(given):
+            raise InvalidRequest(f"{field}: name each once.")
+    if (size := len(msgspec.json.encode(grant))) > _MOST_BYTES:
+        raise InvalidRequest(
+            f"models: gateways are told at most {_MOST_BYTES} bytes of one key, and this takes {size}:"
+            " name fewer models, or none for all."
+        )
     missing = sorted(
         set(grant.models)
         - set(ServedModel.objects.filter(name__in=grant.models).values_list("name", flat=True))

@@ -141,6 +141,7 @@ def created(request: HttpRequest, kid: str) -> HttpResponse:
         )
         return redirect("key", kid=kid)
     context = {"key": key, "text": text, "front_url": settings.CONSOLE.front_url,
+               "why_unpublished": services.why_unpublished(key),
                "model": next(iter(key.models_allowed), None) or _some_model()}  # fmt: skip
     response = render(request, "keys/created.html", context)
     once.shown(response)

@@ -12,6 +12,8 @@ from console.outbox.models import OutboxEntry
 from signalbox import messages, names
 from signalbox.names import Bucket
 
+_TOLD_WITHIN_S: Final = 0.5
+"""How long an answer waits to say whether the fleet knows."""
 _LOOK_S: Final = 0.01
 _PROMPT_S: Final = 10.0
 """What waits longer is worth a look, though nothing has refused it."""
@@ -112,6 +114,12 @@ def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry
             break
         time.sleep(_LOOK_S)
     return entry
+
+
+def why_unpublished(bucket: Bucket, key: str) -> str:
+    """Empty once NATS has the newest document of a key; waits a moment for it."""
+    entry = wait_published(bucket, key, timeout_s=_TOLD_WITHIN_S)
+    return why_waiting(entry) if entry is not None else ""
 
 
 def latest_cancel(job_id: str) -> OutboxEntry | None:

@@ -209,16 +209,14 @@ def test_whatever_does_not_exist_is_404_and_nothing_is_asked_of_it(
         answer = program.put(f"/api/{path}", body, content_type="application/json")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     assert not Wish.objects.exists()
-    assert (
-        program.put("/api/workers/w1/drain", body, content_type="application/json").json() == body
-    )
+    answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()
+    assert (answer["on"], answer["reason"]) == (True, "x")
     monkeypatch.setattr(
         lifespan, "feed", None
     )  # it has gone; what was asked of it can be taken back
     body["on"] = False
-    assert (
-        program.put("/api/workers/w1/drain", body, content_type="application/json").json() == body
-    )
+    answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()
+    assert answer["on"] is False
 
 
 def test_without_nats_a_worker_nobody_remembers_is_neither_there_nor_not(program: Client) -> None:
@@ -227,7 +225,7 @@ def test_without_nats_a_worker_nobody_remembers_is_neither_there_nor_not(program
     blind = program.put("/api/workers/w9/drain", body, content_type="application/json")
     assert (blind.status_code, blind["Retry-After"]) == (503, "5")
     known = program.put("/api/workers/w7/drain", body, content_type="application/json")
-    assert known.status_code == 200
+    assert known.status_code == 202
 
 
 def test_a_gpu_that_does_not_exist_is_not_asked_to_be_released(

@@ -78,6 +78,13 @@ def test_revoking_posts_the_key_as_revoked_and_cannot_be_repeated(admin: Actor) 
         ({"days": 4000}, "days"),
         ({"name": " "}, "name"),
         ({"rate": -1}, "rate"),
+        ({"quota": 2**31}, "quota"),
+        ({"scopes": ["jobs:read", "jobs:read"]}, "scopes: name each once"),
+        ({"models": ["digits", "digits"]}, "models: name each once"),
+        (
+            {"models": [f"{number:040}" for number in range(1600)]},
+            "models: gateways are told at most",
+        ),
     ],
 )
 def test_a_grant_that_makes_no_sense_is_refused_by_field(

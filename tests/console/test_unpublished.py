@@ -15,16 +15,21 @@ from console.accounts.rights import Actor, system_actor
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
+from console.keys import services as keys
 from console.live.feed import Feed
 from console.live.unpublished import unpublished
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from signalbox import topology
+from signalbox.assets import KEPT_MAX_BYTES
 from signalbox.bus import Bus
-from signalbox.names import Stream
+from signalbox.errors import InvalidRequest
+from signalbox.names import Bucket, Stream
 from signalbox.settings import Wire
 from tests.console.conftest import in_thread, submit
 from tests.console.mirror import Viewer
+from tests.console.test_jobs import make
+from tests.console.test_keys import FORM as KEY
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")
@@ -103,6 +108,100 @@ async def test_its_page_says_so_as_long_as_it_stands(
     await Publisher(full, 5).publish_due()
     for path in ("/models/second", "/models"):
         assert "not published" not in (await in_a_request(client.get, path)).content.decode()
+
+
+@pytest.fixture
+async def refusing(bus: Bus) -> AsyncIterator[Callable[[bool], Any]]:
+    """A publisher, and a NATS that takes no key and no wish when told so."""
+
+    async def refuse(is_refusing: bool) -> None:
+        for stream in (Bucket.KEYS.stream, Bucket.DESIRED.stream):
+            info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+            changed = info["config"] | {"max_msg_size": 10 if is_refusing else KEPT_MAX_BYTES}
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{stream}", changed)
+
+    task = asyncio.create_task(Publisher(bus, 0.1).run())
+    try:
+        yield refuse
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        await refuse(False)
+
+
+async def test_a_key_a_pause_and_a_drain_say_whether_the_fleet_knows(
+    cast: dict[str, User], refusing: Callable[[bool], Any]
+) -> None:
+    await in_thread(lambda: ServedModel.objects.create(name="digits"))
+    await in_thread(make, 1, worker="w1")
+    _, text = await in_thread(accounts.create_token, Actor(user=cast["admin"]), "t", 1)
+
+    def call(method: str, path: str, body: Any) -> Any:
+        client = Client(headers={"Authorization": f"Bearer {text}"})
+        return getattr(client, method)(f"/api/{path}", body, content_type="application/json")
+
+    async def statuses() -> list[tuple[int, bool]]:
+        made = await in_a_request(call, "post", "keys", {"name": "k"})
+        path = f"keys/{made.json()['id']}/rotate"
+        answers = [
+            made,
+            await in_a_request(call, "post", path, {}),
+            await in_a_request(call, "put", "models/digits/pause", {"on": True}),
+            await in_a_request(call, "put", "workers/w1/drain", {"on": True}),
+        ]
+        return [(one.status_code, one.json()["unpublished"] == "") for one in answers]
+
+    assert await statuses() == [(201, True), (201, True), (200, True), (200, True)]
+    await refusing(True)
+    assert await statuses() == [(202, False)] * 4
+
+
+async def test_pages_of_a_key_a_pause_and_a_drain_say_it_too(
+    browser: Callable[[str], Client], refusing: Callable[[bool], Any]
+) -> None:
+    await in_thread(lambda: ServedModel.objects.create(name="digits"))
+    await in_thread(make, 1, worker="w1")
+    client = await in_thread(browser, "admin")
+
+    async def said(path: str, form: dict[str, Any]) -> str:
+        answer = await in_a_request(submit, client, path, form)
+        page: str = (await in_a_request(client.get, answer["Location"])).content.decode()
+        return page
+
+    acts = (
+        ("/keys/new", KEY),
+        ("/models/digits/pause", {"paused": "1"}),
+        ("/workers/w1/drain", {"draining": "1"}),
+    )
+    for path, form in acts:
+        page = await said(path, form)
+        assert "not published to the fleet" not in page
+        assert "know it." in page, path
+    await refusing(True)
+    for path, form in acts:
+        page = await said(path, form)
+        assert "Gateways do not know this key yet" in page or "not published to the fleet" in page
+        assert "know it." not in page, path
+
+
+async def test_the_largest_key_that_is_taken_is_published(bus: Bus) -> None:
+    names = [f"{number:0100}" for number in range(700)]
+    await in_thread(lambda: ServedModel.objects.bulk_create(ServedModel(name=n) for n in names))
+
+    def largest() -> int:
+        while names:
+            try:
+                keys.create(ME, keys.Grant(name="k", models=names))
+            except InvalidRequest:
+                names.pop()
+            else:
+                return len(names)
+        return 0
+
+    assert 580 < await in_thread(largest) < 700
+    await Publisher(bus, 5).publish_due()
+    entry = await in_thread(lambda: OutboxEntry.objects.get(bucket="keys"))
+    assert (entry.published_at is not None, entry.last_error) == (True, "")
 
 
 async def test_the_board_has_an_alarm_for_it(full: Bus, wire: Wire, base: Path) -> None:
