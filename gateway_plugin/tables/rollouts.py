@@ -18,6 +18,7 @@ from signalbox.table import Table, put
 DESERTED_S: Final = 10.0
 """A model that nobody serves for so long waits for nobody: longer than presence takes to come back after NATS."""
 _RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 60.0
 _MOMENT_S: Final = 0.01
 """A timer may be early by the resolution of its clock."""
 
@@ -39,12 +40,15 @@ class Rollouts:
         self._open: set[str] = set()
         """Models whose requests do not get yet what they shall get."""
         self._deserted_at: dict[str, float] = {}
+        self._delays_s: dict[str, float] = {}
+        """Until a model is looked at again, should this fail once more."""
+        self._retries: dict[str, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        models.on_change(lambda key, *_: self._soil((key,)))
-        serving.on_change(lambda key, *_: self._soil((key,)))
-        workers.on_change(lambda *_: self._soil(self._open))
+        models.on_change(lambda key, *_: self._mark_dirty((key,)))
+        serving.on_change(lambda key, *_: self._mark_dirty((key,)))
+        workers.on_change(lambda *_: self._mark_dirty(self._open))
 
     def start(self) -> None:
         """Decide from now on; the tables have been read."""
@@ -57,7 +61,7 @@ class Rollouts:
             keeper.cancel()
             await asyncio.wait([keeper])
 
-    def _soil(self, keys: Iterable[str]) -> None:
+    def _mark_dirty(self, keys: Iterable[str]) -> None:
         self._dirty.update(keys)
         if self._dirty:
             self._wake.set()
@@ -72,9 +76,12 @@ class Rollouts:
                     await self._look(key)
                 except SignalboxError as error:
                     log.warning("rollout.not_recorded", model=key, why=str(error))
-                    self._again(_RETRY_S, key)
+                    self._retry(key)
                 except Exception:  # noqa: BLE001  the edge of a task: the others must move on
                     log.exception("rollout.failed", model=key)
+                    self._retry(key)
+                else:
+                    self._forget_failures(key)
 
     async def _look(self, key: str) -> None:
         """Record what requests of one model get from now on, if that changes."""
@@ -109,5 +116,18 @@ class Rollouts:
             failed=after.failed, publication=after.publication,
         )  # fmt: skip
 
-    def _again(self, delay_s: float, key: str) -> None:
-        self._loop.call_later(delay_s, self._soil, (key,))
+    def _retry(self, key: str) -> None:
+        """Look at a model again later, each time twice as late; a change of a table comes before that."""
+        delay_s = self._delays_s.get(key, _RETRY_S)
+        self._delays_s[key] = min(2 * delay_s, _LONGEST_RETRY_S)
+        if key in self._retries:
+            self._retries[key].cancel()
+        self._retries[key] = self._again(delay_s, key)
+
+    def _forget_failures(self, key: str) -> None:
+        self._delays_s.pop(key, None)
+        if key in self._retries:
+            self._retries.pop(key).cancel()
+
+    def _again(self, delay_s: float, key: str) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, self._mark_dirty, (key,))
