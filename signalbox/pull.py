@@ -67,6 +67,11 @@ class Delivery:
         return self._headers
 
     @property
+    def number(self) -> int:
+        """Which of its consumer's deliveries this is: whoever reads alone hears 1, 2, 3 without a gap."""
+        return int(self._reply.split(".")[-3])
+
+    @property
     def job(self) -> Job:
         """The job in header ``Sb-Job``. Raises ``KeyError`` or :class:`msgspec.MsgspecError` if there is none."""
         if self._job is None:

@@ -6,6 +6,7 @@ Rows may be a second late (ADR 0175): a job that was accepted and ended meanwhil
 """
 
 import asyncio
+import contextlib
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from console.projector.store import Place
 from console.projector.tail import Tail
 from signalbox import log
 from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
+from signalbox.errors import SignalboxError, Unavailable
 from signalbox.messages import Record, decode
 from signalbox.names import Header, Stream
 from signalbox.pull import Delivery
@@ -25,6 +26,8 @@ from signalbox.pull import Delivery
 EVERY_S: Final = 1.0
 """From one write to the next, unless so much waits that one write does not take it all."""
 _PAUSE_S: Final = 1.0
+_QUEUE_AGAIN_S: Final = 60.0
+"""After NATS refused a consumer on JOBS."""
 
 
 class Projector:
@@ -37,6 +40,7 @@ class Projector:
         self._wake = asyncio.Event()
         self._is_broken = False
         self._write_at = 0.0
+        self._queue_again_at = 0.0
         self.caught_up = asyncio.Event()
         self.applied = 0
 
@@ -62,15 +66,25 @@ class Projector:
         records = Tail(self._bus, Stream.STATE, self._wake.set)
         try:
             place = await self._begin()
-            await queue.open(place.queue_seq + 1)
             await records.open(place.seq + 1)
+            await self._open_queue(queue, place.queue_seq + 1)
             log.info("projector.reading", start=place.seq + 1, queue_start=place.queue_seq + 1)
-            await self._read(queue, records)
+            await self._read(queue, records, place.queue_seq + 1)
         finally:
             await queue.close()
             await records.close()
 
-    async def _read(self, queue: Tail, records: Tail) -> None:
+    async def _open_queue(self, queue: Tail, start: int) -> None:
+        """Without acceptances rows come from records: JOBS may have all the consumers it takes, one per queue."""
+        try:
+            await queue.open(start)
+        except Unavailable:
+            raise
+        except SignalboxError as error:
+            log.warning("projector.no_acceptances", code=error.code, reason=error.public_message)
+            self._queue_again_at = asyncio.get_running_loop().time() + _QUEUE_AGAIN_S
+
+    async def _read(self, queue: Tail, records: Tail, queue_start: int) -> None:
         is_more = True  # whether anything waits is not known yet
         while not self._is_broken:
             if refusal := queue.refusal or records.refusal:
@@ -78,6 +92,8 @@ class Projector:
                 return
             if not is_more:
                 await self._until_due(queue, records)
+            if not queue.is_open and asyncio.get_running_loop().time() >= self._queue_again_at:
+                await self._open_queue(queue, queue_start)
             # The queue first: so whoever's record is found, its acceptance is here or was written before.
             accepted = await queue.sweep(self._batch)
             written = await records.sweep(self._batch)
@@ -92,7 +108,9 @@ class Projector:
         records.park()
         if not len(queue) and not len(records) and not self._is_broken:
             self.caught_up.set()
-            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(None if queue.is_open else self._queue_again_at):
+                    await self._wake.wait()
             self.caught_up.clear()
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._write_at + EVERY_S - loop.time())

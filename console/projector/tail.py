@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from signalbox.bus import Bus
-from signalbox.errors import NotFound
+from signalbox.errors import Conflict, NotFound
 from signalbox.names import PROJECTOR, Stream
 from signalbox.pull import Delivery, Puller
 
@@ -31,10 +31,18 @@ class Tail:
         self._taken: list[Delivery] = []
         self._ended = asyncio.Event()
         self._puller: Puller | None = None
+        self._created = ""
+        self._last_number = 0
+        self._is_shared = False
 
     def __len__(self) -> int:
         """Deliveries that came and were not taken."""
         return len(self._taken)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a consumer to read through."""
+        return self._puller is not None
 
     @property
     def refusal(self) -> str:
@@ -53,10 +61,11 @@ class Tail:
             # Inputs and results lie in the bodies; rows need only the headers.
             "headers_only": True, "inactive_threshold": _FORGOTTEN_AFTER_S * _NANO,
         }  # fmt: skip
-        await self._bus.request_json(
+        made = await self._bus.request_json(
             f"$JS.API.CONSUMER.CREATE.{self._stream}.{PROJECTOR}",
             {"stream_name": self._stream.value, "config": config, "action": ""},
         )
+        self._created = made["created"]
         self._puller = await self._bus.pull(PROJECTOR, self._take, stream=self._stream)
         self._puller.on_idle = self._told_idle
 
@@ -66,7 +75,10 @@ class Tail:
             self._puller.ask(1, expires_s=_PARKED_S)
 
     async def sweep(self, limit: int) -> list[Delivery]:
-        """All that is there, up to some ``limit``, oldest first; what was parked for is among it."""
+        """All that is there, up to some ``limit``, oldest first; what was parked for is among it.
+
+        Raises :class:`Conflict` where another projector may have been given some of it.
+        """
         puller = self._puller
         if puller is not None and not puller.last_refusal:
             parked = puller.outstanding
@@ -75,6 +87,8 @@ class Tail:
                 self._ended.clear()
                 await self._ended.wait()
         taken, self._taken = self._taken, []
+        if taken:
+            await self._refuse_company()
         return taken
 
     async def close(self) -> None:
@@ -82,7 +96,18 @@ class Tail:
         if self._puller is not None:
             await self._puller.close()
 
+    async def _refuse_company(self) -> None:
+        """Another projector makes a consumer of the same name, and the server deals its deliveries to both.
+
+        Numbers alone do not tell: those of its consumer may happen to go on where ours stood.
+        """
+        info = await self._bus.request_json(f"$JS.API.CONSUMER.INFO.{self._stream}.{PROJECTOR}")
+        if self._is_shared or info["created"] != self._created:
+            raise Conflict(f"Another projector reads {self._stream}; this one begins anew.")
+
     def _take(self, delivery: Delivery) -> None:
+        self._is_shared |= delivery.number != self._last_number + 1
+        self._last_number = delivery.number
         self._taken.append(delivery)
         self._told_idle()
 

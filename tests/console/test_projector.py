@@ -27,9 +27,9 @@ from console.projector.models import Cursor
 from console.projector.reader import EVERY_S, Projector
 from console.projector.tail import Tail
 from signalbox import job as life
-from signalbox import messages, names
+from signalbox import messages, names, topology
 from signalbox.bus import Bus
-from signalbox.errors import NotFound
+from signalbox.errors import Conflict, NotFound
 from signalbox.messages import ErrorInfo, Record
 from signalbox.names import Header, Stream
 from signalbox.natsserver import NatsServer
@@ -315,6 +315,59 @@ async def test_rows_are_written_once_a_second_and_a_job_that_ended_meanwhile_onc
     began = [at for at, _ in writes]
     assert all(later - earlier > EVERY_S * 0.9 for earlier, later in itertools.pairwise(began))
     assert not await in_thread(JobEvent.objects.filter(state="succeeded").exists)
+
+
+async def test_two_projectors_at_once_lose_nothing(bus: Bus, wire: Wire) -> None:
+    """They read through one name, so that one may be dealt what the other asked for."""
+    other = await Bus.connect(wire, role="console")
+    jobs = [accepted(n) for n in range(1, 121)]
+    try:
+        async with projecting(bus, batch=3), projecting(other, batch=3):
+            for job in jobs:
+                await accept(bus, job)
+                await run_job(bus, job)
+                await asyncio.sleep(0.02)  # spreads the records over many sweeps of both
+            last = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
+            await until(lambda: store.place().seq == last["last_seq"])
+    finally:
+        await other.close()
+    assert await in_thread(states) == {job.id: "succeeded" for job in jobs}
+
+
+async def test_a_delivery_that_another_reader_was_given_refuses_the_sweep(
+    bus: Bus, wire: Wire
+) -> None:
+    mine, other = (Tail(bus, Stream.STATE, lambda: None) for _ in range(2))
+    try:
+        await mine.open(1)
+        await run_job(bus, accepted(1))
+        assert len(await mine.sweep(5)) == 1
+        await other.open(1)  # through the same name: mine is gone
+        await run_job(bus, accepted(2))
+        with pytest.raises(Conflict, match="Another projector"):
+            await mine.sweep(1)  # number 1 of the other's
+        with pytest.raises(Conflict, match="Another projector"):
+            await other.sweep(5)  # number 2 is its first
+    finally:
+        await mine.close()
+        await other.close()
+
+
+async def test_records_are_read_where_the_queue_takes_no_more_consumers(
+    own_nats: NatsServer,
+) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    try:
+        config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
+        await bus.request_json("$JS.API.STREAM.DELETE.JOBS")
+        await bus.request_json("$JS.API.STREAM.CREATE.JOBS", config | {"max_consumers": 3})
+        await topology.ensure_consumers(bus, "digits")
+        job = accepted(1)
+        async with projecting(bus):
+            await run_job(bus, job)
+            await until(lambda: states() == {job.id: "succeeded"})
+    finally:
+        await bus.close()
 
 
 async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: NatsServer) -> None:
