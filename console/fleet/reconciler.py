@@ -22,8 +22,10 @@ from console.projector import store
 from console.projector.fold import Heard
 from signalbox import job as life
 from signalbox import log, messages, names
+from signalbox.assets import SECOND, STATE
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError, StaleRevision
+from signalbox.jobs import joblog
 from signalbox.messages import ErrorInfo, Record, State
 from signalbox.names import Bucket, Header
 from signalbox.records import Records
@@ -32,6 +34,11 @@ _LOST: Final = ErrorInfo(
     code="internal",
     message="The queue no longer holds this job. Nothing ran to its end; submit it again.",
 )
+_FORGOTTEN: Final = ErrorInfo(
+    code="internal",
+    message="The console was away for longer than NATS keeps records; it no longer knows how this job ended.",
+)
+_RECORD_KEPT_S: Final = STATE["max_age"] / SECOND
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
@@ -125,7 +132,8 @@ class Reconciler:
 
         A row behind its record is brought up to date, and that is all that is done to a job with a record: whether
         it is queued again or ended is for the workers' reconciler. Only a job of which neither STATE nor JOBS knows
-        is ended here, as failed, by compare-and-set: nobody else would hear of it again.
+        is ended here, as failed, by compare-and-set: nobody else would hear of it again. Where its record may have aged
+        out of STATE, it may have ended long ago: the row alone is closed.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
         rows = await _stale(before, self._looked_to)
@@ -146,12 +154,18 @@ class Reconciler:
                 return 0
             await self._show(found[0], found[1])
             return 1
-        failed = life.failed(_record_of(row), _LOST, now=self._clock())
+        now = self._clock()
+        if row.updated_at.timestamp() < now - _RECORD_KEPT_S:
+            log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
+            await self._show(life.failed(_record_of(row), _FORGOTTEN, now=now), row.revision)
+            return 1
+        failed = life.failed(_record_of(row), _LOST, now=now)
         try:
             written = await self._records.write(failed, expect=0)
         except StaleRevision:
             return 0
-        log.warning("reconciler.job_lost", job_id=row.pk, model=row.model)
+        log.warning("reconciler.job_lost", job=row.pk, model=row.model)
+        joblog.ended(failed)
         await self._show(failed, written)
         return 1
 

@@ -1,5 +1,6 @@
 """What events cannot tell is healed: lost documents, vanished jobs, rows left behind."""
 
+import json
 import time
 from pathlib import Path
 
@@ -33,9 +34,7 @@ ME = system_actor("tests")
 
 def reconciler(bus: Bus) -> Reconciler:
     """One that looks at every open job, however young."""
-    return Reconciler(
-        bus, every_s=60, vanished_after_s=0, clock=lambda: time.time() + 1_000_000_000
-    )
+    return Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 3600)
 
 
 async def know(*jobs: messages.Job) -> None:
@@ -105,7 +104,9 @@ async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(
     assert listed == everything
 
 
-async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(bus: Bus) -> None:
+async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(
+    bus: Bus, capsys: pytest.CaptureFixture[str]
+) -> None:
     vanished, waiting = accepted(1), accepted(2)
     await accept(bus, waiting)
     await know(vanished, waiting)
@@ -116,6 +117,21 @@ async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(bus: Bu
     assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
     assert await in_thread(lambda: Job.objects.get(pk=waiting.id).state) == "queued"
     assert await Records(bus).read(waiting.id) is None
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    events = [line["event"] for line in told if line.get("job") == vanished.id]
+    assert {"reconciler.job_lost", "job.ended"} <= set(events)
+
+
+async def test_a_job_whose_record_may_have_aged_out_gets_no_second_end(bus: Bus) -> None:
+    """As after more than a day without the console: whoever asked for it was told its end long ago."""
+    job = accepted(1)
+    await know(job)
+    late = Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 25 * 3600)
+    assert await late.settle_vanished_jobs() == 1
+    assert await Records(bus).read(job.id) is None
+    row = await in_thread(Job.objects.get, pk=job.id)
+    assert row.state == "failed"
+    assert "no longer knows how this job ended" in row.error_message
 
 
 async def test_jobs_that_wait_do_not_hide_one_that_vanished(
