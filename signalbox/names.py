@@ -186,8 +186,9 @@ def ask_release(gpu: str) -> str:
     return f"lane.release.{token(gpu)}"
 
 
-RECONCILER: Final = "reconciler"
 PROJECTOR: Final = "projector"
+"""The projector's short-lived consumers on ``JOBS`` and ``STATE``."""
+RECONCILER: Final = "reconciler"
 """The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
 
 

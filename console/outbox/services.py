@@ -88,10 +88,9 @@ def why_waiting(entry: OutboxEntry) -> str:
         return ""
     if entry.last_error:
         return entry.last_error
-    waited_s = (timezone.now() - entry.created_at).total_seconds()
-    if waited_s < _PROMPT_S:
+    if timezone.now() - entry.created_at < timedelta(seconds=_PROMPT_S):
         return "it is being published."
-    return f"it has waited for {waited_s:.0f} s; does the controller run?"
+    return f"it has waited since {entry.created_at:%H:%M:%S} UTC; does the controller run?"
 
 
 def latest(bucket: Bucket, key: str) -> OutboxEntry | None:

@@ -1,6 +1,7 @@
 """Decisions reach NATS, in the right order, through outages, with several publishers."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from console.keys import services as keys
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from console.outbox.services import post_document
+from console.outbox.services import post_document, why_waiting
 from signalbox import job as life
 from signalbox import messages, names
 from signalbox.bus import Bus
@@ -165,6 +166,12 @@ async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(
         assert await document(bus, Bucket.KEYS, key.id)
     finally:
         await bus.close()
+
+
+async def test_what_waits_says_since_when_so_that_a_page_does_not_tell_it_anew() -> None:
+    at = datetime(2026, 11, 23, 10, 2, 3, tzinfo=UTC)
+    entry = OutboxEntry(kind=OutboxEntry.CANCEL, key="j", created_at=at)
+    assert why_waiting(entry) == "it has waited since 10:02:03 UTC; does the controller run?"
 
 
 async def test_a_failed_act_posts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
