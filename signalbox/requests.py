@@ -57,7 +57,9 @@ class Requests:
         self._inbox_size = len(self._inbox)
         self._count = 0
         self._waiting: dict[bytes, tuple[asyncio.Future[Reply], float, str]] = {}
-        self._collecting: dict[bytes, Callable[[bytes, bytes], None]] = {}
+        self._collecting: dict[
+            bytes, tuple[Callable[[bytes, bytes], None], asyncio.Future[Reply], str]
+        ] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._on_reconnect: list[Callable[[], None]] = []
@@ -156,7 +158,7 @@ class Requests:
                 except Exception as error:  # noqa: BLE001  handed to the one who asked
                     end.set_exception(error)
 
-        self._collecting[token] = feed
+        self._collecting[token] = (feed, end, subject)
         try:
             self.send(subject, self._inbox + token, b"", _encode_json(doc))
             while True:
@@ -247,7 +249,7 @@ class Requests:
             if not waiting[0].done():
                 waiting[0].set_result((head, body))
             return
-        feed = self._collecting.get(token)
+        feed, *_ = self._collecting.get(token, (None,))
         if feed is not None:
             feed(head, body)
 
@@ -289,7 +291,9 @@ class Requests:
         named = _REFUSED_SUBJECT.search(text)
         if named is None:
             return
-        for answer, _, subject in list(self._waiting.values()):
+        open_ones = [(answer, subject) for answer, _, subject in self._waiting.values()]
+        open_ones += [(end, subject) for _, end, subject in self._collecting.values()]
+        for answer, subject in open_ones:
             if subject == named.group(1) and not answer.done():
                 answer.set_exception(
                     Misconfigured(f"NATS user of role {self.role} may not publish to {subject}.")

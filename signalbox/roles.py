@@ -84,7 +84,6 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_CHECK,
             "jobs.*.*.*",  # accept
-            "sched.*",  # accept for later
             "st.*",  # cancel a queued job, ask a running one to stop
             "pl.*.in",  # inputs above the inline limit
             "cancel.*",
@@ -102,7 +101,6 @@ _ROLES: Final[dict[str, Permissions]] = {
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
             "evt.st.*",
-            "progress.*",
             *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
         ),
     ),
@@ -120,7 +118,6 @@ _ROLES: Final[dict[str, Permissions]] = {
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
-            "progress.*",
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
@@ -181,7 +178,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             "lane.release.*",
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
-            *_direct(Stream.DLQ, Stream.DLQ_PARTS),
+            # An input for which there was no room beside the letters is still with the job's payloads.
+            *_direct(Stream.DLQ, Stream.DLQ_PARTS, Stream.PAYLOADS),
             "jobs.*.*.*",
             "pl.*.in",
             "dlp.redriven.*",

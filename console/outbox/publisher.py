@@ -21,11 +21,12 @@ from signalbox.errors import (
     Conflict,
     InputLost,
     NotFound,
+    QueueFull,
     SignalboxError,
     StaleRevision,
     Unavailable,
 )
-from signalbox.jobs import deadletters
+from signalbox.jobs import deadletters, joblog
 from signalbox.messages import Job, State
 from signalbox.names import Bucket, Header
 from signalbox.records import Records
@@ -121,7 +122,10 @@ class Publisher:
             await _settle(entry, None)
         except Unavailable as error:
             await _note(entry, error)
-            raise
+            # One letter's input may not be had while NATS is there: it alone waits, and not all that came after it.
+            if entry.kind not in _SLOW or not self._bus.is_connected:
+                raise
+            self._postpone(entry)
         except SignalboxError as error:
             await self._refused(entry, error)
         return entry.pk
@@ -129,10 +133,17 @@ class Publisher:
     async def _refused(self, entry: OutboxEntry, error: SignalboxError) -> None:
         """An act on a letter that cannot be done is over, with its reason; anything else is tried again, and later."""
         log.warning("outbox.refused", entry=entry.pk, code=error.code, reason=str(error))
-        if entry.kind in _SLOW and isinstance(error, NotFound | Conflict | InputLost):
+        if entry.kind == OutboxEntry.DISCARD and isinstance(error, NotFound):
+            await _settle(entry, None)  # gone, perhaps by a try whose answer was lost
+            return
+        if entry.kind in _SLOW and isinstance(error, NotFound | Conflict | InputLost | QueueFull):
+            # A full queue is the operator's to wait for: each try would store the input once more.
             await _settle(entry, None, error.public_message)
             return
         await _note(entry, error)
+        self._postpone(entry)
+
+    def _postpone(self, entry: OutboxEntry) -> None:
         pause_s = min(_LONGEST_PAUSE_S, self._poll_s * 2.0 ** min(entry.attempts, 16))
         self._not_before[entry.pk] = self._loop.time() + pause_s
 
@@ -187,6 +198,8 @@ class Publisher:
                 await self._records.write(record, expect=revision)
             except StaleRevision:
                 continue
+            if record.state.is_terminal:
+                joblog.ended(record)
             await self._bus.publish(names.cancel(job_id))
             return
         raise Conflict(f"Lost {_RACES} races for job {job_id}; it is tried again.")

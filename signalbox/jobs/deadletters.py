@@ -107,7 +107,7 @@ async def keep(bus: Bus, job: Job, body: bytes, notice: DeadLetter) -> None:
     headers: dict[str, str] = {Header.JOB: header(job), Header.LETTER: header(notice)}
     await bus.write(names.dead_letter(job.model, job.id), body, headers=headers)
     log.warning(
-        "dead_letter.kept", job_id=job.id, model=job.model, code=notice.error.code, attempt=notice.attempt,
+        "dead_letter.kept", job=job.id, model=job.model, code=notice.error.code, attempt=notice.attempt,
         not_kept=notice.not_kept,
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ async def _no_room(bus: Bus, tenant: str, size: int) -> str:
 
     Two workers may judge at once and pass the bound by one input; the stream's own limit is above both.
     """
-    filter_ = {"subjects_filter": names.kept_inputs(tenant)}
+    filter_ = {"subjects_filter": names.kept_input(tenant, "*")}
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}", filter_)
     limit = info["config"].get("max_bytes", -1)
     if limit <= 0:
@@ -251,7 +251,7 @@ def _letter(stored: Stored) -> Letter:
         if (said := stored.headers.get(Header.LETTER)) is not None:
             notice = decode(DeadLetter, said)
     except (KeyError, msgspec.MsgspecError) as error:
-        log.warning("dead_letter.unreadable", job_id=job_id, reason=str(error))
+        log.warning("dead_letter.unreadable", job=job_id, reason=str(error))
     return Letter(job_id, names.untoken(model), stored.seq, stored.time, job, notice, stored.data)
 
 
@@ -306,7 +306,7 @@ async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
         # Asked for twice at once: the other has written the same. A different mark is another redrive's.
         if (again := await find(bus, job_id)).redriven is None or again.redriven.job != new_id:
             raise Conflict("It is being redriven by somebody else; look again.") from error
-    log.info("dead_letter.redriven", job_id=new_id, redrive_of=letter.id, model=letter.model)
+    log.info("dead_letter.redriven", job=new_id, redrive_of=letter.id, model=letter.model)
     return Redrive(new_id, is_new)
 
 
@@ -359,7 +359,7 @@ async def discard(bus: Bus, job_id: str) -> None:
         raise NotFound(
             f"There is no dead letter of a job {job_id!r}; letters are kept for 14 days."
         )
-    log.info("dead_letter.discarded", job_id=job_id)
+    log.info("dead_letter.discarded", job=job_id)
 
 
 async def _purge(bus: Bus, stream: Stream, subject: str) -> int:

@@ -18,7 +18,7 @@ from console.jobs import deadletters as service
 from console.jobs.models import Job
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from console.outbox.services import post_redrive
+from console.outbox.services import post_discard, post_redrive
 from console.projector import store
 from console.projector.fold import Heard
 from signalbox import messages, names
@@ -26,6 +26,7 @@ from signalbox.bus import Bus
 from signalbox.errors import NotFound
 from signalbox.jobs import deadletters
 from signalbox.names import Header, Stream
+from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accepted
@@ -136,6 +137,49 @@ async def test_an_act_that_nats_will_never_take_is_settled_with_its_reason(bus: 
     entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
     assert entry.published_at is not None
     assert "no dead letter" in entry.last_error
+
+
+async def test_a_letter_that_cannot_be_had_now_holds_up_no_other(own_nats: NatsServer) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    try:
+        entries = []
+        for number in (1, 2):
+            old = await dead(bus, floats(number))
+            entries.append(await in_thread(lambda pk=old.id: post_redrive(pk, after="")))
+        await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # nobody answers for it
+        assert await Publisher(bus, 5).publish_due() == 2
+    finally:
+        await bus.close()
+    for entry in entries:
+        tried = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
+        assert (tried.published_at, tried.attempts) == (None, 1)
+
+
+async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(
+    own_nats: NatsServer,
+) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    try:
+        await enable(bus)
+        old = await dead(bus, frame_of(400_000))
+        config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
+        await bus.write(names.job("half", "hi", accepted(1).id), b"")
+        await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", config | {"max_msgs": 1})
+        entry = await in_thread(lambda: post_redrive(old.id, after=""))
+        await Publisher(bus, 5).publish_due()
+    finally:
+        await bus.close()
+    entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
+    assert entry.published_at is not None
+    assert entry.last_error
+
+
+async def test_a_discard_that_an_earlier_try_did_is_done(bus: Bus) -> None:
+    entry = await in_thread(post_discard, accepted(9).id)
+    await Publisher(bus, 5).publish_due()
+    entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
+    assert entry.published_at is not None
+    assert not entry.last_error
 
 
 @pytest.mark.parametrize("wire", [Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.2)])

@@ -97,6 +97,18 @@ async def test_a_letter_whose_input_had_gone_says_so_and_is_not_redriven(bus: Bu
     assert await messages_in(bus, Stream.JOBS) == 0
 
 
+async def test_other_tenants_inputs_are_no_part_of_the_share_of_a_job_without_one(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}")
+    share = 2 * MIB / info["config"]["max_bytes"]
+    monkeypatch.setattr(deadletters, "TENANT_SHARE", share)
+    for _ in range(2):
+        await dead(bus, frame_of(900_000))
+    last = await dead(bus, frame_of(900_000), key_id="")
+    assert (await deadletters.find(bus, last.id)).input_is == "kept"
+
+
 async def test_kept_inputs_are_bounded_together_and_a_tenant_has_its_share(bus: Bus) -> None:
     declared = next(c for c in STREAMS if c["name"] == Stream.DLQ_PARTS)
     small = topology.wanted(declared, 1) | {"max_bytes": 8 * MIB}

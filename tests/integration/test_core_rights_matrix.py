@@ -108,7 +108,7 @@ def _leader(*streams: str) -> set[str]:
 _WORKER = {
     *_info(), "$JS.API.CONSUMER.MSG.NEXT.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.x", "$JS.ACK.JOBS.x.1.1.1.1.0",
     "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
-    "dlp.in.t.j", "rsp.g.j", "progress.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
+    "dlp.in.t.j", "rsp.g.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
     *_direct("STATE", "PAYLOADS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     # The one that reconciles for all.
     "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
@@ -122,7 +122,7 @@ _WORKER_HEARS = {
 CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
-        *_info(), "jobs.m.hi.j", "sched.j", "st.j", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
+        *_info(), "jobs.m.hi.j", "st.j", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
         "$KV.serving.m",
         *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
         *_leader("STATE", "JOBS", "KV_idem"), *CONSUMERS_SEEN,
@@ -140,13 +140,13 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "st.j", "cancel.j", "lane.release.GPU-1",
         "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
         # Dead letters: read, redriven, discarded.
-        *_direct("DLQ", "DLQ_PARTS"), "$JS.API.STREAM.PURGE.DLQ", "$JS.API.STREAM.PURGE.DLQ_PARTS",
+        *_direct("DLQ", "DLQ_PARTS", "PAYLOADS"), "$JS.API.STREAM.PURGE.DLQ", "$JS.API.STREAM.PURGE.DLQ_PARTS",
         "jobs.m.hi.j", "pl.j.in", "dlp.redriven.j", "$KV.poison.k",
     },
 }  # fmt: skip
 MAY_HEAR: dict[str, set[str]] = {
     "gateway": {
-        "rsp.*.*", "evt.st.*", "progress.*", "_INBOX_gateway.>",
+        "rsp.*.*", "evt.st.*", "_INBOX_gateway.>",
         *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
