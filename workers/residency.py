@@ -199,7 +199,8 @@ class Residency:
 
     async def _withdraw(self) -> None:
         for key in self._shelf.idle():
-            if find_version(self._find(key[0]), key[1]) is None:
+            is_gone = find_version(self._find(key[0]), key[1]) is None
+            if is_gone and self._shelf.is_idle(key):  # a run may have begun meanwhile
                 await self._unload(key)
         for key in self._shelf.failures():
             if self._is_spare(key):
@@ -208,11 +209,13 @@ class Residency:
 
     async def _retire(self) -> None:
         """Unload what requests no longer get, once what they get now is here, or only waits for the room."""
-        idle = self._shelf.idle()
         for key in self._retiring.due(self._loop.time()):
             targets = self._retiring.targets(key[0])
             if all(self._shelf.state((key[0], v)) in {"ready", "crowded"} for v in targets):
-                if key in idle:
+                is_due = key in self._retiring.due(
+                    self._loop.time()
+                )  # or a run has used it meanwhile
+                if is_due and self._shelf.is_idle(key):
                     await self._unload(key)
                 if key not in self._shelf:
                     self._retiring.gone(key)
@@ -285,15 +288,15 @@ class Residency:
         while self._shelf.is_over:
             self._freed.clear()
             leaving = self._shelf.excess(is_spare=self._is_spare)
-            for key in leaving:
-                await self._unload(key)
-            if not leaving:
+            if leaving:
+                await self._unload(leaving[0])  # what else is idle may be in use by then
+            else:
                 await self._freed.wait()  # bounded: every pin is a run with a time limit
 
     async def _shrink_freely(self, key: Key) -> None:
         """Only what is placed elsewhere leaves for a version nobody needs yet; else it leaves itself."""
         for idle in self._shelf.excess(is_spare=self._is_spare):
-            if self._is_spare(idle):
+            if self._is_spare(idle) and self._shelf.is_idle(idle):
                 await self._unload(idle)
         if self._shelf.is_over:
             await self._unload(key)
@@ -347,11 +350,12 @@ class Residency:
             self._on_change()
 
     async def _make_room(self, size: int) -> None:
-        while (leaving := self._leaving(size)) is None:
+        while (leaving := self._leaving(size)) != []:
             self._freed.clear()
-            await self._freed.wait()  # bounded: every pin is a run with a time limit
-        for key in leaving:
-            await self._unload(key)
+            if leaving is None:
+                await self._freed.wait()  # bounded: every pin is a run with a time limit
+            else:
+                await self._unload(leaving[0])  # what else is idle may be in use by then
 
     def _leaving(self, size: int) -> list[Key] | None:
         """What to unload for ``size`` bytes; None if that is in use and may come free."""

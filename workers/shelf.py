@@ -149,7 +149,12 @@ class Shelf:
 
     def idle(self) -> list[Key]:
         """Versions that are ready and not in use."""
-        return [k for k, place in self._places.items() if place.state == "ready" and not place.pins]
+        return list(filter(self.is_idle, self._places))
+
+    def is_idle(self, key: Key) -> bool:
+        """It is ready and not in use."""
+        place = self._places.get(key)
+        return place is not None and place.state == "ready" and not place.pins
 
     def state(self, key: Key) -> str:
         """As presence tells it, empty where nothing is known of the version."""

@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -30,6 +30,7 @@ class Memory:
         self.refused: set[Key] = set()
         self.error: Exception = ModelError("broken")
         self.gate: asyncio.Event | None = None
+        self.during_unload: Callable[[], Awaitable[object]] | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -54,6 +55,9 @@ class Memory:
 
     async def unload(self, model: str, version: int) -> None:
         del self.loaded[model, version]  # asked for before whatever is asked for next
+        during, self.during_unload = self.during_unload, None
+        if during is not None:
+            await during()
         await asyncio.sleep(0)
 
 
@@ -218,11 +222,12 @@ class Rolling:
         self.memory = memory
         self.shelf = Shelf(budget)
         self.targets: list[Key] = []
+        self.versions: tuple[int, ...] = (1, 2, 3)
         self.told: list[dict[int, str]] = []
         self.warmed_again = 0
         self.activity = activity()
         self.made = Residency(
-            cast("Any", memory), self.shelf, lambda name: catalog(name, (1, 2, 3)), self.activity,
+            cast("Any", memory), self.shelf, lambda name: catalog(name, self.versions), self.activity,
             lambda: self.told.append(self.states()),
             is_spare=lambda key: key not in self.targets, retire_s=retire_s, warm_again=self._warm_again,
         )  # fmt: skip
@@ -336,6 +341,24 @@ async def test_a_load_ahead_waits_for_a_run_that_may_take_runners_down_and_holds
     assert set(memory.loaded) == {("m", 2)}, "a job's load waits for nothing"
     rolling.activity.trust("a batch")
     assert await load == {1: "ready", 2: "ready"}
+
+
+@pytest.mark.parametrize("why", ["retired", "withdrawn"])
+async def test_a_version_whose_run_begins_while_another_is_unloaded_stays(
+    memory: Memory, why: str
+) -> None:
+    rolling = Rolling(memory, budget=140 * MIB)
+    used: list[Key] = []
+
+    async def use() -> None:
+        used.append(next(key for key in memory.loaded if key != ("m", 3)))
+        await rolling.made.pin(used[0], never)
+
+    await rolling.want(2, 1)
+    memory.during_unload = use
+    rolling.versions = (3,) if why == "withdrawn" else rolling.versions
+    await rolling.want(3)
+    assert set(memory.loaded) == {used[0], ("m", 3)}
 
 
 async def test_what_jobs_load_and_deaths_take_away_is_a_reason_to_look_what_is_wanted(
