@@ -6,6 +6,7 @@ them, the writer too, act on what the table then says. So requests move at all g
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from signalbox import log, rollout
@@ -13,7 +14,7 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError, StaleRevision
 from signalbox.messages import Model, Serving, Worker
 from signalbox.names import Bucket
-from signalbox.table import Table, put
+from signalbox.table import Table, put, remove
 
 DESERTED_S: Final = 10.0
 """A model that nobody serves for so long waits for nobody: longer than presence takes to come back after NATS."""
@@ -89,6 +90,7 @@ class Rollouts:
         if model is None:
             self._open.discard(key)
             self._deserted_at.pop(key, None)
+            await self._forget(key)
             return
         now_s = self._loop.time()
         before, revision = self._serving.get(key), self._serving.revision(key)
@@ -115,6 +117,14 @@ class Rollouts:
             "rollout.recorded", model=model.name, default=after.default, labels=after.labels,
             failed=after.failed, publication=after.publication,
         )  # fmt: skip
+
+    async def _forget(self, key: str) -> None:
+        """The model was removed: so is its record, but not by who has not heard of the model yet."""
+        record = self._serving.get(key)
+        if record is None or self._models.revision(key) <= record.publication:
+            return
+        with suppress(StaleRevision):  # another gateway was first
+            await remove(self._bus, Bucket.SERVING, key, expect=self._serving.revision(key))
 
     def _retry(self, key: str) -> None:
         """Look at a model again later, each time twice as late; a change of a table comes before that."""

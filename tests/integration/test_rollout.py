@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from signalbox.messages import Model, Serving, Version, Worker
 from signalbox.names import Bucket, token
 from signalbox.natsserver import NatsServer
-from signalbox.table import Table
+from signalbox.table import Table, remove
 from tests import gatewayrig
 from tests.gatewayrig import HALF_PLUS_TWO, Key, Rig
 from tests.workerprocess import WorkerProcess
@@ -272,3 +272,11 @@ async def test_a_label_moves_when_its_version_is_ready_and_a_rollback_is_a_move_
         await made.until(lambda: made.states() == {1: "ready"})
         versions = await caller.end()
         assert [version for version, _ in itertools.groupby(versions)] == [1, 2, 1]
+
+
+async def test_the_record_of_a_model_leaves_with_it(nats: NatsServer, tmp_path: Path) -> None:
+    async with site(nats.url, tmp_path) as made:
+        name = token(NAME)
+        await made.until(lambda: made.serving.get(name))
+        await remove(made.gateways[0].bus, Bucket.MODELS, name)
+        await made.until(lambda: made.serving.get(name) is None)
