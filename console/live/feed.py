@@ -283,8 +283,9 @@ class Feed:
 
     def _on_worker(self, name: str, worker: Worker | None, _revision: int) -> None:
         self.view.presence(worker.id if worker else untoken(name), worker, self._clock())
-        for model in worker.waiting if worker else ():
-            self._soil(model)
+        if self._watching:  # else what is swept every few seconds is fresh enough
+            for model in worker.waiting if worker else ():
+                self._soil(model)
 
     def _on_ticket(self, name: str, ticket: Ticket | None, revision: int) -> None:
         gpu, _, worker = name.partition(".")

@@ -17,6 +17,7 @@ from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from signalbox.table import put, remove
 from tests.console.mirror import TOPICS, Viewer
+from tests.console.test_live_view import worker
 from tests.console.traffic import GPU, Railway, accepted, submit
 
 Watch = Callable[..., "contextlib.AbstractAsyncContextManager[tuple[Feed, Viewer]]"]
@@ -100,6 +101,21 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_know
         assert (row["waiting"], row["running"]) == (3, 0)
         assert row["oldest_at"] == pytest.approx(first.time, abs=0.001)
     await puller.close()
+
+
+async def test_a_heartbeat_has_gauges_read_only_while_somebody_watches(
+    bus: Bus, wire: Wire
+) -> None:
+    feed = Feed(wire)
+    heartbeat = worker("worker-a", waiting={"digits": 2})
+    feed._on_worker("worker-a", heartbeat, 1)
+    assert feed._dirty == set()
+    feed.bus = bus
+    await feed._watch()
+    feed._on_worker("worker-a", heartbeat, 2)
+    assert feed._dirty == {"digits"}
+    for subscription in feed._watching:
+        await subscription.close()
 
 
 async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire) -> None:
