@@ -10,7 +10,7 @@ from signalbox.messages import Device, Lease, Record, State, Ticket, Worker
 STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""
 STRIP_LIMIT: Final = 300
-"""Stretches of a strip: what a holder does is told every two seconds, so these are ten minutes."""
+"""Stretches of a strip. Where runs and gaps are short they end within ten minutes: then the shortest are joined."""
 UNTOLD: Final = "untold"
 """Of a strip: held, and by which model nobody knows any more; presence has no history."""
 JOBS_SHOWN: Final = 6
@@ -245,7 +245,35 @@ def _extend(strip: deque[Stretch], stretch: Stretch) -> None:
         strip[-1] = Stretch(last.at, stretch.state, stretch.owner, stretch.token)  # told late
         return
     at = max(stretch.at, last.at)
+    if len(strip) == strip.maxlen:
+        _make_room(strip)
     strip.append(Stretch(at, stretch.state, stretch.owner, stretch.token))
+
+
+def _make_room(strip: deque[Stretch]) -> None:
+    """Join the two neighbours of one hold that are the shortest together, the oldest of equals: as the longer was."""
+    known = list(strip)
+    spans = [
+        (round(third.at - first.at, 2), number)
+        for number, (first, second, third) in enumerate(
+            zip(known, known[1:], known[2:], strict=False)
+        )
+        if (first.owner, first.token) == (second.owner, second.token)
+    ]
+    if not spans:
+        return  # the oldest goes
+    _, number = min(spans)
+    first, second, third = known[number : number + 3]
+    longer = first if second.at - first.at >= third.at - second.at else second
+    known[number : number + 2] = [Stretch(first.at, longer.state, first.owner, first.token)]
+    strip.clear()
+    for stretch in known:
+        if not strip or _likeness(stretch) != _likeness(strip[-1]):
+            strip.append(stretch)
+
+
+def _likeness(stretch: Stretch) -> tuple[str, str, int]:
+    return stretch.state, stretch.owner, stretch.token
 
 
 def _activity(worker: Worker | None, token: int) -> str:

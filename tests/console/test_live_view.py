@@ -1,12 +1,14 @@
 """What events and gauges mean on the board; no NATS, no clock."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from console.live.health import gpus
+from console.live.lanes import STRIP_LIMIT, STRIP_S
 from console.live.queues import Gauge
 from console.live.view import TICKER_PER_FLUSH, LiveView
 from signalbox import job as life
@@ -294,6 +296,27 @@ def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
     ]
     board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 5)
     assert row(board, "lanes", GPU).activity == "", "that was said of an earlier hold"
+
+
+def test_a_strip_of_short_runs_reaches_back_as_far_as_any_other() -> None:
+    board = view()
+    held(board, "a", 7, T0)
+    runs = 900
+    for number in range(runs):
+        now = T0 + 0.8 * number
+        run = computing(now, "j1") if number % 2 else None
+        held(board, "a", 7, now, token=7)
+        board.presence("a", worker("a", token=7, run=run), now)
+    strip = row(board, "lanes", GPU).strip
+    assert strip[0].at <= now - STRIP_S < strip[1].at
+    assert len(strip) <= STRIP_LIMIT
+    lengths = [after.at - before.at for before, after in pairwise(strip)]
+    assert lengths[-100:] == pytest.approx([0.8] * 100), "what is new is exact"
+    assert {stretch.state for stretch in strip[:50]} == {"computing", "held"}
+    assert all(
+        (before.state, before.token) != (after.state, after.token)
+        for before, after in pairwise(strip)
+    )
 
 
 def test_the_head_figure_counts_what_computes_and_says_what_the_others_do() -> None:
