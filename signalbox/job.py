@@ -16,7 +16,7 @@ from signalbox.messages import ErrorInfo, Job, PayloadRef, Record, State
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 OWNER: Final = "owner"
 OPERATOR: Final = "operator"
-_CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an operator."}
+CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an operator."}
 
 
 def first_record(job: Job, state: State) -> Record:
@@ -70,7 +70,7 @@ def cancelled(
 ) -> Record:
     """Ended because somebody asked: whoever the record says, else ``by``. phases: as in :func:`failed`."""
     who = record.cancelled_by or by
-    error = ErrorInfo(code="cancelled", message=_CANCELLED.get(who, "Cancelled."))
+    error = ErrorInfo(code="cancelled", message=CANCELLED.get(who, "Cancelled."))
     return replace(_ended(record, State.CANCELLED, now, error, phases), cancelled_by=who)
 
 

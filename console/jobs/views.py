@@ -17,6 +17,7 @@ from console.jobs import pages, query, services, timeline
 from console.jobs.models import Job
 from console.keys.models import ApiKey
 from console.outbox import services as outbox
+from signalbox import job as life
 from signalbox.errors import InvalidRequest
 
 
@@ -51,7 +52,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     context = {
         "job": job, "steps": timeline.steps(job, services.events(job)), "shares": timeline.shares(job),
         "key": ApiKey.objects.filter(pk=job.key_id).first(),
-        "cancel": outbox.latest_cancel(job_id), "asked": _asked_to_cancel(job_id),
+        "cancel": outbox.latest_cancel(job_id), "asked": _asked_to_cancel(job),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
     }  # fmt: skip
     return render(request, "jobs/detail.html", context)
@@ -65,10 +66,12 @@ def cancel(request: HttpRequest, job_id: str) -> HttpResponse:
     return redirect("job", job_id=job_id)
 
 
-def _asked_to_cancel(job_id: str) -> AuditEntry | None:
-    """The operator's act that asked for the job's end, if one did."""
+def _asked_to_cancel(job: Job) -> AuditEntry | None:
+    """The operator's act that ended the job, where its record says that one did: its owner may have asked first."""
+    if job.error_message != life.CANCELLED[life.OPERATOR]:
+        return None
     acts = AuditEntry.objects.filter(
-        target_kind="job", target=job_id, act=Act.JOBS_CANCEL.value, result=AuditEntry.DONE
+        target_kind="job", target=job.pk, act=Act.JOBS_CANCEL.value, result=AuditEntry.DONE
     )
     return acts.order_by("pk").first()
 

@@ -375,9 +375,11 @@ def test_a_job_an_operator_cancelled_says_so_by_name_and_not_as_an_error(
     assert "message-neutral" in page
 
 
-def test_a_job_its_owner_cancelled_names_no_operator(browser: Browser) -> None:
-    job = make(
-        1, state="cancelled", error_code="cancelled", error_message="Cancelled by its owner."
+def test_a_job_its_owner_cancelled_names_no_operator_who_asked_later(browser: Browser) -> None:
+    job = make(1, state="running")
+    submit(browser("operator"), f"/jobs/{job.pk}/cancel", {"reason": "too late"})
+    Job.objects.update(
+        state="cancelled", error_code="cancelled", error_message="Cancelled by its owner."
     )
     page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
     assert "Cancelled by its owner." in page
