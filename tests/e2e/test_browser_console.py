@@ -145,6 +145,22 @@ def test_a_key_made_in_the_browser_calls_a_model_and_is_refused_within_a_second_
     page.context.close()
 
 
+def test_the_button_of_a_form_that_is_sent_takes_no_second_click(window: Window) -> None:
+    page = window.tab()
+    page.goto(window.url("/keys/new"))
+    window.confirm_if_asked(page)
+    page.get_by_label(re.compile("^Name")).fill("clicked twice")
+    page.wait_for_load_state("networkidle")
+    is_off = page.evaluate("""() => {
+      window.addEventListener("submit", (event) => event.preventDefault(), { once: true });
+      const button = document.querySelector("form[action='/keys/new'] button[type=submit]");
+      button.click();
+      return button.disabled;
+    }""")
+    assert is_off
+    page.context.close()
+
+
 def test_a_call_passes_by_on_the_board_while_it_happens(
     house: House, window: Window, key: str
 ) -> None:

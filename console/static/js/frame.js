@@ -31,6 +31,19 @@ document.addEventListener("input", (event) => {
   if (event.target.closest("form[data-dirty-warning]")) isDirty = true;
 });
 document.addEventListener("submit", () => { isDirty = false; });
+
+// A second click sends nothing: it would make a second key or token.
+const sent = new Set();
+document.addEventListener("submit", (event) => {
+  const button = event.submitter;
+  if (event.defaultPrevented || !button || event.target.method !== "post") return;
+  button.disabled = true;
+  sent.add(button);
+});
+window.addEventListener("pageshow", () => {
+  for (const button of sent) button.disabled = false;
+  sent.clear();
+});
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-copy], [data-copy-from]") && event.target.closest(".secret")) isDirty = false;
 });
