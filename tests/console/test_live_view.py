@@ -301,8 +301,8 @@ def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
 def test_a_strip_of_short_runs_reaches_back_as_far_as_any_other() -> None:
     board = view()
     held(board, "a", 7, T0)
-    runs = 900
-    for number in range(runs):
+    now = T0
+    for number in range(900):
         now = T0 + 0.8 * number
         run = computing(now, "j1") if number % 2 else None
         held(board, "a", 7, now, token=7)
