@@ -17,7 +17,7 @@ _SLOT: Final = "shown_once"
 
 
 def keep(request: HttpRequest, response: HttpResponse, about: str, text: str) -> None:
-    """Hand ``text`` to whoever asks :func:`take` about the same thing next. response: the redirect there."""
+    """Keep ``text`` for the next :func:`take` about the same thing. response: the redirect there."""
     secret = text.encode()
     pad = secrets.token_bytes(len(secret))
     request.session[_SLOT] = {

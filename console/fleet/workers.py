@@ -38,7 +38,7 @@ def must_exist(worker: str) -> None:
         or Wish.objects.filter(kind=Wish.WORKER, name=worker).exists()
         or Job.objects.filter(worker=worker).exists()
     ):
-        raise _stranger("worker", worker)
+        raise _unknown("worker", worker)
 
 
 def must_have_device(gpu: str) -> None:
@@ -46,10 +46,10 @@ def must_have_device(gpu: str) -> None:
     feed = lifespan.feed
     is_here = feed is not None and gpu in feed.view.topics.topics["lanes"].rows
     if not (is_here or Job.objects.filter(gpu=gpu).exists()):
-        raise _stranger("GPU", gpu)
+        raise _unknown("GPU", gpu)
 
 
-def _stranger(kind: str, name: str) -> NotFound | Unavailable:
+def _unknown(kind: str, name: str) -> NotFound | Unavailable:
     if is_blind():
         return Unavailable(
             f"NATS is away, so the console cannot say whether there is such a {kind}.",
