@@ -24,7 +24,7 @@ class Gauges:
     async def read(self, model: str, now: float, *, has_prefetched: bool = False) -> Gauge | None:
         """The gauge of one model, None if it has no consumers. Raises :class:`Unavailable`.
 
-        has_prefetched: a worker has jobs of it that have not begun, so the oldest in hand is asked for too.
+        has_prefetched: a worker has jobs of it that have not begun, so the oldest in flight is asked for too.
         """
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:

@@ -106,7 +106,7 @@ class Lanes:
         self._show(lane, now)
 
     def record(self, record: Record, now: float) -> None:
-        """A job came into a state: it is in the holder's hands, or no longer."""
+        """A job came into a state: its holder has it, or no longer."""
         if not record.gpu:
             return
         lane = self._lane(record.gpu, now)
@@ -161,7 +161,7 @@ class Lanes:
 
     @staticmethod
     def _reconcile(lane: _Held, worker: Worker) -> None:
-        """Presence names what runs and what is in hand: adds what we did not see begin, drops what has long ended."""
+        """Presence names what runs and what is in flight: adds what we did not see begin, drops what has long ended."""
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
             return

@@ -99,7 +99,7 @@ class Queues:
         self._show(line, now)
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
-        """Where models are resident, and which jobs wait in a worker's hands."""
+        """Where models are resident, and which jobs a worker has pulled and not begun."""
         if worker is None:
             self._workers.pop(worker_id, None)
         else:
@@ -258,7 +258,7 @@ class Queues:
 
 
 def _oldest_at(gauge: Gauge | None, prefetched: int, running: int) -> float | None:
-    """Of the jobs that have not begun. Those in hand are older than those in the queue, but some of them may run."""
+    """Of the jobs that have not begun. Those in flight are older than those in the queue, but some of them may run."""
     if gauge is None:
         return None
     if prefetched and not running and gauge.oldest_in_hand_at is not None:

@@ -26,7 +26,7 @@ class WorkerView {
     this.node = el("tr", { id: `worker-${id}` },
       el("th", { scope: "row", "data-label": "Worker" }, el("div", {}, this.name, this.host)),
       el("td", { "data-label": "State" }, el("span", {}, this.state, " ", this.note)),
-      cell("beat", "Heartbeat", "nowrap"), cell("gpu", "GPU", "wide"), cell("models", "Models", "wide"), cell("hand", "In hand", "num"), cell("rate", "Speed", "num"),
+      cell("beat", "Heartbeat", "nowrap"), cell("gpu", "GPU", "wide"), cell("models", "Models", "wide"), cell("hand", "In flight", "num"), cell("rate", "Speed", "num"),
       cell("done", "Done", "num"), cell("failed", "Failed", "num"), cell("memory", "Memory", "num"), cell("up", "Up", "num"));
   }
 
