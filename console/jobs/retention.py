@@ -10,13 +10,14 @@ from django.utils import timezone
 
 from console.jobs.models import Job, JobEvent
 from signalbox import log
+from signalbox.messages import State
 
 EVERY_S: Final = 60.0
 CHUNK: Final = 500
 """Rows deleted in one transaction: it holds up other writers for some milliseconds."""
 PAUSE_S: Final = 0.1
 """Between two chunks, for them."""
-_OPEN: Final = ("queued", "running")
+_ENDED: Final = tuple(state.value for state in State if state.is_terminal)
 
 
 class Retention:
@@ -59,9 +60,13 @@ class Retention:
 
 def delete_oldest(before: datetime, limit: int) -> int:
     """Delete up to ``limit`` ended jobs created before that, the oldest first, with their events; returns how many."""
+    # Chosen before the transaction: an ended job stays ended. Of each state by itself, which one index holds.
+    found: list[tuple[datetime, str]] = []
+    for state in _ENDED:
+        old = Job.objects.filter(state=state, created_at__lt=before).order_by("created_at")
+        found += old.values_list("created_at", "pk")[:limit]
+    ids = [pk for _, pk in sorted(found)[:limit]]
     with transaction.atomic():
-        old = Job.objects.filter(created_at__lt=before).exclude(state__in=_OPEN)
-        ids = list(old.order_by("created_at").values_list("pk", flat=True)[:limit])
         JobEvent.objects.filter(job_id__in=ids).delete()
         Job.objects.filter(pk__in=ids).delete()
     return len(ids)

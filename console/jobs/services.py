@@ -3,7 +3,7 @@
 from typing import Final
 
 from console.accounts.rights import Act, Actor
-from console.audit.acts import Target, act
+from console.audit.acts import Target, act, check
 from console.jobs import fresh
 from console.jobs.models import Job, JobEvent
 from console.outbox.services import post_cancel
@@ -15,7 +15,10 @@ _EVENTS: Final = 500
 
 def find(job_id: str) -> Job:
     """The job as its row has it, or as NATS has it where there is no row yet. Raises :class:`NotFound`."""
-    job = Job.objects.filter(pk=job_id).first() or fresh.find(job_id)
+    return _found(Job.objects.filter(pk=job_id).first() or fresh.find(job_id), job_id)
+
+
+def _found(job: Job | None, job_id: str) -> Job:
     if job is None:
         raise NotFound(f"There is no job {job_id!r}: neither the job list nor NATS knows it.")
     return job
@@ -35,8 +38,12 @@ def cancel(actor: Actor, job_id: str, *, reason: str = "") -> Job:
 
     Raises :class:`Conflict` if it has ended already.
     """
-    with act(actor, Act.JOBS_CANCEL, Target("job", job_id), reason=reason) as change:
-        job = find(job_id)
+    target = Target("job", job_id)
+    check(actor, Act.JOBS_CANCEL, target, reason=reason)
+    # NATS may take two seconds to answer, and other writers must not wait for it.
+    known = None if Job.objects.filter(pk=job_id).exists() else fresh.find(job_id)
+    with act(actor, Act.JOBS_CANCEL, target, reason=reason) as change:
+        job = _found(Job.objects.filter(pk=job_id).first() or known, job_id)
         if not job.is_open:
             raise Conflict(f"The job has already ended: {job.state}.")
         change.before = {"state": job.state}

@@ -11,10 +11,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.accounts.rights import Actor
-from console.jobs import pages, query, retention, services, timeline
+from console.audit.models import AuditEntry
+from console.jobs import fresh, pages, query, retention, services, timeline
 from console.jobs.models import Job, JobEvent
 from console.outbox.models import OutboxEntry
-from signalbox.errors import Conflict, InvalidRequest
+from signalbox.errors import Conflict, InvalidRequest, NotFound
 from tests.console.conftest import in_thread, submit
 
 Browser = Callable[[str], Client]
@@ -227,6 +228,41 @@ def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(
     with pytest.raises(Conflict):
         services.cancel(admin, some[0].pk)
     assert submit(browser("operator"), "/jobs/unknown/cancel").status_code == 404
+
+
+def test_nats_is_asked_for_a_job_without_a_row_before_the_act_writes(
+    db: None, admin: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = len(connection.atomic_blocks)
+    depths: list[int] = []
+    find = fresh.find
+
+    def noting(job_id: str) -> Job | None:
+        depths.append(len(connection.atomic_blocks) - outside)
+        return find(job_id)
+
+    monkeypatch.setattr(fresh, "find", noting)
+    with pytest.raises(NotFound):
+        services.cancel(admin, "00000000-0000-4000-8000-000000000001")
+    assert depths == [0]
+    assert AuditEntry.objects.get().result == AuditEntry.FAILED
+
+
+def test_rows_to_forget_are_found_through_an_index_before_anything_is_locked(
+    some: list[Job],
+) -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as heard:
+        assert retention.delete_oldest(NOW, 500) == 4
+    told = [query["sql"] for query in heard.captured_queries]
+    locked = next(n for n, sql in enumerate(told) if sql.startswith(("SAVEPOINT", "BEGIN")))
+    chosen = [sql for sql in told if sql.startswith("SELECT") and "created_at" in sql]
+    assert chosen == told[:locked]
+    for sql in chosen:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
+            assert "job_by_state" in str(cursor.fetchall())
 
 
 def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
