@@ -2,7 +2,8 @@
 
 The program writes into a pipe, a thread of ours copies it. So the file is cut between two lines whatever the
 program is (NATS, Tyk and the interpreter's own last words have no handler of ours), and a program that writes
-without end, or onto a full disk, neither fills the disk nor stands still.
+without end, or onto a full disk, neither fills the disk nor stands still. It does stand still where we do, once the
+pipe is full: ``signalbox up`` ignores Ctrl-Z, but nobody can ignore SIGSTOP.
 """
 
 import contextlib

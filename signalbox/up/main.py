@@ -35,8 +35,7 @@ async def _up(options: Options, data: DataDir) -> int:
     say = _Sayer()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
+    _heed_signals(loop, stop)
     stack = Stack(options, data, say)
     (data.path / UP_FILE).unlink(missing_ok=True)
     try:
@@ -51,6 +50,13 @@ async def _up(options: Options, data: DataDir) -> int:
         await stack.stop()
     say(f"stopped; your data stays in {data.path}")
     return 0
+
+
+def _heed_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    # Ctrl-Z: stopped, we would copy no log, and every program would stand still once its pipe is full.
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
 
 
 async def bring_up(stack: Stack) -> Shown:

@@ -215,3 +215,18 @@ async def test_two_lives_of_a_program_share_one_log(tmp_path: Path) -> None:
     assert it.tail().splitlines() == [f"I am {first}", f"I am {it.pid}"]
     await it.stop()
     await keeper
+
+
+async def test_ctrl_z_stops_nobody_who_copies_logs() -> None:
+    said = """
+import asyncio, signal
+from signalbox.up import main
+
+async def go():
+    main._heed_signals(asyncio.get_running_loop(), asyncio.Event())
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
+
+asyncio.run(go())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", said)
+    assert await process.wait() == 0
