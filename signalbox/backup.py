@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 class Backup(msgspec.Struct, frozen=True):
     """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`.
 
-    consumers: how many consumers each stream's file holds; an older backup does not say.
+    consumers: how many lasting consumers each stream has; an older backup does not say.
     """
 
     format: int

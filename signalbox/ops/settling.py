@@ -82,9 +82,9 @@ async def _consumers_missing(
 
 
 async def kept_consumers(bus: Bus, stream: str) -> int:
-    """How many of a stream's consumers a snapshot holds: all but those that live in memory.
+    """How many of a stream's consumers a restore may wait for: all but those that live in memory.
 
-    The stream's own count has the projector's and a worker's walk in it, which live for as long as they are asked.
+    The stream's own count has the projector's and a worker's walk in it, which end when nobody asks them.
     """
     found, _ = await _consumers(bus, stream)
     return sum(not info["config"].get("mem_storage") for info in found)

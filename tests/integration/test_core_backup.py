@@ -126,7 +126,7 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(
 async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are_restored(
     full: Bus, empty: Bus, tmp_path: Path, is_old: bool
 ) -> None:
-    """A running stack's consumers in memory, the projector's and a worker's walk, are in no snapshot."""
+    """A running stack's consumers in memory, the projector's and a worker's walk, end when nobody asks them."""
     for stream in (Stream.STATE, Stream.JOBS):
         config = {"name": "reading", "ack_policy": "none", "mem_storage": True}
         await full.request_json(
@@ -137,10 +137,23 @@ async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are
     manifest = tmp_path / "kept" / MANIFEST
     doc = json.loads(manifest.read_text())
     if is_old:
-        doc.pop("consumers")
+        doc.pop("consumers", None)
         manifest.write_text(json.dumps(doc))
-    async with asyncio.timeout(30):
-        await backup.restore(empty, tmp_path / "kept", unheard)
+
+    async def end_them() -> None:  # as the server does
+        settings = Wire(nats_url=empty.settings.nats_url)
+        other = await Bus.connect(settings, role="admin")
+        for stream in (Stream.STATE, Stream.JOBS):
+            await other.request_json(f"$JS.API.CONSUMER.DELETE.{stream}.reading")
+        await other.close()
+
+    end = once(lambda: asyncio.run(end_them()))
+    async with asyncio.timeout(20):
+        await backup.restore(
+            empty,
+            tmp_path / "kept",
+            lambda line: end(line) if line.startswith("waiting") else None,
+        )
     assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
 
 
