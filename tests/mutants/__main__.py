@@ -44,6 +44,7 @@ def tracked() -> list[str]:
 def copy_of_the_code() -> Iterator[Path]:
     """A scratch copy, removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    folder.chmod(0o755)  # some tests run programs as another user
     try:
         for name in tracked():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
