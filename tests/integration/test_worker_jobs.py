@@ -331,7 +331,7 @@ async def told(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:
     table.on_change(lambda *_: changed.set())
     await table.start()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):  # a runner may be started anew meanwhile, beside other work
             while (found := table.get(token("w1"))) is None or not condition(found):
                 changed.clear()
                 await changed.wait()
