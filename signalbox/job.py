@@ -68,7 +68,7 @@ def failed(
 def cancelled(
     record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER
 ) -> Record:
-    """Ended because somebody asked: whoever the record says, else ``by``. phases: as in :func:`failed`."""
+    """Ended because somebody asked: the one that the record names, else ``by``. phases: as in :func:`failed`."""
     who = record.cancelled_by or by
     error = ErrorInfo(code="cancelled", message=CANCELLED.get(who, "Cancelled."))
     return replace(_ended(record, State.CANCELLED, now, error, phases), cancelled_by=who)

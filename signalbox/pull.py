@@ -68,7 +68,7 @@ class Delivery:
 
     @property
     def number(self) -> int:
-        """Which of its consumer's deliveries this is: whoever reads alone hears 1, 2, 3 without a gap."""
+        """Which of its consumer's deliveries this is: the only reader hears 1, 2, 3 without a gap."""
         return int(self._reply.split(".")[-3])
 
     @property

@@ -1,4 +1,4 @@
-"""A job that has no row yet, asked of NATS: rows are a second late, and whoever has a job's id need not wait."""
+"""A job that has no row yet, asked of NATS: rows are a second late, and who has a job's id need not wait."""
 
 import asyncio
 from typing import Final

@@ -94,7 +94,7 @@ class Projector:
                 await self._until_due(queue, records)
             if not queue.is_open and asyncio.get_running_loop().time() >= self._queue_again_at:
                 await self._open_queue(queue, queue_start)
-            # The queue first: so whoever's record is found, its acceptance is here or was written before.
+            # The queue first: so of every job whose record is found, the acceptance is here or was written before.
             accepted = await queue.sweep(self._batch)
             written = await records.sweep(self._batch)
             is_more = max(len(accepted), len(written)) >= self._batch

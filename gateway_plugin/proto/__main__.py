@@ -2,7 +2,7 @@
 
 ``make proto ARGS=--check`` writes nothing and fails when the committed stubs differ from what would be written. It
 needs an old grpcio-tools (``requirements/proto.txt``), which make puts into an environment of its own: stubs import
-only with a protobuf at least as new as their compiler, and whoever has TensorFlow has an old one.
+only with a protobuf at least as new as their compiler, and users of TensorFlow have an old one.
 """
 
 import sys

@@ -53,7 +53,7 @@ def ended(
 ) -> None:
     """The job's end is durable: INFO if it failed or expired, took several attempts or long, else DEBUG.
 
-    phases: as the record's, of whoever knows more of them. slow_s: from pulled to done; waits in the queue are
+    phases: as the record's, where the caller knows more of them. slow_s: from pulled to done; waits in the queue are
     the queue's.
     """
     phases = phases or record.phases
