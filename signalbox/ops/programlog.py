@@ -22,6 +22,7 @@ LONGEST_LINE_BYTES: Final = 1024 * 1024
 """A longer line is cut: a program that never ends a line must not fill the disk either."""
 PIPE_BYTES: Final = 1024 * 1024
 """What a program may write while we do nothing; the most that Linux gives to anyone who asks."""
+_NEWLINE: Final = ord("\n")
 _READ_BYTES: Final = 65_536
 _TAIL_BYTES: Final = 16_384
 
@@ -103,6 +104,7 @@ class _RotatingFile:
         self._kept = kept
         self._fd = -1
         self._size = 0
+        self._is_at_line_start = True
         self._lost = 0
 
     def open(self) -> None:
@@ -123,11 +125,18 @@ class _RotatingFile:
     def write(self, data: bytes) -> None:
         """Append; what a full disk does not take is counted, and said once it takes something again."""
         while data:
+            if self._is_full:
+                self._rotate()
             cut = self._cut(data)
             self._append(data[:cut])
+            self._is_at_line_start = data[cut - 1] == _NEWLINE
             data = data[cut:]
-            if data:
-                self._rotate()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether a new file is due: after a line, or in the middle of one that is too long."""
+        most = self._limit_bytes + (0 if self._is_at_line_start else LONGEST_LINE_BYTES)
+        return self._size >= most
 
     def _cut(self, data: bytes) -> int:
         """How much of ``data`` belongs into this file."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import Unavailable
-from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES
+from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
 from signalbox.up.child import Child, Spec
 
 SLEEPER = "import time; time.sleep(600)"
@@ -169,6 +169,18 @@ async def test_a_log_is_rotated_while_the_program_runs_and_no_line_is_lost_or_to
     assert numbers(files) == list(range(count))
     assert max(path.stat().st_size for path in files) < LIMIT_BYTES + LINE_BYTES
     assert it.tail(1).startswith(f"{count - 1:07d}")
+
+
+def test_lines_that_are_read_one_by_one_are_rotated_too(tmp_path: Path) -> None:
+    log = ProgramLog(tmp_path / "it.log", limit_bytes=1000, kept=2)
+    end = log.open()
+    for number in range(100):
+        os.write(end, f"{number:099d}\n".encode())
+        log.catch_up()
+    os.close(end)
+    assert sorted(path.name for path in logs(tmp_path)) == ["it.log", "it.log.1", "it.log.2"]
+    assert all(path.stat().st_size <= 1000 for path in logs(tmp_path))
+    assert log.tail(1) == f"{99:099d}"
 
 
 async def test_a_program_that_writes_much_cannot_fill_the_disk(tmp_path: Path) -> None:

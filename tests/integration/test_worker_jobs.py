@@ -369,7 +369,7 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -
     run = found.run
     assert run is not None
     assert (run.activity, run.model, run.version, run.jobs) == ("computing", "busy", 1, (long,))
-    assert began <= run.since <= time.time()
+    assert abs(run.since - began) < 60, "by the clock of NATS, which is not that of this test"
     assert run.expected_s > 0, "measured by the run before"
     assert not found.waiting
     for _ in range(3):
