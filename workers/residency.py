@@ -51,12 +51,11 @@ class Residency:
         activity: Activity, on_change: Callable[[], None], *,
         is_spare: Callable[[Key], bool] = lambda _: False,
         may_load: Callable[[], bool] = lambda: True, sizes: Sizes | None = None,
-        retire_s: float = 10.0, warm_again: Callable[[], None] = lambda: None,
+        retire_s: float = 10.0,
     ) -> None:  # fmt: skip
         """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
 
-        retire_s: see :class:`workers.serving.retiring.Retiring`. warm_again: called when :meth:`keep_warm` may have
-        more to do, because versions have come or gone without it.
+        retire_s: see :class:`workers.serving.retiring.Retiring`.
         """
         self._runner = runner
         self._shelf = shelf
@@ -67,7 +66,6 @@ class Residency:
         self._may_load = may_load
         self._sizes = sizes or Sizes()
         self._retiring = Retiring(retire_s)
-        self._warm_again = warm_again
         self._loop = asyncio.get_running_loop()
         self._one_load = asyncio.Lock()
         self._freed = asyncio.Event()
@@ -104,7 +102,6 @@ class Residency:
                 if key not in self._shelf:
                     await self._load(key, renew)
                     has_loaded = True
-                    self._warm_again()
                 else:
                     await self._shrink()
         self._shelf.pin(key)
@@ -121,14 +118,12 @@ class Residency:
         """The runner does not have it after all."""
         self._shelf.drop(key)
         self._on_change()
-        self._warm_again()
 
     def forget(self) -> None:
         """The runner has died and everything in it."""
         self._shelf.clear()
         self._freed.set()
         self._on_change()
-        self._warm_again()
 
     async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True) -> None:
         """Load what is wanted, in order, as far as it fits without pushing out what is wanted too.

@@ -82,7 +82,7 @@ class Session:
         self._residency = Residency(
             hold.runner, shelf, fleet.find, self.activity, on_change,
             is_spare=fleet.is_spare, may_load=lambda: not hold.is_shared,
-            sizes=tally.sizes, retire_s=settings.retire_s, warm_again=self._warm_again,
+            sizes=tally.sizes, retire_s=settings.retire_s,
         )  # fmt: skip
         self._execution = Execution(
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
@@ -123,10 +123,6 @@ class Session:
 
     def catalog_changed(self) -> None:
         """Placement or a model's document has changed."""
-        self._catalog.set()
-
-    def _warm_again(self) -> None:
-        """What is in memory has changed by a job or a death: the rest of what is wanted may be loaded now."""
         self._catalog.set()
 
     def _hold_changed(self) -> None:

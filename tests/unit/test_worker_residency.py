@@ -224,26 +224,22 @@ class Rolling:
         self.targets: list[Key] = []
         self.versions: tuple[int, ...] = (1, 2, 3)
         self.told: list[dict[int, str]] = []
-        self.warmed_again = 0
         self.activity = activity()
         self.made = Residency(
             cast("Any", memory), self.shelf, lambda name: catalog(name, self.versions), self.activity,
             lambda: self.told.append(self.states()),
-            is_spare=lambda key: key not in self.targets, retire_s=retire_s, warm_again=self._warm_again,
+            is_spare=lambda key: key not in self.targets, retire_s=retire_s,
         )  # fmt: skip
-
-    def _warm_again(self) -> None:
-        self.warmed_again += 1
-
-    def states(self) -> dict[int, str]:
-        """Version -> state, as presence tells it."""
-        return {r.version: r.state for r in self.shelf.residencies()}
 
     async def want(self, *versions: int, **more: bool) -> dict[int, str]:
         """States after the targets have become these versions."""
         self.targets = [("m", version) for version in versions]
         await self.made.keep_warm(self.targets, **more)
         return self.states()
+
+    def states(self) -> dict[int, str]:
+        """Version -> state, as presence tells it."""
+        return {r.version: r.state for r in self.shelf.residencies()}
 
 
 async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_it_is_idle(
@@ -359,21 +355,6 @@ async def test_a_version_whose_run_begins_while_another_is_unloaded_stays(
     rolling.versions = (3,) if why == "withdrawn" else rolling.versions
     await rolling.want(3)
     assert set(memory.loaded) == {used[0], ("m", 3)}
-
-
-async def test_what_jobs_load_and_deaths_take_away_is_a_reason_to_look_what_is_wanted(
-    memory: Memory,
-) -> None:
-    rolling = Rolling(memory)
-    await rolling.want(2, 1)
-    assert rolling.warmed_again == 0
-    rolling.made.forget()
-    await rolling.made.pin(("m", 1), never)
-    assert rolling.warmed_again == 2
-    await rolling.made.pin(("m", 1), never)
-    assert rolling.warmed_again == 2
-    rolling.made.lost(("m", 1))
-    assert rolling.warmed_again == 3
 
 
 async def test_loads_ahead_of_need_are_made_for_replacements_even_where_they_are_off(
