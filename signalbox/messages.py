@@ -245,12 +245,25 @@ class Serving(Doc, frozen=True, kw_only=True):
     failed: tuple[int, ...] = ()
 
 
+class Share(Doc, frozen=True, kw_only=True):
+    """What one account may hold at once, all its keys together; 0 = what the gateway's settings give every account.
+
+    stored_bytes: inputs of its jobs that have not ended. waiting: its calls that wait for a result.
+    idempotency_keys: those that are remembered.
+    """
+
+    stored_bytes: int = 0
+    waiting: int = 0
+    idempotency_keys: int = 0
+
+
 class ApiKey(Doc, frozen=True, kw_only=True):
     """KV ``keys``: one API key. Key: its public id. The secret is not here, only its keyed hash.
 
     scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
     rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
-    tenant: who owns its jobs, the id of the first key of a line of rotations; empty = its own id.
+    tenant: its account, which owns its jobs; empty = its own id. account_models: what the account may use, empty = all;
+    a call needs both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     """
 
@@ -268,6 +281,8 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     revoked_at: float | None = None
     updated_at: float = 0.0
     tenant: str = ""
+    account_models: tuple[str, ...] = ()
+    share: Share = Share()
     networks: tuple[str, ...] = ()
 
 
