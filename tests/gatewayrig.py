@@ -178,7 +178,7 @@ async def holds(watched: table.Table[Any], condition: Callable[[], object]) -> N
     """Return when ``condition()`` holds, looked at after each document of a table."""
     seen = asyncio.Event()
     watched.on_change(lambda *_: seen.set())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await seen.wait()
             seen.clear()

@@ -31,7 +31,7 @@ class Front:
     control_url: str = ""
     redis: Program | None = None
     redis_port: int = 0
-    client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=30))
+    client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
 
     @property
     def is_tyk(self) -> bool:

@@ -47,10 +47,10 @@ async def dispatch(obj: Object) -> Object:
     if is_auth:
         return _authenticated(obj, wanted)
     if "was_cancelled" in wanted:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await _cancelled[wanted["was_cancelled"]].wait()
     if "was_started" in wanted:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await _started[wanted["was_started"]].wait()
     return _answered(obj, wanted, tag)
 

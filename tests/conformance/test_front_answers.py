@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 def raw(front: Front, request: bytes) -> bytes:
     """Bytes in, bytes out, on a connection of its own."""
     address = urlsplit(front.url)
-    with socket.create_connection((str(address.hostname), address.port), timeout=20) as link:
+    with socket.create_connection((str(address.hostname), address.port), timeout=60) as link:
         link.sendall(request)
         answer = b""
         while part := link.recv(65536):

@@ -125,7 +125,7 @@ def test_no_call_is_answered_wrongly_while_the_plugin_comes_and_goes(
         seen: set[int] = set()
 
         def load() -> None:
-            with httpx.Client(timeout=30) as client:
+            with httpx.Client(timeout=60) as client:
                 while not stop.is_set():
                     status = client.post(front.url + "/v1/probe", content=b"x").status_code
                     seen.add(status)

@@ -299,7 +299,7 @@ async def test_every_accepted_job_ends_while_the_plugin_is_killed_and_restarted(
                 progress.release()
 
     async def fifty_more() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for _ in range(50):
                 await progress.acquire()
 

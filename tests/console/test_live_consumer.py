@@ -65,7 +65,7 @@ class Tab:
     async def open(self) -> bool:
         """Whether the server accepts."""
         await self._asgi.send_input({"type": "websocket.connect"})
-        answer = await self._asgi.receive_output(timeout=10)
+        answer = await self._asgi.receive_output(timeout=60)
         return bool(answer["type"] == "websocket.accept")
 
     async def say(self, text: str) -> None:
@@ -78,7 +78,7 @@ class Tab:
 
     async def text(self) -> str:
         """The next frame from the server."""
-        output = await self._asgi.receive_output(timeout=10)
+        output = await self._asgi.receive_output(timeout=60)
         assert output["type"] == "websocket.send", output
         return str(output["text"])
 
@@ -92,14 +92,14 @@ class Tab:
     async def closed(self) -> int:
         """The close code, once it comes."""
         while True:
-            output = await self._asgi.receive_output(timeout=10)
+            output = await self._asgi.receive_output(timeout=60)
             if output["type"] == "websocket.close":
                 return int(output["code"])
 
     async def leave(self) -> None:
         """The tab is closed."""
         await self._asgi.send_input({"type": "websocket.disconnect", "code": 1001})
-        await self._asgi.wait(timeout=10)
+        await self._asgi.wait(timeout=60)
 
 
 async def test_a_viewer_gets_every_topic_and_then_changes_in_sequence(feed: Feed, bus: Bus) -> None:

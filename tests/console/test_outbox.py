@@ -48,19 +48,19 @@ async def test_a_registered_model_has_its_queues_before_gateways_hear_of_it(bus:
         assert await bus.consumer_info(names.consumer("half.plus", priority))
 
 
-async def test_a_revoked_key_is_published_within_a_second_of_the_decision(bus: Bus) -> None:
-    publishing = asyncio.create_task(Publisher(bus, 60).run())
+async def test_a_revoked_key_is_published_without_waiting_for_the_next_look(bus: Bus) -> None:
+    publishing = asyncio.create_task(Publisher(bus, 600).run())
     told: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
     subject = names.event_of_key(Bucket.KEYS)
     heard = await bus.subscribe(
         subject, lambda message: told.put_nowait(messages.decode(messages.ApiKey, message.data))
     )
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
             assert (await told.get()).revoked_at is None
             await in_thread(keys.revoke, ME, key.id)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(60):
             assert (await told.get()).revoked_at is not None
     finally:
         await heard.close()
@@ -129,7 +129,7 @@ async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_
     await in_thread(post, "older")
     overtaken = asyncio.create_task(Publisher(slow_bus, 5).publish_due())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await slow_bus.has_read.wait()
             await in_thread(post, "newer")
             await Publisher(bus, 5).publish_due()
@@ -160,7 +160,7 @@ async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(
         back = asyncio.Event()
         bus.on_reconnect(back.set)
         await own_nats.restart()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await back.wait()
         assert await publisher.publish_due() == 1
         assert await document(bus, Bucket.KEYS, key.id)
@@ -220,7 +220,7 @@ async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> N
     assert found[0].state is State.CANCELLED
     assert found[0].error is not None
     assert found[0].error.message == "Cancelled by an operator."
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await heard.wait()
     await listening.close()
 

@@ -83,7 +83,7 @@ async def projecting(bus: Bus, batch: int = 100) -> AsyncIterator[Projector]:
 
 async def until(condition: Any, *args: Any) -> None:
     """Wait until a database condition holds; bounded by the test's own timeout."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await in_thread(condition, *args):  # noqa: ASYNC110  a database has no event to wait for
             await asyncio.sleep(0.02)
 
@@ -146,7 +146,7 @@ async def test_neither_inputs_nor_results_pass_through_the_projector(
     monkeypatch.setattr(Tail, "_take", listening)
     job = accepted(2)
     async with projecting(bus) as projector:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await projector.caught_up.wait()
         await accept(bus, job)
         await run_job(bus, job)
@@ -264,7 +264,7 @@ async def test_a_server_that_restarts_costs_nothing_but_the_time(own_nats: NatsS
             bus.on_reconnect(back.set)
             await own_nats.kill()
             await own_nats.restart()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await back.wait()
             await run_job(bus, first)
             await until(lambda: states().get(first.id) == "succeeded")
@@ -305,7 +305,7 @@ async def test_rows_are_written_once_a_second_and_a_job_that_ended_meanwhile_onc
 
     monkeypatch.setattr(store, "apply", noting)
     async with projecting(bus) as projector:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await projector.caught_up.wait()
         jobs = [accepted(n) for n in range(1, 21)]
         for job in jobs:
@@ -336,7 +336,7 @@ async def test_two_projectors_at_once_lose_nothing(bus: Bus, wire: Wire) -> None
 
 async def some(tail: Tail, limit: int) -> list[Delivery]:
     """What the first sweep finds that finds anything: a consumer hears of a message a moment after its writer."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := await tail.sweep(limit)):
             pass
     return found
@@ -388,7 +388,7 @@ async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: N
     await in_thread(lambda: viewer.groups.set([Group.objects.get(name="viewer")]))
     feed = await lifespan.start(Wire(nats_url=nats.url))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await feed.synced.wait()
         waiting = await in_thread(services.find, queued.id)
         assert (waiting.state, waiting.size_in, waiting.created_at.timestamp()) == (
@@ -428,7 +428,7 @@ async def test_a_size_that_only_the_acceptance_tells_is_kept(bus: Bus) -> None:
 async def test_a_second_projector_takes_over_and_the_first_goes_on_after_it(bus: Bus) -> None:
     jobs = [accepted(n) for n in range(1, 5)]
     async with projecting(bus) as first:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await first.caught_up.wait()
         async with projecting(bus):
             for job in jobs[:2]:
@@ -444,7 +444,7 @@ async def test_a_second_projector_takes_over_and_the_first_goes_on_after_it(bus:
 async def test_an_acceptance_is_shown_before_anybody_claims_the_job(bus: Bus) -> None:
     job = accepted(1)
     async with projecting(bus) as projector:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await projector.caught_up.wait()
         await accept(bus, job)
         await until(lambda: states() == {job.id: "queued"})

@@ -40,13 +40,13 @@ class Visitor:
 
     def get(self, path: str) -> str:
         """A page's text."""
-        with self._open(self.base + path, timeout=30) as answer:
+        with self._open(self.base + path, timeout=60) as answer:
             return str(answer.read().decode())
 
     def count(self, name: str) -> float:
         """What the process has counted under a name, as a Prometheus reads it. No password is asked for."""
         url = f"http://127.0.0.1:{self._metrics_port}/metrics"
-        with urllib.request.build_opener().open(url, timeout=30) as answer:
+        with urllib.request.build_opener().open(url, timeout=60) as answer:
             found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
         assert found, f"{name} is not served."
         return float(found[1])
@@ -56,7 +56,7 @@ class Visitor:
         found = re.search(r'csrfmiddlewaretoken" value="([^"]+)', self.get(page))
         assert found
         data = urllib.parse.urlencode({**fields, "csrfmiddlewaretoken": found[1]}).encode()
-        with self._open(self.base + path, data, timeout=30) as answer:
+        with self._open(self.base + path, data, timeout=60) as answer:
             return str(answer.read().decode())
 
 
@@ -124,7 +124,7 @@ async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_
 
             await bus.subscribe(names.event_of_key(Bucket.KEYS, kid), take)
             await topology.apply(bus)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert (await told.get()).id == kid
         finally:
             await bus.close()
@@ -136,7 +136,7 @@ def test_a_strangers_endless_body_is_cut_off(
     visitor, _, _ = served
     host, _, port = visitor.base.removeprefix("http://").partition(":")
     chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
-    with socket.create_connection((host, int(port)), timeout=30) as stranger:
+    with socket.create_connection((host, int(port)), timeout=60) as stranger:
         stranger.sendall(
             b"POST /models/-/upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
@@ -157,7 +157,7 @@ def test_what_the_web_process_counts_can_be_scraped(
     visitor, _, _ = served
     assert visitor.count("signalbox_console_origin_refused_total") == 0
     host, _, port = visitor.base.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as foreign:
+    with socket.create_connection((host, int(port)), timeout=60) as foreign:
         foreign.sendall(
             b"GET /ws/live HTTP/1.1\r\nHost: localhost\r\nOrigin: http://elsewhere.example\r\n"
             b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

@@ -47,7 +47,7 @@ async def house(
 async def operator(house: House) -> AsyncIterator[httpx.AsyncClient]:
     """The console's REST API with an admin's token."""
     headers = {"Authorization": f"Bearer {await house.operator_token()}"}
-    async with httpx.AsyncClient(base_url=house.console_url, headers=headers, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=house.console_url, headers=headers, timeout=60) as client:
         yield client
 
 

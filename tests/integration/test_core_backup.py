@@ -148,7 +148,7 @@ async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are
         await other.close()
 
     end = once(lambda: asyncio.run(end_them()))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await backup.restore(
             empty,
             tmp_path / "kept",

@@ -63,7 +63,7 @@ async def test_it_dies_with_its_parent_however_that_ends(tmp_path: Path) -> None
         sys.executable, "-c", text, stdout=subprocess.PIPE
     )
     assert parent.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         child = int(await parent.stdout.readline())
     watch = os.pidfd_open(child)
     parent.send_signal(signal.SIGKILL)

@@ -183,7 +183,7 @@ async def refused(server: NatsServer, user: str, lines: list[bytes]) -> set[str]
     """The subjects the server refuses of these protocol lines, in its own words."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await reader.readline()  # INFO
             login = {"user": user, "pass": PASSWORDS[user], "verbose": False, "headers": True}
             writer.write(b"CONNECT " + json.dumps(login).encode() + b"\r\n")
@@ -242,7 +242,7 @@ async def test_a_user_is_told_its_own_rights_and_they_are_the_declared_ones(
 async def test_nobody_gets_in_without_a_password(guarded: NatsServer) -> None:
     for login in ({}, {"user": "admin", "pass": "wrong"}, {"user": "nobody", "pass": "x"}):
         reader, writer = await asyncio.open_connection(guarded.host, guarded.port)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await reader.readline()
             writer.write(b"CONNECT " + json.dumps(login).encode() + b"\r\nPING\r\n")
             assert b"Authorization Violation" in await reader.readline()

@@ -111,7 +111,7 @@ async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumer
 
 async def _sourced(bus: Bus, count: int) -> None:
     """Return when ``EVENTS`` holds so many; the server tells nobody."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             info = await bus.request_json("$JS.API.STREAM.INFO.EVENTS")
             if info["state"]["messages"] >= count:
@@ -136,7 +136,7 @@ async def _told(bus: Bus, count: int) -> list[Delivery]:
     )
     puller = await bus.pull(name, keep, stream=Stream.EVENTS)
     puller.ask(1000)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await all_here.wait()
     await puller.close()
     return found

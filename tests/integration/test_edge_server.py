@@ -41,7 +41,7 @@ class Plugin:
 async def test_request_in_hand_is_answered_before_the_end() -> None:
     plugin = Plugin()
     server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0")
-    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=10) as client:
+    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=60) as client:
         asked = asyncio.create_task(client.get("/v1/x"))
         await asyncio.wait_for(plugin.asked.wait(), 5)
         closing = asyncio.create_task(server.close(5))
@@ -58,7 +58,7 @@ async def test_request_in_hand_is_answered_before_the_end() -> None:
 async def test_request_that_outlasts_the_grace_is_cut() -> None:
     plugin = Plugin()
     server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0")
-    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=10) as client:
+    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=60) as client:
         asked = asyncio.create_task(client.get("/v1/x"))
         await asyncio.wait_for(plugin.asked.wait(), 5)
         await asyncio.wait_for(server.close(0.1), 5)

@@ -50,7 +50,7 @@ class Process:
         """The next log line of an event."""
         assert self.process.stderr is not None
         seen = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while line := await self.process.stderr.readline():
                 seen.append(line)
                 try:
@@ -284,7 +284,7 @@ async def test_nats_away_is_503_and_what_was_accepted_ends(
 async def statuses_until_stale(front: Rig, mine: Key, body: dict[str, Any]) -> list[int]:
     """What submissions get from the moment NATS is away until the key table counts as outdated."""
     statuses = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while front.gateway.is_healthy or front.gateway._keys.synced_age_s <= 1.0:
             reply = await front.call("POST", "/v1/jobs", body, key=mine)
             statuses.append(reply.status)
@@ -295,7 +295,7 @@ async def statuses_until_stale(front: Rig, mine: Key, body: dict[str, Any]) -> l
 
 async def accepted_again(front: Rig, mine: Key, body: dict[str, Any]) -> None:
     """Return when a submission is accepted; until then only 503 is right."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             reply = await front.call("POST", "/v1/jobs", body, key=mine)
             if reply.status == 202:

@@ -102,7 +102,7 @@ class Caller:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until ``condition()`` holds, looked at after each answer."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not condition():
                 if self._task.done():
                     self._task.result()

@@ -122,7 +122,7 @@ async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_cei
     assert {(r.crashes, r.attempt) for r in records} == {(0, 1)}
     workers = Table(bus, Bucket.WORKERS, Worker)
     await workers.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = workers.get(token("w1"))
             told = {r.model: r.max_rows for r in found.models} if found is not None else {}
@@ -143,7 +143,7 @@ async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house:
         names.job("future", "mid", job.id), floats(1.0), headers={Header.JOB: header(job)}, expect=0
     )
     name = names.consumer("future", "mid")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if (await bus.consumer_info(name)).num_redelivered:
                 break

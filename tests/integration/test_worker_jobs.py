@@ -283,7 +283,7 @@ async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -
         changed.set()
 
     async def until(states: dict[int, str]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not history or history[-1] != states:
                 changed.clear()
                 await changed.wait()

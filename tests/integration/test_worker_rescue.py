@@ -32,7 +32,7 @@ from workers.rescue import Rescue
 
 CONSUMER = names.consumer("half", "mid")
 NEVER_S = 600.0
-SOON_S = 20.0
+SOON_S = 25.0
 """Below ``ack_wait``: given back, not waited for."""
 HERE = Worker(
     id="here", boot="b", host="h1", pid=1, state="ready", started_at=0.0, beat_at=0.0, token=2,

@@ -11,7 +11,7 @@ from signalbox.table import Table
 from tests import models, workerhouse
 from tests.submit import floats, register
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 SETTINGS = {
     "worker_fence_s": 20.0, "worker_lease_ttl_s": 25, "worker_margin_s": 1.0,
 }  # fmt: skip

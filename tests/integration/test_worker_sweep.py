@@ -30,7 +30,7 @@ async def _pulled(bus: Bus, model: str, number: int) -> list[Delivery]:
     arrived: asyncio.Queue[Delivery] = asyncio.Queue()
     puller = await bus.pull(names.consumer(model, "mid"), arrived.put_nowait)
     puller.ask(number)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [await arrived.get() for _ in range(number)]
 
 

@@ -103,6 +103,6 @@ async def test_a_sweep_that_fails_is_made_again(faulty: Faulty) -> None:
     await ledger.ended(await ledger.submit("half", floats(3.0)))
     await worker.said("sweep.turn_failed")
     assert (await faulty.caught())["sweep.turn_failed"] == 1.0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await faulty.queued():
             pass
