@@ -75,7 +75,10 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
 
     async def race(number: int) -> tuple[str, State]:
         job_id = await ledger.submit("raced", floats(float(number)))
-        await asyncio.sleep(dice.random() * 0.03)  # what is tested: any moment of a job's life
+        if number % 5 == 0:
+            await ledger.ended(job_id)
+        else:
+            await asyncio.sleep(dice.random() * 0.03)  # what is tested: any moment of a job's life
         try:
             told = (await jobs.cancel(job_id, "test")).record
         except Conflict as error:
@@ -88,7 +91,9 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
         told += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
     ended = await ledger.ended(*(job_id for job_id, _ in told), timeout_s=120)
     assert [(r.id, r.state) for r in ended] == told
-    assert len({state for _, state in told}) == 2, "some were in time and some were not"
+    assert {state for _, state in told} == {State.SUCCEEDED, State.CANCELLED}, (
+        "not all were in time"
+    )
     for job_id, _ in told:
         assert sum(r.state.is_terminal for r in ledger.records[job_id]) == 1
 
@@ -116,19 +121,24 @@ async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_cei
     bus, ledger, _ = house
     full = Batching(max_size=8, max_delay_ms=20_000.0)  # it leaves when it is full, however slow
     await register(bus, "greedy", models.greedy(), batching=full)
-    ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
-    records = await ledger.ended(*ids, timeout_s=120)
-    assert {r.state for r in records} == {State.SUCCEEDED}
-    assert {(r.crashes, r.attempt) for r in records} == {(0, 1)}
     workers = Table(bus, Bucket.WORKERS, Worker)
+    changed = asyncio.Event()
+    workers.on_change(lambda _, __, ___: changed.set())
     await workers.start()
-    async with asyncio.timeout(60):
-        while True:
-            found = workers.get(token("w1"))
-            told = {r.model: r.max_rows for r in found.models} if found is not None else {}
-            if told.get("greedy") == 4:
-                break
-            await asyncio.sleep(0.1)
+
+    def ceiling() -> int:
+        found = workers.get(token("w1"))
+        return {r.model: r.max_rows for r in found.models}.get("greedy", 0) if found else 0
+
+    async with asyncio.timeout(150):
+        while not ceiling():  # a batch that ran beside a load ahead says nothing of its own memory
+            ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
+            records = await ledger.ended(*ids, timeout_s=120)
+            assert {r.state for r in records} == {State.SUCCEEDED}
+            assert {(r.crashes, r.attempt) for r in records} == {(0, 1)}
+            changed.clear()
+            await changed.wait()
+    assert ceiling() == 4
     await workers.close()
     ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
     records = await ledger.ended(*ids)
