@@ -42,7 +42,7 @@ PACE_S: Final = 0.02
 """Between a refusal and the next try, so that a load on a dead stack does not become a busy loop."""
 
 
-async def becomes(look: Callable[[], Awaitable[bool]], *, limit_s: float = 30.0) -> float:
+async def becomes(look: Callable[[], Awaitable[bool]], *, limit_s: float = 60.0) -> float:
     """Seconds until ``look`` holds. Fails after ``limit_s``."""
     began = time.monotonic()
     while not await look():
@@ -221,7 +221,7 @@ class Caller:
         """Everything ``act`` was ever answered."""
         return {status for name, status in self.answers if name == act}
 
-    async def until(self, condition: Callable[[], bool], *, limit_s: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], bool], *, limit_s: float = 60.0) -> None:
         """Return when ``condition`` holds, looked at after each answer."""
         try:
             async with asyncio.timeout(limit_s):
@@ -238,7 +238,7 @@ class Caller:
         found: dict[str, Any] = got.json()
         return found
 
-    async def endings(self, *, limit_s: float = 40.0) -> dict[str, dict[str, Any]]:
+    async def endings(self, *, limit_s: float = 60.0) -> dict[str, dict[str, Any]]:
         """Every accepted job once all have ended."""
         ended: dict[str, dict[str, Any]] = {}
 
@@ -305,7 +305,7 @@ class Holders:
     async def __aexit__(self, *_: object) -> None:
         await self._table.close()
 
-    async def after(self, token_was: int, *, limit_s: float = 15.0) -> tuple[str, int]:
+    async def after(self, token_was: int, *, limit_s: float = 60.0) -> tuple[str, int]:
         """The first holder under a newer token, and that token."""
         async with asyncio.timeout(limit_s):
             while True:

@@ -36,7 +36,7 @@ async def stop(*children: int) -> None:
         await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
 
-async def gone(pid: int, limit_s: float = 5.0) -> None:
+async def gone(pid: int, limit_s: float = 60.0) -> None:
     """Wait for the end of ``pid``."""
     try:
         fd = os.pidfd_open(pid)

@@ -95,14 +95,14 @@ class Ledger:
         """Those of ``ids`` that have not ended."""
         return [i for i in ids if (last := self.last(i)) is None or not last.state.is_terminal]
 
-    async def until(self, condition: Any, *, timeout_s: float = 30.0) -> None:
+    async def until(self, condition: Any, *, timeout_s: float = 60.0) -> None:
         """Wait until ``condition()`` holds, looked at after each record and reply."""
         async with asyncio.timeout(timeout_s):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def ended(self, *ids: str, timeout_s: float = 30.0) -> list[Record]:
+    async def ended(self, *ids: str, timeout_s: float = 60.0) -> list[Record]:
         """Wait until all of ``ids`` (default: all submitted) have ended; their last records."""
         wanted = ids or tuple(self.submitted)
         try:

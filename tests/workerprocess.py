@@ -113,7 +113,7 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
         await self.ended()
 
-    async def ended(self, *, timeout_s: float = 30.0) -> int:
+    async def ended(self, *, timeout_s: float = 60.0) -> int:
         """Wait for its end; its exit status."""
         assert self._process is not None
         async with asyncio.timeout(timeout_s):

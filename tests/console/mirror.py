@@ -77,7 +77,7 @@ class Viewer:
         self.mirror.take(frame.text)
         self._heard.set()
 
-    async def until(self, is_true: Callable[[], object], *, timeout_s: float = 15.0) -> None:
+    async def until(self, is_true: Callable[[], object], *, timeout_s: float = 60.0) -> None:
         """Returns once ``is_true()``, looked at after every frame; a tick comes each second."""
         async with asyncio.timeout(timeout_s):
             while not is_true():

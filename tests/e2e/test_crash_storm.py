@@ -53,7 +53,7 @@ class Holders:
                 self.history.append((time.monotonic(), lease.owner, token))
                 self._changed.set()
 
-    async def after(self, token: int, *, timeout_s: float = 30.0) -> tuple[float, str, int]:
+    async def after(self, token: int, *, timeout_s: float = 60.0) -> tuple[float, str, int]:
         """The first holder with a newer token."""
         async with asyncio.timeout(timeout_s):
             while True:

@@ -91,7 +91,7 @@ async def test_jobs_say_that_the_last_worker_died_and_run_when_it_returns(
     async def is_said() -> bool:
         return "no worker serves half" in (await caller.job(job_id))["phase"]
 
-    await becomes(is_said, limit_s=15)
+    await becomes(is_said, limit_s=60)
     await house.revive("worker-1")
     await all_succeed(caller)
     assert not caller.wrong
@@ -223,7 +223,7 @@ async def test_accepted_jobs_each_end_once_although_two_holders_are_killed_in_tu
             assert heir != holder
             await house.revive(holder)
             token = token_now - 1
-    await ledger.ended(*caller.accepted, timeout_s=40)
+    await ledger.ended(*caller.accepted, timeout_s=60)
     for job_id, found in (await caller.endings()).items():
         states = [record.state for record in ledger.records[job_id]]
         assert [s for s in states if s.is_terminal] == [State.SUCCEEDED], (job_id, states)

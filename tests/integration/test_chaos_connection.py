@@ -49,7 +49,7 @@ async def test_a_round_trip_answered_after_its_timeout_does_not_end_the_reader(
     with pytest.raises(SignalboxError):
         await bus.flush()
     proxy.change(CALM)
-    await becomes(lambda: answers(bus), limit_s=20)
+    await becomes(lambda: answers(bus), limit_s=60)
     await bus.flush()
     assert proxy.connections == 1
 
@@ -71,7 +71,7 @@ async def test_a_reader_that_fails_costs_the_connection_and_not_the_client(
     monkeypatch.setattr(parser, "parse", fail_once)
     assert not await answers(bus)
     assert failed.is_set()
-    await becomes(lambda: answers(bus), limit_s=20)
+    await becomes(lambda: answers(bus), limit_s=60)
     assert proxy.connections == 2
 
 
@@ -94,7 +94,7 @@ async def test_pings_that_cannot_be_sent_cost_the_connection_and_not_the_client(
     async def is_made_again() -> bool:
         return proxy.connections == 2 and await answers(bus)
 
-    await becomes(is_made_again, limit_s=20)
+    await becomes(is_made_again, limit_s=60)
     await bus.close()
 
 
@@ -122,7 +122,7 @@ async def test_an_attempt_that_fails_in_its_middle_is_made_again_and_leaves_no_c
     async def is_alone() -> bool:
         return len(proxy.links) == 1 and await answers(bus)
 
-    await becomes(is_alone, limit_s=20)
+    await becomes(is_alone, limit_s=60)
     assert proxy.connections == 3
 
 
@@ -155,7 +155,7 @@ async def test_an_attempt_that_ends_late_does_not_go_on_beside_the_next(
         attempts = [task for task in asyncio.all_tasks() if "_attempt_reconnect" in repr(task)]
         return not attempts and await answers(bus)
 
-    await becomes(is_over, limit_s=20)
+    await becomes(is_over, limit_s=60)
     assert proxy.connections == 4
 
 

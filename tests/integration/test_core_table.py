@@ -121,7 +121,7 @@ async def test_what_changed_while_the_server_was_away_is_seen_after_it_is_back(
     await other.close()
     own_nats.port = port
     await own_nats.restart()
-    await watch.until(lambda: set(table.items()) == {"worker.b"}, limit_s=20)
+    await watch.until(lambda: set(table.items()) == {"worker.b"}, limit_s=60)
     await table.close()
     await mine.close()
 
