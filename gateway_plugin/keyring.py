@@ -148,7 +148,7 @@ class Keyring:
 
 
 def tenant_of(key: ApiKey) -> str:
-    """Who owns what is submitted with ``key``: the first key of its line, so that a rotation keeps its jobs."""
+    """Who owns what is submitted with ``key``: its account, whose keys share jobs, places and bounds."""
     return key.tenant or key.id
 
 
@@ -168,7 +168,12 @@ def require_urgent(key: ApiKey) -> None:
         )
 
 
+def may_use(key: ApiKey, model: str) -> bool:
+    """Whether both lists, the key's and its account's, allow ``model``; an empty list allows every model."""
+    return all(not allowed or model in allowed for allowed in (key.models, key.account_models))
+
+
 def require_model(key: ApiKey, model: str) -> None:
-    """Raise :class:`Forbidden` if the key is for other models; says nothing of whether it exists."""
-    if key.models and model not in key.models:
+    """Raise :class:`Forbidden` if the key or its account is for other models; says nothing of whether it exists."""
+    if not may_use(key, model):
         raise Forbidden(f'This API key may not use the model "{model}".', model=model)

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from gateway_plugin.catalog import Catalog, Ready
 from gateway_plugin.fleet import Fleet
+from gateway_plugin.keyring import may_use
 from signalbox.errors import NotFound
 from signalbox.messages import ApiKey, Model, TensorSpec
 
@@ -25,7 +26,7 @@ class ModelViews:
 
     def listed(self, key: ApiKey) -> dict[str, Any]:
         """The models a key may use: names, and beside them what a caller needs to choose."""
-        models = [m for m in self._catalog.all() if not key.models or m.name in key.models]
+        models = [model for model in self._catalog.all() if may_use(key, model.name)]
         return {
             "models": [model.name for model in models],
             "details": [

@@ -121,12 +121,13 @@ async def test_without_room_everything_goes_where_it_was_asked_to(
         assert await flood(front, mine, 40) == {"mid": 40}
 
 
-async def test_a_replaced_key_has_no_share_of_its_own(fair: Rig) -> None:
-    old = key()
-    new = key(tenant=old.stored.id)
-    await fair.publish(model(), old, new)
-    await flood(fair, old, ROOM)
-    assert await flood(fair, new, 1) == {"lo": 1}
+async def test_the_keys_of_one_account_have_one_share_together(fair: Rig) -> None:
+    first, second, other = key(tenant="shop"), key(tenant="shop"), key(tenant="ward")
+    await fair.publish(model(), first, second, other)
+    assert await flood(fair, first, ROOM // 4) == {"mid": ROOM // 4}
+    assert await flood(fair, second, ROOM) == {"mid": ROOM // 4, "lo": ROOM - ROOM // 4}
+    assert await flood(fair, first, 1) == {"lo": 1}
+    assert await flood(fair, other, 1) == {"mid": 1}
 
 
 async def test_through_a_flood_a_job_waits_behind_the_room_and_what_is_in_hand(

@@ -435,8 +435,20 @@ async def test_a_key_without_the_scope_is_403(
     assert got.status == 403
 
 
-async def test_a_key_for_other_models_learns_nothing_of_this_one(front: Rig, mine: Key) -> None:
-    narrow = key(models=("other",))
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"models": ("other",)},
+        {"account_models": ("other",)},
+        {"models": ("half", "other"), "account_models": ("other",)},
+        {"models": ("other",), "account_models": ("half", "other")},
+    ],
+    ids=str,
+)
+async def test_a_key_for_other_models_learns_nothing_of_this_one(
+    front: Rig, mine: Key, lists: dict[str, tuple[str, ...]]
+) -> None:
+    narrow = key(**lists)
     await front.publish(narrow)
     real = await front.call("POST", PREDICT, {"instances": [1.0]}, key=narrow)
     made_up = await front.call("POST", "/v1/models/hulf:predict", {"instances": [1.0]}, key=narrow)

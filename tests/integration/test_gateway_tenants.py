@@ -4,8 +4,6 @@ import itertools
 import uuid
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from signalbox import keys
 from signalbox.messages import ErrorInfo, Job, Record, State, decode
 from signalbox.names import Header, Stream, job_anywhere
@@ -103,18 +101,22 @@ async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_
     assert cases >= 200
 
 
-async def test_a_replacement_of_a_key_owns_its_jobs_and_nobody_else_s(front: Rig) -> None:
-    old, stranger = key(), key()
-    new = key()
-    new = Key(new.text, replace(new.stored, tenant=old.stored.id))
-    await front.publish(model(), old, new, stranger)
-    made = await put(front, old, State.QUEUED)
-    later = await put(front, new, State.QUEUED)
-    for caller, job in itertools.product((old, new), (made, later)):
+async def test_the_keys_of_one_account_own_one_another_s_jobs_and_nobody_else_s(front: Rig) -> None:
+    first = key()  # published before there were accounts: its own id is its account's
+    second, third = key(tenant=first.stored.id), key(tenant=first.stored.id)
+    strangers = (key(), key(tenant="another"))
+    account = (first, second, third)
+    await front.publish(model(), *account, *strangers)
+    jobs = [await put(front, owner, State.QUEUED) for owner in account]
+    for caller, job in itertools.product(account, jobs):
         got = await front.call("GET", f"/v1/jobs/{job.id}", key=caller)
         assert got.status == 200
-    got = await front.call("GET", f"/v1/jobs/{made.id}", key=stranger)
-    assert got.status == 404
+    for caller, job in itertools.product(strangers, jobs):
+        for method, path in ROUTES.values():
+            got = await front.call(method, path.format(job.id), key=caller)
+            assert got.status == 404
+    got = await front.call("DELETE", f"/v1/jobs/{jobs[0].id}", key=third)
+    assert got.status == 200
 
 
 async def test_every_route_asks_for_its_scope_and_for_no_other(front: Rig) -> None:
