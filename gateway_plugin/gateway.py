@@ -56,9 +56,7 @@ class Gateway:
         fleet = Fleet(self._workers, self._desired)
         self._intake = Intake(settings)
         self._jobs = Jobs(bus, records, catalog, fleet, self._intake, wall=wall)
-        self._waiters = Waiters(
-            bus, records, recheck_s=settings.recheck_s, limit=settings.max_waiting
-        )
+        self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         acceptance = Acceptance(
             Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes, wall=wall),
             Admission(bus, fair_room=settings.fair_room),

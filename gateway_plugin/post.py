@@ -7,6 +7,7 @@ reply, and otherwise fetches the job later by the id that every answer carries.
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from gateway_plugin.acceptance import Acceptance, Entry
@@ -32,6 +33,7 @@ from gateway_plugin.modelviews import ModelViews, metadata
 from gateway_plugin.preferences import Preference, preference
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.routing import Act, Route, Routes
+from gateway_plugin.service.pool import Pool
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Wishes, wishes_of
 from gateway_plugin.waiting import End, Waiters
@@ -71,7 +73,14 @@ class Post:
         self._views = views
         self._routes = Routes()
         self._giving_up: set[asyncio.Task[None]] = set()
-        WAITING.set_function(lambda: waiters.count)
+        self._places = Pool(
+            settings.max_waiting,
+            bound="waiting",
+            of_all="As many callers wait for results as may",
+            of_account="As many of your account's calls wait for results as may now",
+            mend="Have fewer of them wait at once, or do not wait: Prefer: respond-async.",
+        )
+        WAITING.set_function(lambda: self._places.held)
 
     async def close(self) -> None:
         """Wait until jobs of callers who left are cancelled. Idempotent."""
@@ -226,17 +235,18 @@ class Post:
         with an Idempotency-Key: whoever sends one means to ask again.
         """
         job = entry.job
-        future = self._waiters.expect(job.id)
-        try:
-            await self._acceptance.write(entry)
-            wait_s = min(wait_s, self._settings.max_wait_s)
-            end = await self._waiters.wait(job.id, future, wait_s)
-        except asyncio.CancelledError:
-            if not is_kept and entry.slip is None:
-                self._in_background(self._jobs.give_up(job))
-            raise
-        finally:
-            self._waiters.forget(job.id)
+        with self._place(key):
+            future = self._waiters.expect(job.id)
+            try:
+                await self._acceptance.write(entry)
+                wait_s = min(wait_s, self._settings.max_wait_s)
+                end = await self._waiters.wait(job.id, future, wait_s)
+            except asyncio.CancelledError:
+                if not is_kept and entry.slip is None:
+                    self._in_background(self._jobs.give_up(job))
+                raise
+            finally:
+                self._waiters.forget(job.id)
         self._keyring.require_unended(key)
         if end is not None:
             joblog.step("job.reply_received", end.record, state=end.record.state.value)
@@ -244,9 +254,15 @@ class Post:
 
     async def _follow(self, job_id: str, wait_s: float, key: ApiKey) -> End | None:
         """Wait for the end of a job that was submitted before."""
-        end = await self._waiters.follow(job_id, min(wait_s, self._settings.max_wait_s))
+        with self._place(key):
+            end = await self._waiters.follow(job_id, min(wait_s, self._settings.max_wait_s))
         self._keyring.require_unended(key)
         return end
+
+    def _place(self, key: ApiKey) -> AbstractContextManager[None]:
+        """A waiting place. Raises as :meth:`Pool.take`."""
+        most = key.share.waiting or self._settings.account_waiting
+        return self._places.holding(tenant_of(key), most=most)
 
     async def _accept(self, entry: Entry, prefer: Preference) -> Answer:
         seq = await self._acceptance.write(entry)

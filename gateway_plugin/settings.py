@@ -98,6 +98,14 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
     max_waiting: Annotated[
         int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")
     ] = 1536
+    account_waiting: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Most of them of one account whose own share does not say otherwise; more get 429. It also has "
+            "no more than are still free.",
+        ),
+    ] = 1536
     fair_room: Annotated[
         int,
         Meta(

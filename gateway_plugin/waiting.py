@@ -36,11 +36,10 @@ class RecordReader(Protocol):
 class Waiters:
     """Futures of the jobs this plugin waits for. recheck_s: how long until a reply is thought lost."""
 
-    def __init__(self, bus: Bus, records: RecordReader, *, recheck_s: float, limit: int) -> None:
+    def __init__(self, bus: Bus, records: RecordReader, *, recheck_s: float) -> None:
         self._bus = bus
         self._records = records
         self._recheck_s = recheck_s
-        self._limit = limit
         self._waiting: dict[str, tuple[asyncio.Future[End | None], float]] = {}
         self._following: dict[asyncio.Event, str] = {}
         self._is_abandoned = False
@@ -78,17 +77,8 @@ class Waiters:
         for changed in self._following:
             changed.set()
 
-    @property
-    def count(self) -> int:
-        """Callers that wait now."""
-        return len(self._waiting) + len(self._following)
-
     def expect(self, job_id: str) -> asyncio.Future[End | None]:
-        """A future for the job's end; end with :meth:`forget`. Raises :class:`Unavailable` when full."""
-        if self.count >= self._limit:
-            raise Unavailable(
-                "Too many callers wait for results; nothing was accepted.", retry_after_s=1.0
-            )
+        """A future for the job's end; end with :meth:`forget`."""
         future: asyncio.Future[End | None] = self._loop.create_future()
         self._waiting[job_id] = (future, self._loop.time())
         if len(self._waiting) == 1:
@@ -116,10 +106,8 @@ class Waiters:
         """The end of a job that somebody else submitted, or None if it has not ended within ``timeout_s``.
 
         Its reply goes to the one who submitted it, so its record's changes are listened to instead. Raises
-        :class:`Unavailable` when too many wait, and when this process is being replaced.
+        :class:`Unavailable` when this process is being replaced.
         """
-        if self.count >= self._limit:
-            raise Unavailable("Too many callers wait for results.", retry_after_s=1.0)
         changed = asyncio.Event()
         self._following[changed] = job_id
         subscription: Subscription | None = None

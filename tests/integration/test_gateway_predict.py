@@ -9,10 +9,10 @@ import pytest
 
 from signalbox import topology
 from signalbox.bus import Bus
-from signalbox.messages import ErrorInfo, Signature, TensorSpec, Version
+from signalbox.messages import ErrorInfo, Share, Signature, TensorSpec, Version
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
-from tests.gatewayrig import Key, Rig, ScriptedWorker, key, limits, model, rig
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 
 
 @pytest.fixture
@@ -227,6 +227,36 @@ async def test_more_callers_than_may_wait_are_refused_before_anything_is_stored(
     assert (second.status, answered.status) == (503, 200)
     assert "Retry-After" in second.headers
     assert "X-Signalbox-Job-Id" not in second.headers
+
+
+async def test_an_account_may_have_no_more_calls_waiting_than_may_still_come(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with rig(nats.url, tmp_path, max_waiting=8) as front:
+        mine = key(tenant="flood")
+        again = key(tenant="flood")
+        few = key(share=Share(waiting=1))
+        other = key()
+        await front.publish(model(), mine, again, few, other)
+
+        async def predict(owner: Key) -> Reply:
+            path = "/v1/models/half:predict"
+            return await front.call("POST", path, {"instances": [1.0]}, key=owner)
+
+        async with ScriptedWorker(front.bus, "half") as worker:
+            worker.go.clear()
+            calls = [asyncio.create_task(predict(owner)) for owner in [mine, again] * 6]
+            calls += [asyncio.create_task(predict(few)) for _ in range(2)]
+            first_to_end = asyncio.as_completed(calls, timeout=60)
+            refused = [await next(first_to_end) for _ in range(9)]
+            theirs = asyncio.create_task(predict(other))
+            worker.go.set()
+            served = [await theirs, *(await asyncio.gather(*calls))]
+    assert {reply.status for reply in refused} == {429}
+    assert all("Retry-After" in reply.headers for reply in refused)
+    assert "respond-async" in refused[0].doc["error"]
+    assert served[0].status == 200
+    assert sum(reply.status == 200 for reply in served) == 1 + 4 + 1
 
 
 async def test_a_wait_that_ran_out_shows_the_job_as_it_is_by_then(front: Rig, mine: Key) -> None:

@@ -150,7 +150,7 @@ class Gateway(Host):
         self.has_ended.clear()
         bus = await self.world.connect(self, process, self.role)
         records = Records(bus)
-        self.waiters = Waiters(bus, records, recheck_s=5.0, limit=100)
+        self.waiters = Waiters(bus, records, recheck_s=5.0)
         await self.waiters.start()
         clock = SharedClock(bus)
         await clock.start()

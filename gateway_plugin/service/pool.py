@@ -1,0 +1,81 @@
+"""What callers hold for a while of something there is only so much of: a bound for all, and a share for each account.
+
+An account may hold no more than is still free, so whoever is alone gets half of everything, each of two a third, and
+somebody who holds nothing always finds some: the dynamic thresholds of :mod:`gateway_plugin.fairness`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from signalbox.errors import LimitExceeded, Unavailable
+
+_RETRY_AFTER_S: Final = 1.0
+
+
+class Pool:
+    """So many units for all. For one thread.
+
+    bound: names the bound in metrics and errors. of_all, of_account: why there is none left, as a sentence without
+    its stop. mend: what the caller can do about its account's, a whole sentence.
+    """
+
+    def __init__(self, size: int, *, bound: str, of_all: str, of_account: str, mend: str) -> None:
+        self._size = size
+        self._bound = bound
+        self._of_all = of_all
+        self._of_account = of_account
+        self._mend = mend
+        self._held: dict[str, int] = {}
+        self.held = 0
+
+    @property
+    def free(self) -> int:
+        """Units that nobody holds."""
+        return self._size - self.held
+
+    def of(self, account: str) -> int:
+        """Units that an account holds."""
+        return self._held.get(account, 0)
+
+    def take(self, account: str, units: int = 1, *, most: int = 0) -> None:
+        """Hold units until :meth:`give_back`. most: what this account may hold, 0 = no more than is free.
+
+        Raises :class:`Unavailable` where all is held, and :class:`LimitExceeded` where the account has its share.
+        """
+        free, own = self.free, self.of(account)
+        if units > free:
+            raise Unavailable(
+                f"{self._of_all}; nothing was accepted.",
+                retry_after_s=_RETRY_AFTER_S,
+                bound=self._bound,
+            )
+        share = min(free, most or free)
+        if own + units > share:
+            raise LimitExceeded(
+                f"{self._of_account}; nothing was accepted. {self._mend}",
+                retry_after_s=_RETRY_AFTER_S,
+                bound=self._bound,
+                held=own,
+                limit=share,
+            )
+        self._held[account] = own + units
+        self.held += units
+
+    def give_back(self, account: str, units: int = 1) -> None:
+        """What :meth:`take` took."""
+        self.held -= units
+        left = self._held[account] - units
+        if left:
+            self._held[account] = left
+        else:
+            del self._held[account]
+
+    @contextmanager
+    def holding(self, account: str, units: int = 1, *, most: int = 0) -> Iterator[None]:
+        """:meth:`take`, and :meth:`give_back` at the end."""
+        self.take(account, units, most=most)
+        try:
+            yield
+        finally:
+            self.give_back(account, units)
