@@ -14,6 +14,7 @@ from signalbox.errors import Misconfigured
 
 FRONT_S_WORD: Final = "X-Client-Addr"
 _FORWARDED: Final = "X-Forwarded-For"
+_HOST_BITS: Final = 64
 _CLIENT_S_WORDS: Final = (_FORWARDED, "X-Real-Ip")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -49,6 +50,14 @@ def is_within(address: str, networks: Sequence[str]) -> bool:
     return found is not None and any(
         network is not None and found in network for network in map(_network, networks)
     )
+
+
+def neighbourhood(address: str) -> str:
+    """What one caller is taken to have of addresses: an IPv4 address, or the /64 of an IPv6 one; "" = unknown."""
+    found = _address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((found, _HOST_BITS), strict=False))
+    return str(found) if found is not None else ""
 
 
 def network(text: str) -> str:

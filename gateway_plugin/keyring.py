@@ -8,10 +8,16 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from gateway_plugin.addresses import is_within
+from gateway_plugin.addresses import is_within, neighbourhood
 from gateway_plugin.failures import Failures
 from signalbox import keys, metrics
-from signalbox.errors import Forbidden, LimitExceeded, Unauthorized, Unavailable
+from signalbox.errors import (
+    Forbidden,
+    LimitExceeded,
+    SignalboxError,
+    Unauthorized,
+    Unavailable,
+)
 from signalbox.messages import ApiKey
 
 SUBMIT: Final = "jobs:submit"
@@ -25,6 +31,8 @@ _REFUSED: Final = (
 _NOBODY: Final = ApiKey(id="", hmac="0" * 64)
 """In place of a key that is not there; no digest is all zeros."""
 _MOST_PROVEN: Final = 10_000
+_UNKNOWN: Final = "unknown"
+"""All addresses that are not known: they share one count."""
 
 REFUSED: Final = metrics.counter("keys_refused", "API keys refused, by the reason.", "why")
 
@@ -71,35 +79,29 @@ class Keyring:
     def check(self, text: str, address: str = "") -> ApiKey:
         """The key whose full text this is. address: where it came from, as far as that is known already.
 
-        Raises :class:`Unauthorized`, always with the same words; :class:`LimitExceeded` after too many wrong keys
-        from one address, or with one key id (a right key is let in all the same); :class:`Unavailable` when the
-        table may be out of date. An unknown id costs what a known one does; a key proven before, and not changed
-        since, is not hashed again.
+        Raises :class:`Unauthorized`, always with the same words; :class:`LimitExceeded` for a wrong key after too
+        many of them from one address, from addresses that are not known, or with one key id; :class:`Unavailable`
+        when the table may be out of date. A right key is looked at before any count, so nobody's guesses lock
+        anybody out. An unknown id costs what a known one does; a key proven before, and not changed since, is not
+        hashed again.
         """
         self._require_current()
         proven = self._proven.get(text)
         if proven is not None and self._table.get(proven.id) is proven and self._is_valid(proven):
             self._note_use(proven.id)
             return proven
-        self._require_patience(self._of_addresses, address)
         if not text:
             raise self._refusal("missing")
         try:
             kid = keys.parse(text).kid
         except Unauthorized as error:
-            self._of_addresses.count(address)
-            raise self._refusal("mistyped") from error
+            raise self._guessed("mistyped", address) from error
         found = self._table.get(kid) or _NOBODY
         # Nothing is skipped from here on for an unknown id, so that time does not tell which ids there are.
         outcomes = [keys.matches(pepper, text, found.hmac) for pepper in self._peppers]
         is_right, is_valid = True in outcomes, self._is_valid(found)
         if not (is_right and is_valid):
-            is_held = self._of_ids.wait_s(kid) > 0
-            self._of_addresses.count(address)
-            self._of_ids.count(kid)
-            if is_held:
-                self._require_patience(self._of_ids, kid)
-            raise self._refusal("ended" if is_right else "wrong")
+            raise self._guessed("ended" if is_right else "wrong", address, kid)
         if len(self._proven) >= _MOST_PROVEN:
             self._proven.clear()
         self._proven[text] = found
@@ -129,11 +131,20 @@ class Keyring:
         REFUSED.labels(why).inc()
         return Unauthorized(_REFUSED)
 
-    def _require_patience(self, failures: Failures, name: str) -> None:
-        wait_s = failures.wait_s(name)
-        if wait_s > 0:
-            REFUSED.labels("too_many").inc()
-            raise LimitExceeded("Too many wrong API keys; wait a while.", retry_after_s=wait_s)
+    def _guessed(self, why: str, address: str, kid: str = "") -> SignalboxError:
+        """Count a wrong key; returns what it is answered with. kid: empty = it names none."""
+        guesser = neighbourhood(address) or _UNKNOWN
+        wait_s = max(self._of_addresses.wait_s(guesser), self._of_ids.wait_s(kid))
+        self._of_addresses.count(guesser)
+        self._of_ids.count(kid)
+        if wait_s <= 0:
+            return self._refusal(why)
+        REFUSED.labels("too_many").inc()
+        return LimitExceeded(
+            "Too many wrong API keys; wait a while. A right one is let in at once.",
+            retry_after_s=wait_s,
+            bound="keys",
+        )
 
     def _is_valid(self, key: ApiKey) -> bool:
         if key.revoked_at is not None:

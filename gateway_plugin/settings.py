@@ -77,7 +77,8 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="Wrong keys a minute from one address, or with one key id, before they get 429.",
+            description="Wrong keys a minute from one address (IPv6: /64), from all whose address is not known "
+            "together, or with one key id, before wrong keys get 429 there. Right ones are let in all the same.",
         ),
     ] = 60
     socket_mode: Annotated[

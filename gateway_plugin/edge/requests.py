@@ -13,6 +13,7 @@ from signalbox.errors import Misconfigured
 _NO_BUNDLE: Final = "d41d8cd98f00b204e9800998ecf8427e"  # what Tyk sends as bundle_hash without one
 _FORM: Final = "application/x-www-form-urlencoded"
 _FORM_LIMIT: Final = 10 * 1024 * 1024 + 1  # Go reads no more of a form
+_FORWARDED: Final = "X-Forwarded-For"
 _CONTEXT: Final = "$tyk_context."
 _REMEMBERED_NAMES: Final = 4096
 
@@ -30,12 +31,17 @@ def canonical(name: bytes) -> str:
 
 
 def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8."""
+    """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8.
+
+    Only the lines of X-Forwarded-For are joined: whoever is trusted wrote the last of them. Tyk shows the first alone.
+    """
     found: dict[str, str] = {}
     for name, value in raw:
         shown = _canonical_names.get(name) or canonical(name)
         if shown not in found:
             found[shown] = value.decode().rstrip(" \t")
+        elif shown == _FORWARDED:
+            found[shown] += ", " + value.decode().rstrip(" \t")
     return found
 
 

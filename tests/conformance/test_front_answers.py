@@ -229,6 +229,20 @@ def test_post_hook_learns_client_address_and_a_fresh_request_id(front: Front) ->
     assert forwarded["X-Client-Addr"] == "5.6.7.8"
 
 
+def test_forwarded_addresses_in_one_line_reach_the_hooks_whole(front: Front) -> None:
+    told = "10.0.0.1, 192.0.2.7"
+    seen = front.seen(headers={"X-Forwarded-For": told})["request"]["headers"]
+    assert seen["X-Forwarded-For"] == told
+
+
+def test_of_two_lines_of_forwarded_addresses_tyk_shows_only_the_client_s_own(front: Front) -> None:
+    """So a proxy before Tyk must write one line (docs/tyk.md); the edge joins them."""
+    lines = [("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-For", "192.0.2.7")]
+    answer = front.client.get(front.url + "/v1/probe", headers=lines)
+    told = answer.json()["request"]["headers"]["X-Forwarded-For"]
+    assert told == ("10.0.0.1" if front.is_tyk else "10.0.0.1, 192.0.2.7")
+
+
 def test_headers_changed_by_the_auth_hook_are_seen_by_post(front: Front) -> None:
     probe = {"auth": {"set_headers": {"x-plan": "gold"}, "delete_headers": ["X-Secret"]}}
     headers = front.seen(probe, headers={"X-Secret": "s", "X-Plan": "lead"})["request"]["headers"]

@@ -40,6 +40,15 @@ def test_first_value_counts_and_padding_goes() -> None:
         headers_of([(b"x-a", b"\xff")])
 
 
+def test_all_lines_of_forwarded_addresses_count() -> None:
+    lines = [
+        (b"x-forwarded-for", b"10.0.0.1"),
+        (b"host", b"h"),
+        (b"X-Forwarded-For", b"5.6.7.8, 9.9.9.9"),
+    ]
+    assert headers_of(lines)["X-Forwarded-For"] == "10.0.0.1, 5.6.7.8, 9.9.9.9"
+
+
 @pytest.mark.parametrize(
     ("headers", "depth", "address"),
     [

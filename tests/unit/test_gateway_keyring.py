@@ -1,5 +1,8 @@
 """Who is let in, and what happens when nobody can tell."""
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,6 +141,29 @@ def test_an_address_that_guesses_is_held_back_and_a_right_key_from_it_is_not() -
     now[0] = 60.0
     with pytest.raises(Unauthorized):
         ring.check(made()[0], "192.0.2.1")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [lambda _: "", lambda _: "192.0.2.1", lambda n: f"2001:db8::{n:x}", lambda n: f"forged {n}"],
+    ids=["unknown", "one", "one /64", "forged"],
+)
+def test_guesses_with_ever_other_ids_are_held_back_and_right_keys_are_not(
+    address: Callable[[int], str],
+) -> None:
+    good, its = made()
+    ended, dead = made(revoked_at=1.0)
+    ring = Keyring(Known(its, dead), (PEPPER,), stale_s=15.0, wall=lambda: 1000.0)
+    codes = Counter[str]()
+    for number in range(2000):
+        with pytest.raises((Unauthorized, LimitExceeded)) as caught:
+            ring.check(made()[0], address(number))
+        codes[caught.value.code] += 1
+    assert codes == {"unauthorized": 60, "limit_exceeded": 1940}
+    for text in (ended, good[:-1]):
+        with pytest.raises(LimitExceeded):
+            ring.check(text, address(0))
+    assert ring.check(good, address(0)) is its
 
 
 def test_guesses_at_one_key_are_held_back_and_its_owner_is_not() -> None:
