@@ -75,7 +75,7 @@ class Child:
             raise Unavailable(f"{self.spec.name} {_ending(code)}. {self._last_words()}")
 
     async def keep(self, changed: Callable[[], None]) -> None:
-        """Start it again whenever it ends, until :meth:`stop`. changed: called after each restart."""
+        """Start it again whenever it ends, until :meth:`stop`. changed: called after each end and each restart."""
         failures, loop = 0, asyncio.get_running_loop()
         while not self._is_stopping.is_set():
             assert self._process is not None
@@ -87,6 +87,7 @@ class Child:
             pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
             failures += 1
             self._say(f"{self.spec.name} {_ending(code)}; starting it again in {pause_s:g} s")
+            changed()
             try:
                 async with asyncio.timeout(pause_s):
                     await self._is_stopping.wait()

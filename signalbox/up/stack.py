@@ -165,7 +165,7 @@ class Stack:
         return child
 
     async def keep(self, changed: Callable[[], None]) -> None:
-        """Start again what dies, until :meth:`stop`. changed: called after each restart."""
+        """Start again what dies, until :meth:`stop`. changed: called after each end and each restart."""
         async with asyncio.TaskGroup() as group:
             for child in self.children:
                 group.create_task(child.keep(changed))
@@ -205,8 +205,8 @@ class Stack:
         }
 
     def pids(self) -> dict[str, int]:
-        """Process ids by name."""
-        return {child.spec.name: child.pid for child in self.children}
+        """Process ids by name, of the programs that run now: who sends 0 a signal, sends it to himself."""
+        return {child.spec.name: child.pid for child in self.children if child.pid}
 
     def _console_env(self) -> dict[str, str]:
         return {

@@ -208,7 +208,7 @@ class Rig(Bed):
     async def bring_back(self, name: str) -> None:
         """A dead program is started again until it is ready; a start that meets another fault is repeated."""
         child = self.child(name)
-        if name in self.coming_back or self.pids()[name]:
+        if name in self.coming_back or self.pids().get(name):
             await self.until(lambda: name not in self.coming_back, limit_s=300, what=f"{name} back")
             return
         self.coming_back.add(name)

@@ -12,7 +12,12 @@ import pytest
 
 from signalbox.errors import Unavailable
 from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
+from signalbox.up import main
 from signalbox.up.child import Child, Spec
+from signalbox.up.first import Shown
+from signalbox.up.ground import DataDir
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
 
 SLEEPER = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -76,11 +81,13 @@ async def test_a_child_that_is_killed_is_started_again_and_we_are_told(tmp_path:
     said: list[str] = []
     it = child(tmp_path, SLEEPER, said=said)
     await it.start()
-    first, changed = it.pid, asyncio.Event()
-    keeper = asyncio.create_task(it.keep(changed.set))
+    first = it.pid
+    pids: asyncio.Queue[int] = asyncio.Queue()
+    keeper = asyncio.create_task(it.keep(lambda: pids.put_nowait(it.pid)))
     os.kill(first, signal.SIGKILL)
     async with asyncio.timeout(60):
-        await changed.wait()
+        assert await pids.get() == 0
+        assert await pids.get() == it.pid
     assert it.pid not in {0, first}
     assert said[0] == "it was ended by SIGKILL; starting it again in 0.1 s"
     assert said[-1] == f"it is back (pid {it.pid})"
@@ -89,13 +96,33 @@ async def test_a_child_that_is_killed_is_started_again_and_we_are_told(tmp_path:
     assert it.pid == 0
 
 
+async def test_up_json_leaves_out_a_program_that_waits_to_be_started_again(tmp_path: Path) -> None:
+    with DataDir(tmp_path) as data:
+        stack = Stack(Options(front_port=0, console_port=0, nats_port=0), data, lambda _: None)
+        told: asyncio.Queue[dict[str, int]] = asyncio.Queue()
+
+        def write() -> None:
+            main._write(stack, Shown("admin", "", ""))
+            told.put_nowait(data.read_json(main.UP_FILE)["processes"])
+
+        it = await stack.start(Spec("it", (sys.executable, "-c", SLEEPER), {}, at_once))
+        keeper = asyncio.create_task(stack.keep(write))
+        os.kill(it.pid, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            assert await told.get() == {"up": os.getpid()}
+            assert await told.get() == {"up": os.getpid(), "it": it.pid}
+        await stack.stop()
+        await keeper
+
+
 async def test_a_child_that_fails_on_its_first_try_comes_up_on_a_later_one(tmp_path: Path) -> None:
     it = child(tmp_path, FIRST_TRY_FAILS, str(tmp_path / "mark"))
     await it.start()
-    changed = asyncio.Event()
-    keeper = asyncio.create_task(it.keep(changed.set))
+    pids: asyncio.Queue[int] = asyncio.Queue()
+    keeper = asyncio.create_task(it.keep(lambda: pids.put_nowait(it.pid)))
     async with asyncio.timeout(60):
-        await changed.wait()
+        while not await pids.get():
+            pass
     assert it.restarts >= 1
     await it.stop()
     await keeper
@@ -219,11 +246,13 @@ async def test_two_lives_of_a_program_share_one_log(tmp_path: Path) -> None:
     code = "import os, time; print('I am', os.getpid(), flush=True); time.sleep(600)"
     it = Child(Spec("it", (sys.executable, "-c", code), {}, has_spoken), tmp_path, print)
     await it.start()
-    first, changed = it.pid, asyncio.Event()
-    keeper = asyncio.create_task(it.keep(changed.set))
+    first = it.pid
+    pids: asyncio.Queue[int] = asyncio.Queue()
+    keeper = asyncio.create_task(it.keep(lambda: pids.put_nowait(it.pid)))
     os.kill(first, signal.SIGKILL)
     async with asyncio.timeout(60):
-        await changed.wait()
+        assert await pids.get() == 0
+        assert await pids.get() == it.pid
     assert it.tail().splitlines() == [f"I am {first}", f"I am {it.pid}"]
     await it.stop()
     await keeper
