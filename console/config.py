@@ -2,16 +2,19 @@
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from signalbox.errors import Misconfigured
+from signalbox.names import MODEL_NAME
 from signalbox.settings import Wire, load
 
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
+UPLOADS: Final = "uploads"
+"""Name of the root that uploaded models lie in."""
 
 
 class Console(Wire, frozen=True, kw_only=True):
@@ -43,7 +46,10 @@ class Console(Wire, frozen=True, kw_only=True):
     ] = ""
     repository_roots: Annotated[
         tuple[str, ...],
-        Meta(description="Folders a registered path must lie in; empty = any readable path."),
+        Meta(
+            description="Folders a registered path must lie in; empty = any readable path. Paths below one given as"
+            " `name=folder` are kept relative to it: when the folder moves, only this setting changes."
+        ),
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...], Meta(description="Host names the console answers to.")
@@ -135,6 +141,48 @@ class Console(Wire, frozen=True, kw_only=True):
     def repository(self) -> Path:
         """Where uploads are laid out, absolute."""
         return Path(self.repository_dir).resolve() if self.repository_dir else self.data / "models"
+
+    @property
+    def roots(self) -> dict[str, Path]:
+        """Named folders that models lie in, absolute; uploads lie in one of them."""
+        named = {name: Path(folder).resolve() for name, folder in self._roots() if name}
+        return {UPLOADS: self.repository, **named}
+
+    @property
+    def allowed_folders(self) -> list[Path]:
+        """Folders a registered path must lie in, absolute; empty = any."""
+        listed = [Path(folder).resolve() for _, folder in self._roots()]
+        return [*listed, self.repository] if listed else []
+
+    def kept_path(self, folder: Path) -> str:
+        """How the database names a folder: ``<root>:<path below it>``, or its absolute path where no root has it."""
+        for name, root in self.roots.items():
+            if folder.is_relative_to(root):
+                return f"{name}:{folder.relative_to(root)}"
+        return str(folder)
+
+    def real_path(self, kept: str) -> str:
+        """The absolute path of what :meth:`kept_path` named; as it is kept where its root is not known any more."""
+        name, colon, below = kept.partition(":")
+        root = None if kept.startswith("/") else self.roots.get(name)
+        return str(root / below) if colon and root else kept
+
+    def problems(self) -> Iterator[str]:
+        """Rules between the fields."""
+        yield from super().problems()
+        names = [UPLOADS, *(name for name, _ in self._roots() if name)]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"{PREFIX}REPOSITORY_ROOTS: two folders have the name {name}"
+        for name in names:
+            if not MODEL_NAME.match(name):
+                yield f"{PREFIX}REPOSITORY_ROOTS: {name!r} is no name; take letters, digits, '.', '_' and '-'"
+
+    def _roots(self) -> Iterator[tuple[str, str]]:
+        """(name, folder) of each listed root; no name where none is given."""
+        for text in self.repository_roots:
+            name, equals, folder = text.partition("=")
+            is_named = bool(equals) and "/" not in name
+            yield (name, folder) if is_named else ("", text)
 
     @property
     def secret_file(self) -> Path:

@@ -18,6 +18,8 @@ from console.keys.models import ApiKey
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
     """One version."""
 
+    path = serializers.CharField(source="folder", read_only=True)
+
     class Meta:
         model = ModelVersion
         fields: tuple[str, ...] = (
@@ -36,6 +38,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
 class ModelOut(serializers.ModelSerializer[ServedModel]):
     """A model with its versions and labels."""
 
+    base_path = serializers.CharField(source="base_folder", read_only=True)
     versions = VersionOut(many=True, read_only=True)
     labels = serializers.SerializerMethodField()
     serving_version = serializers.IntegerField(allow_null=True, read_only=True)

@@ -1,11 +1,17 @@
 """What may serve: models, versions, labels."""
 
 import msgspec
+from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
 from signalbox import messages
+
+
+def _real(kept: str) -> str:
+    path: str = settings.CONSOLE.real_path(kept)
+    return path
 
 
 class ServedModel(models.Model):
@@ -67,6 +73,11 @@ class ServedModel(models.Model):
         return self.name
 
     @property
+    def base_folder(self) -> str:
+        """The base folder as an absolute path."""
+        return _real(self.base_path)
+
+    @property
     def serving_version(self) -> int | None:
         """What a request without a version gets; None while there is no version."""
         if self.default_version is not None:
@@ -95,7 +106,9 @@ class ServedModel(models.Model):
 
 
 class ModelVersion(models.Model):
-    """One version: immutable once registered. signatures: as the inspector found them.
+    """One version: immutable once registered. path: as ``Console.kept_path`` names its folder.
+
+    signatures: as the inspector found them.
 
     unknown_ops: operations TensorFlow does not have; who added the version has approved them.
     """
@@ -123,10 +136,15 @@ class ModelVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.model}:{self.number}"
 
+    @property
+    def folder(self) -> str:
+        """Its folder as an absolute path."""
+        return _real(self.path)
+
     def document(self) -> messages.Version:
         """What is published of this version."""
         return messages.Version(
-            version=self.number, path=self.path, digest=self.digest, size_bytes=self.size_bytes,
+            version=self.number, path=self.folder, digest=self.digest, size_bytes=self.size_bytes,
             signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),
         )  # fmt: skip
 

@@ -76,7 +76,7 @@ def register(
         _pass_gate(found, f"Version {number}", is_approved=is_approved)
     with act(actor, Act.MODELS_REGISTER, target) as change:
         model, is_new = ServedModel.objects.get_or_create(
-            name=name, defaults={"base_path": str(base), "description": description}
+            name=name, defaults={"base_path": _kept(base), "description": description}
         )
         if changes and not is_new:
             raise Conflict(f"settings: {name} exists and has its own; change them apart.")
@@ -115,7 +115,7 @@ def upload(
             model, _ = ServedModel.objects.get_or_create(
                 name=name,
                 defaults={
-                    "base_path": str(settings.CONSOLE.repository / name),
+                    "base_path": _kept(settings.CONSOLE.repository / name),
                     "description": description,
                 },
             )
@@ -277,7 +277,7 @@ def _add(
     if ModelVersion.objects.filter(model=model, number=number).exists():
         raise Conflict(f"{model.name} has a version {number} already; versions are immutable.")
     return ModelVersion.objects.create(
-        model=model, number=number, path=str(path), digest=found.digest, size_bytes=found.size_bytes,
+        model=model, number=number, path=_kept(path), digest=found.digest, size_bytes=found.size_bytes,
         signatures=found.signatures, unknown_ops=found.unknown, source=source, added_by=actor.name,
     )  # fmt: skip
 
@@ -327,10 +327,8 @@ def _allowed(path: Path) -> Path:
     if not path.is_absolute():
         raise InvalidRequest("Give an absolute path, as the workers see it.")
     found = path.resolve()
-    roots = [Path(root).resolve() for root in settings.CONSOLE.repository_roots]
-    if roots and not any(
-        found.is_relative_to(root) for root in (*roots, settings.CONSOLE.repository)
-    ):
+    roots = settings.CONSOLE.allowed_folders
+    if roots and not any(found.is_relative_to(root) for root in roots):
         raise InvalidRequest(f"{path} is outside the repository folders the console may use.")
     if not found.is_dir():
         raise InvalidRequest(f"{path} is no folder on the console's machine.")
@@ -347,6 +345,11 @@ def _versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
     if not folders:
         raise InvalidRequest(f"{path} holds no <version>/{archives.SAVED_MODEL}.")
     return path, folders
+
+
+def _kept(path: Path) -> str:
+    kept: str = settings.CONSOLE.kept_path(path)
+    return kept
 
 
 def _home(name: str, number: int) -> Path:

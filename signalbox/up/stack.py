@@ -18,7 +18,7 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.http1 import Pool
 from signalbox.messages import Worker, decode
-from signalbox.names import Bucket, key, token
+from signalbox.names import MODEL_NAME, Bucket, key, token
 from signalbox.ports import HOST, choose_port
 from signalbox.settings import Wire
 from signalbox.up.child import Child, Spec
@@ -197,6 +197,21 @@ class Stack:
             folder.mkdir(parents=True, exist_ok=True)
         return [*own, *(folder.resolve() for folder in self.options.model_folders)]
 
+    def _model_roots(self) -> list[str]:
+        """The same for the console, with names: what lies below a folder with a name may move with it.
+
+        A folder given with ``--models`` is called as it is, unless another has that name too.
+        """
+        own, _, *given = self.model_folders()  # the second is where the console lays out uploads
+        names = ["models", "uploads", *(folder.name for folder in given)]
+        named = [
+            f"{folder.name}={folder}"
+            if MODEL_NAME.match(folder.name) and names.count(folder.name) == 1
+            else str(folder)
+            for folder in given
+        ]
+        return [f"models={own}", *named]
+
     def metrics(self) -> dict[str, str]:
         """Where programs serve metrics, by name; empty unless ``SIGNALBOX_METRICS_PORT`` is set."""
         names = [child.spec.name for child in self.children]
@@ -213,7 +228,7 @@ class Stack:
             **self.env("console"),
             "SIGNALBOX_CONSOLE_LISTEN": f"{HOST}:{self.console_port}",
             "SIGNALBOX_CONSOLE_DATA_DIR": str(self.data.path / "console"),
-            "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ",".join(map(str, self.model_folders())),
+            "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ",".join(self._model_roots()),
             "SIGNALBOX_CONSOLE_FRONT_URL": self.front_url,
             "SIGNALBOX_CONSOLE_ADMIN_USER": ADMIN,
             "SIGNALBOX_CONSOLE_ADMIN_PASSWORD_FILE": str(self.admin_password()),

@@ -1,6 +1,8 @@
 """Models in the catalog: register, settings, versions, labels, and what is published of them."""
 
+import dataclasses
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services
+from console.catalog import inspection, roots, services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
 from console.live.feed import Feed
@@ -20,7 +22,7 @@ from console.outbox.models import OutboxEntry
 from signalbox import messages
 from signalbox.errors import Conflict, InvalidRequest, NotFound
 from signalbox.settings import Wire
-from tests.console.conftest import submit
+from tests.console.conftest import FOUND, submit
 
 Browser = Callable[[str], Client]
 
@@ -70,6 +72,70 @@ def test_paths_outside_the_roots_are_refused_also_through_links(
     for path in (base, inside / "link", inside / ".." / "digits"):
         with pytest.raises(InvalidRequest, match="outside"):
             services.register(admin, "digits", str(path))
+
+
+def test_a_model_moves_with_the_root_it_lies_in(
+    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any, browser: Browser
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    base.rename(old / "digits")
+    settings.CONSOLE = replace(console, repository_roots=(f"here={old}",))
+    services.register(admin, "digits", str(old / "digits"))
+    assert [v.path for v in published().versions] == [f"{old}/digits/1", f"{old}/digits/2"]
+    old.rename(new)
+    settings.CONSOLE = replace(console, repository_roots=(f"here={new}",))
+    document = services.find("digits").document()
+    assert [v.path for v in document.versions] == [f"{new}/digits/1", f"{new}/digits/2"]
+    told = browser("viewer").get("/api/models/digits").json()
+    assert told["base_path"] == f"{new}/digits"
+    assert {v["path"] for v in told["versions"]} == {f"{new}/digits/1", f"{new}/digits/2"}
+
+
+def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(
+    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any
+) -> None:
+    services.register(admin, "digits", str(base))
+    before = services.find("digits").document()
+    settings.CONSOLE = replace(console, repository_roots=(f"here={tmp_path}",))
+    roots.relocate()
+    model = services.find("digits")
+    assert model.document() == before
+    assert model.base_path == "here:digits"
+    assert {v.path for v in model.versions.all()} == {"here:digits/1", "here:digits/2"}
+    settings.CONSOLE = console  # and where the name is taken away again, nothing is guessed
+    roots.relocate()
+    assert services.find("digits").document().versions[0].path == "here:digits/1"
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_folder_that_was_moved_before_its_root_had_a_name_is_found_by_its_digest(
+    admin: Actor,
+    base: Path,
+    tmp_path: Path,
+    console: Console,
+    settings: Any,
+    monkeypatch: Any,
+    is_copied: bool,
+) -> None:
+    services.register(admin, "digits", str(base))
+    moved = Path(shutil.copytree(base, tmp_path / "new" / "digits"))
+    if not is_copied:
+        shutil.rmtree(base)
+    settings.CONSOLE = replace(console, repository_roots=(f"here={tmp_path / 'new'}",))
+    other = dataclasses.replace(FOUND, digest="e" * 64)
+    monkeypatch.setattr(inspection, "inspect", lambda path: other if path.name == "2" else FOUND)
+    roots.relocate()
+    versions = services.find("digits").document().versions
+    assert [v.path for v in versions] == [str(moved / "1"), str(base / "2")]
+
+
+@pytest.mark.parametrize("listed", [("a=/x", "a=/y"), ("uploads=/x",), ("a b=/x",)])
+def test_roots_whose_names_say_nothing_are_refused(
+    console: Console, listed: tuple[str, ...]
+) -> None:
+    assert list(replace(console, repository_roots=listed).problems())
+    assert not list(replace(console, repository_roots=("a=/x", "b=/y", "/z", "/a=b")).problems())
 
 
 @pytest.mark.parametrize("name", ["", "../x", "-a", "a b", "a" * 101, "a/b"])

@@ -307,7 +307,7 @@ def test_a_second_stack_in_the_same_folder_is_refused(up: Up) -> None:
     assert f"Another stack runs in {up.data} (pid {up.process.pid})" in done.stderr
 
 
-def test_killing_it_leaves_no_process_and_the_next_start_keeps_everything(
+def test_killing_it_leaves_no_process_and_a_start_in_the_moved_folder_keeps_everything(
     up: Up, doc: dict[str, Any], tmp_path: Path
 ) -> None:
     everything = up.everything()
@@ -315,7 +315,7 @@ def test_killing_it_leaves_no_process_and_the_next_start_keeps_everything(
     up.end(signal.SIGKILL)
     wait_until_gone(everything)
 
-    again = Up(up.data)
+    again = Up(up.data.rename(up.data.with_name("moved")))
     try:
         second = again.wait_until_up()
         assert second["api_key"] == doc["api_key"]
@@ -326,7 +326,8 @@ def test_killing_it_leaves_no_process_and_the_next_start_keeps_everything(
         assert again.end(signal.SIGINT) == 0
         wait_until_gone(everything)
         assert "stopped; your data stays in" in again.printed[-1]
-        assert not (up.data / "up.json").exists()
+        assert not (again.data / "up.json").exists()
+        assert not up.data.exists()
     finally:
         if again.process.poll() is None:
             again.end(signal.SIGKILL)

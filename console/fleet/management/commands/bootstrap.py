@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 from console.accounts import services
 from console.accounts.rights import system_actor
 from console.accounts.roles import sync_groups
+from console.catalog.roots import relocate
 from signalbox import log
 
 
@@ -30,6 +31,7 @@ class Command(BaseCommand):
             _keep_secret(console.secret_file)
         call_command("migrate", interactive=False, verbosity=options["verbosity"] - 1)
         sync_groups()
+        relocate()
         password = services.first_admin(
             system_actor("bootstrap"), console.admin_user, console.admin_password
         )
