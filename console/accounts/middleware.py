@@ -13,9 +13,10 @@ from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.api import problems
 from signalbox import log
-from signalbox.errors import SignalboxError, meaning
+from signalbox.errors import InvalidRequest, SignalboxError, meaning
 
 Respond = Callable[[HttpRequest], HttpResponse]
+_NUL: Final = "\0"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
 
 
@@ -51,6 +52,30 @@ class ErrorPages:
             log.exception("console.failed", path=request.path, request_id=request_id_of(request))
             return None
         return refusal(request, error)
+
+
+class StorableText:
+    """Refuses a NUL in a path, a query or a form: PostgreSQL stores none, and most of these texts reach it.
+
+    The REST API's forms refuse one themselves; its bodies are not read before a right has been looked at.
+    """
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer; what comes is looked at by :meth:`process_view`, after its form was read for the CSRF token."""
+        return self._respond(request)
+
+    def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
+        """The refusal, or None."""
+        forms = [request.GET] if problems.is_for_programs(request) else [request.GET, request.POST]
+        texts = (text for form in forms for _, values in form.lists() for text in values)
+        if _NUL not in request.path_info and not any(_NUL in text for text in texts):
+            return None
+        return refusal(
+            request, InvalidRequest("A text has a NUL character, which cannot be stored.")
+        )
 
 
 def refusal(request: HttpRequest, error: SignalboxError) -> HttpResponse:

@@ -1,6 +1,6 @@
 """REST calls on dead letters."""
 
-from typing import Any, Final
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -10,10 +10,9 @@ from rest_framework.response import Response
 from console.accounts.rights import Act
 from console.api.base import Endpoint
 from console.api.strict import Strict
+from console.bounds import MOST_NUMBER
 from console.jobs import deadletters as service
 from signalbox.jobs.deadletters import MOST, summary
-
-_LARGEST: Final = 2**63 - 1
 
 
 class LetterOut(serializers.Serializer[Any]):
@@ -66,7 +65,9 @@ class LettersQuery(Strict):
     """Which letters. after: that of the page before."""
 
     model = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
-    after = serializers.IntegerField(min_value=0, max_value=_LARGEST - 1, required=False, default=0)
+    after = serializers.IntegerField(
+        min_value=0, max_value=MOST_NUMBER - 1, required=False, default=0
+    )
     size = serializers.IntegerField(min_value=1, max_value=MOST, required=False, default=50)
 
 

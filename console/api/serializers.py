@@ -7,8 +7,9 @@ from rest_framework import serializers
 from console.accounts.models import OperatorToken
 from console.api.strict import Strict
 from console.audit.models import AuditEntry
+from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import MOST_VERSION, SETTINGS, unpublished
+from console.catalog.services import SETTINGS, unpublished
 from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
@@ -108,7 +109,7 @@ class UploadIn(Strict):
 
     archive = serializers.FileField()
     number = serializers.IntegerField(
-        min_value=1, max_value=MOST_VERSION, required=False, default=None
+        min_value=1, max_value=MOST_NUMBER, required=False, default=None
     )
     description = serializers.CharField(
         max_length=300, required=False, default="", allow_blank=True
@@ -130,7 +131,7 @@ class SettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
 class VersionIn(Strict):
     """A version number; null for none."""
 
-    version = serializers.IntegerField(min_value=0, max_value=MOST_VERSION, allow_null=True)
+    version = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER, allow_null=True)
     reason = serializers.CharField(max_length=200, required=False, default="")
 
 
@@ -216,11 +217,11 @@ class KeyIn(Strict):
     )
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
     networks = serializers.ListField(child=serializers.CharField(), required=False, default=list)
-    rate = serializers.IntegerField(min_value=0, max_value=keys.MOST, required=False, default=0)
-    per_s = serializers.IntegerField(min_value=1, max_value=keys.MOST, required=False, default=1)
-    quota = serializers.IntegerField(min_value=0, max_value=keys.MOST, required=False, default=0)
+    rate = serializers.IntegerField(min_value=0, max_value=MOST_COUNT, required=False, default=0)
+    per_s = serializers.IntegerField(min_value=1, max_value=MOST_COUNT, required=False, default=1)
+    quota = serializers.IntegerField(min_value=0, max_value=MOST_COUNT, required=False, default=0)
     quota_window_s = serializers.IntegerField(
-        min_value=1, max_value=keys.MOST, required=False, default=86_400
+        min_value=1, max_value=MOST_COUNT, required=False, default=86_400
     )
     days = serializers.IntegerField(
         min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
@@ -245,7 +246,7 @@ class JobsQuery(Strict):
         required=False,
         default="",
         allow_blank=True,
-        max_length=2000,
+        max_length=MOST_LETTERS,
         help_text="Filter as on the page: `state:failed model:digits`.",
     )
     before = serializers.CharField(
@@ -265,7 +266,7 @@ class AuditQuery(Strict):
     """Which part of the audit."""
 
     before = serializers.IntegerField(
-        required=False, min_value=0, max_value=2**63 - 1, help_text="Entries older than this id."
+        required=False, min_value=0, max_value=MOST_NUMBER, help_text="Entries older than this id."
     )
 
 

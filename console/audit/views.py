@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 from console.accounts.rights import Act
 from console.accounts.views import sees
 from console.audit.models import AuditEntry
+from console.bounds import number
 
 _SIZE = 50
 
@@ -31,8 +32,8 @@ def index(request: HttpRequest) -> HttpResponse:
         condition &= Q(target__icontains=given["target"])
     if given["result"]:
         condition &= Q(result=given["result"])
-    if before.isdecimal() and len(before) < 19:
-        condition &= Q(pk__lt=int(before))
+    if before:
+        condition &= Q(pk__lt=number(before, "before"))
     rows = list(AuditEntry.objects.filter(condition)[: _SIZE + 1])
     older = f"?{urlencode({**given, 'before': rows[_SIZE - 1].pk})}" if len(rows) > _SIZE else None
     context = {

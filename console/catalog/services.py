@@ -1,5 +1,6 @@
 """Acts on models. Slow preparations (inspection, unpacking) happen before the transaction."""
 
+import math
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act, check
+from console.bounds import MOST_NUMBER
 from console.catalog import archives, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.outbox import services as outbox
@@ -25,8 +27,6 @@ SETTINGS = (
     "deadline_s", "sync_wait_s", "max_queue", "max_payload_bytes",
 )  # fmt: skip
 """Fields :func:`change_settings` takes."""
-MOST_VERSION: Final = 2**63 - 1
-"""The highest number a version may have."""
 _COPY_CHUNK = 1024 * 1024
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
@@ -63,8 +63,8 @@ def register(
     _check_rights(actor, target, is_default)
     _check_name(name)
     base, folders = _versions_below(_allowed(Path(path)))
-    if max(folders) > MOST_VERSION:
-        raise InvalidRequest(f"A version is a number up to {MOST_VERSION}.")
+    if max(folders) > MOST_NUMBER:
+        raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
     known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
     findings = {
         number: inspection.inspect(folder)
@@ -247,6 +247,8 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
             f"Unknown settings: {', '.join(unknown)}. Known: {', '.join(SETTINGS)}."
         )
     for field, value in changes.items():
+        if isinstance(value, float) and not math.isfinite(value):  # no bound refuses a NaN
+            raise InvalidRequest(f"{field}: is a finite number.")
         setattr(model, field, value)
     try:
         model.clean_fields()
@@ -353,8 +355,8 @@ def _kept(path: Path) -> str:
 
 
 def _home(name: str, number: int) -> Path:
-    if not 1 <= number <= MOST_VERSION:
-        raise InvalidRequest(f"A version is a number from 1 to {MOST_VERSION}.")
+    if not 1 <= number <= MOST_NUMBER:
+        raise InvalidRequest(f"A version is a number from 1 to {MOST_NUMBER}.")
     home: Path = settings.CONSOLE.repository / name / str(number)
     if home.exists():
         raise Conflict(f"{home} exists already; choose another version number.")

@@ -14,6 +14,7 @@ from console.accounts.rights import Act, authorize
 from console.accounts.sudo import asks_password
 from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
+from console.bounds import MOST_NUMBER, number
 from console.catalog import services
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
@@ -77,7 +78,7 @@ class UploadForm(forms.Form):
         label="Version",
         required=False,
         min_value=1,
-        max_value=services.MOST_VERSION,
+        max_value=MOST_NUMBER,
         help_text="Empty: the next one.",
     )
     description = forms.CharField(max_length=300, required=False)
@@ -254,8 +255,9 @@ def _say(request: HttpRequest, name: str, done: str, note: str = "") -> None:
 
 
 def _number(request: HttpRequest, field: str) -> int | None:
+    """None where nothing is given. Raises :class:`InvalidRequest` for what is no number."""
     text = request.POST.get(field, "").strip()
-    return int(text) if text.isdecimal() and len(text) < 19 else None
+    return number(text, field) if text else None
 
 
 def _default_now(name: str) -> str:

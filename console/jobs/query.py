@@ -9,6 +9,7 @@ from typing import Final
 from django.db import connection
 from django.db.models import Q
 
+from console import bounds
 from console.jobs.models import HAS_ERROR
 from signalbox.errors import InvalidRequest
 from signalbox.messages import State
@@ -30,8 +31,8 @@ _MS: Final = {"ms": 1, "s": 1000, "m": 60_000}
 _ID: Final = re.compile(r"[0-9a-f-]{2,36}\Z")
 _FEW: Final = 8
 """Characters of an id that few jobs share; fewer are looked for like anything without an index."""
-_WORDS: Final = 20
-_VALUES: Final = 10
+_SHOWN: Final = 60
+"""Characters of a word that a refusal repeats."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,11 @@ class Filter:
 
 def parse(text: str, now: datetime) -> Filter:
     """The filter a text means. Raises :class:`InvalidRequest` with a hint for what is not understood."""
+    if len(text) > bounds.MOST_LETTERS:
+        raise InvalidRequest(f"A filter has at most {bounds.MOST_LETTERS} characters.")
     words = text.split()
-    if len(words) > _WORDS:
-        raise InvalidRequest(f"A filter has at most {_WORDS} words.")
+    if len(words) > bounds.MOST_WORDS:
+        raise InvalidRequest(f"A filter has at most {bounds.MOST_WORDS} words.")
     choices: list[tuple[str, list[str]]] = []
     rest: list[Q] = []
     ids: list[Q] = []
@@ -61,7 +64,7 @@ def parse(text: str, now: datetime) -> Filter:
         if not colon:
             name, value = ("id", word) if _ID.match(word) else ("model", word)
         elif not value:
-            raise InvalidRequest(f"{name}: has no value.")
+            raise InvalidRequest(f"{name[:_SHOWN]}: has no value.")
         if name == "created":
             created &= _age(value, now)
         elif name == "id":
@@ -100,15 +103,13 @@ def _rank(choice: tuple[str, list[str]]) -> int:
 
 def _values(name: str, value: str) -> list[str]:
     if name not in _COLUMNS:
-        raise InvalidRequest(f"Unknown filter {name}:. Known: {', '.join(QUALIFIERS)}.")
+        raise InvalidRequest(f"Unknown filter {name[:_SHOWN]}:. Known: {', '.join(QUALIFIERS)}.")
     values = value.split(",")
-    if len(values) > _VALUES:
-        raise InvalidRequest(f"{name}: takes at most {_VALUES} values.")
+    if len(values) > bounds.MOST_VALUES:
+        raise InvalidRequest(f"{name}: takes at most {bounds.MOST_VALUES} values.")
     if name == "state" and not set(values) <= set(STATES):
         raise InvalidRequest(f"state: is one of {', '.join(STATES)}, also several with commas.")
-    if name in _NUMBERS and not all(part.isdecimal() and len(part) < 19 for part in values):
-        raise InvalidRequest(f"{name}: is a number.")
-    return values
+    return [str(bounds.number(one, name)) for one in values] if name in _NUMBERS else values
 
 
 def _is_one(name: str, values: Sequence[str]) -> Q:
@@ -131,7 +132,10 @@ def _age(value: str, now: datetime) -> Q:
     match = _AGE.match(value)
     if match is None:
         raise InvalidRequest("created: is an age such as <2h (newer than) or >3d (older than).")
-    at = now - timedelta(seconds=int(match[2]) * _SECONDS[match[3]])
+    age_s = int(match[2]) * _SECONDS[match[3]]
+    if age_s > bounds.MOST_AGE_DAYS * _SECONDS["d"]:
+        raise InvalidRequest(f"created: goes back at most {bounds.MOST_AGE_DAYS} days.")
+    at = now - timedelta(seconds=age_s)
     return Q(created_at__lt=at) if match[1] == ">" else Q(created_at__gte=at)
 
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
+from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel
 from console.keys.models import ApiKey
 from console.outbox import services as outbox
@@ -32,8 +33,6 @@ DEFAULT_DAYS: Final = 90
 MAX_DAYS: Final = 365
 MAX_OVERLAP_DAYS: Final = 7
 """How long a key that was replaced may go on."""
-MOST: Final = 2**31 - 1
-"""Of requests and of seconds, in a key's rate and quota."""
 _MOST_NETWORKS: Final = 50
 _MOST_BYTES: Final = KEPT_MAX_BYTES - 2 * KIB
 """Of a grant: what NATS takes of a key's document, less what it has beside the grant."""
@@ -179,9 +178,9 @@ def _check(grant: Grant) -> None:
         raise InvalidRequest(f"models: there is no {', '.join(missing)}.")
     _check_days(grant.days)
     limits, windows = (grant.rate, grant.quota), (grant.per_s, grant.quota_window_s)
-    if min(limits) < 0 or min(windows) < 1 or max(*limits, *windows) > MOST:
+    if min(limits) < 0 or min(windows) < 1 or max(*limits, *windows) > MOST_COUNT:
         raise InvalidRequest(
-            f"rate and quota: 0 or more; their windows: at least one second; each at most {MOST}."
+            f"rate and quota: 0 or more; their windows: at least one second; each at most {MOST_COUNT}."
         )
 
 

@@ -20,6 +20,7 @@ from console.accounts.rights import Act
 from console.accounts.sudo import asks_password
 from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
+from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel
 from console.keys import services
 from console.keys.models import ApiKey
@@ -54,15 +55,15 @@ class KeyForm(forms.Form):
     rate = forms.IntegerField(
         label="Requests",
         min_value=0,
-        max_value=services.MOST,
+        max_value=MOST_COUNT,
         initial=0,
         help_text="0: no rate limit.",
     )
     per_s = forms.IntegerField(
-        label="in so many seconds", min_value=1, max_value=services.MOST, initial=1
+        label="in so many seconds", min_value=1, max_value=MOST_COUNT, initial=1
     )
     quota = forms.IntegerField(
-        label="Quota", min_value=0, max_value=services.MOST, initial=0, help_text="0: no quota."
+        label="Quota", min_value=0, max_value=MOST_COUNT, initial=0, help_text="0: no quota."
     )
     quota_window_s = forms.TypedChoiceField(
         label="in", choices=_WINDOWS, coerce=int, initial=86_400

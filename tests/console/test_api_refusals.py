@@ -93,10 +93,8 @@ def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
         assert list(answer.json()["fields"]) == [UNKNOWN]
         for odd in (5, [1], [{"a": 1}]):
             answer = ask(program, method, path, odd)
-            assert (answer.status_code, answer.json()["detail"]) == (
-                400,
-                "This operation takes no body.",
-            )
+            assert answer.status_code == 400
+            assert answer.json()["detail"].startswith("The body must be a JSON object, not")
     assert {method for method, _ in walked} >= {"post", "put", "patch"}
 
 
@@ -152,7 +150,7 @@ def test_faults_deep_in_a_body_are_told_in_words_and_by_path(program: Client) ->
     refused = program.post("/api/models", body, content_type="application/json").json()
     assert "did you mean replicas?" in refused["fields"]["settings.replica"][0]
     whole = program.post("/api/keys", [1], content_type="application/json").json()
-    assert whole["detail"].startswith("Invalid data. Expected a dictionary")
+    assert whole["detail"] == "The body must be a JSON object, not a list."
 
 
 def test_a_number_larger_than_any_row_holds_is_refused_by_name(
