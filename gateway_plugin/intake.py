@@ -1,7 +1,7 @@
 """Bodies in, answers out: small ones here, large ones in a small pool of processes.
 
-The pool starts with the first large body and each of its processes does one body at a time. A process
-that dies, or takes too long, is replaced; its body is refused.
+The pool starts with the first large body and each of its processes does one body at a time; whose, says
+:mod:`gateway_plugin.codec.turns`. A process that dies, or takes too long, is replaced; its body is refused.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import orjson
 
 from gateway_plugin.answers import error_of
 from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.turns import Turns
 from gateway_plugin.decoder import (
     LENGTH,
     Ask,
@@ -28,10 +29,18 @@ from gateway_plugin.decoder import (
 )
 from gateway_plugin.settings import GatewaySettings
 from signalbox import log, tensors
-from signalbox.errors import DeadlineExceeded, TooLarge, Unavailable, UnsupportedEncoding
+from signalbox.errors import (
+    DeadlineExceeded,
+    LimitExceeded,
+    SignalboxError,
+    TooLarge,
+    Unavailable,
+    UnsupportedEncoding,
+)
 from signalbox.jsonbody import Bounds, parse
 from signalbox.jsoncodec import decode
 
+_RETRY_AFTER_S: Final = 2.0
 _PIPE_LIMIT: Final = 1024 * 1024
 _KILLED: Final = "The body could not be decoded within the memory allowed for one."
 _TOO_SLOW: Final = "The body could not be decoded within the time and memory allowed for one."
@@ -118,11 +127,10 @@ class Intake:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._bounds = Bounds(settings.max_body_bytes, settings.max_elements)
+        self._bounds = Bounds(settings.max_body_bytes, settings.max_elements, settings.max_names)
         self._inline_bytes = settings.decode_inline_bytes
         self._idle: list[_Process] = []
-        self._free = asyncio.Semaphore(settings.decode_processes)
-        self._users = 0
+        self._turns = Turns(settings.decode_processes)
 
     def is_small(self, body: bytes, encoding: str) -> bool:
         """Whether :meth:`read_here` is for this body, else :meth:`read_elsewhere`."""
@@ -146,9 +154,9 @@ class Intake:
         )
 
     async def read_elsewhere(
-        self, body: bytes, encoding: str, choose: Choose[C]
+        self, account: str, body: bytes, encoding: str, choose: Choose[C]
     ) -> tuple[C, Ready, Inputs]:
-        """:meth:`read_here` in another process; ``encoding`` is the body's Content-Encoding."""
+        """:meth:`read_here` in another process, when it is the account's turn; ``encoding``: Content-Encoding."""
         if encoding not in {"", "identity", "gzip"}:
             raise UnsupportedEncoding(
                 f"Content-Encoding {encoding[:40]!r} is not taken; use gzip.", bound="encoding"
@@ -159,7 +167,7 @@ class Intake:
                 bound="bytes",
                 limit_bytes=self._bounds.body_bytes,
             )
-        async with self._process() as process:
+        async with self._process(account) as process:
             parsed = await process.ask(ParseAsk(body, self._bounds, encoding == "gzip"))
             kept, ready = choose(orjson.loads(parsed.data))
             found = await process.ask(
@@ -174,21 +182,22 @@ class Intake:
             Inputs(found.data, found.signature, found.style, found.rows, found.batch_key),
         )
 
-    async def render(self, frame: bytes, style: str) -> bytes:
+    async def render(self, account: str, frame: bytes, style: str) -> bytes:
         """The JSON of a result. Raises :class:`InvalidRequest` where rows are impossible, and :class:`Bug`."""
         if len(frame) <= self._inline_bytes:
             return rendered(frame, style)
-        async with self._process() as process:
+        async with self._process(account) as process:
             return (await process.ask(RenderAsk(frame, style))).data
 
     @contextlib.asynccontextmanager
-    async def _process(self) -> AsyncIterator[_Process]:
-        try:
-            async with asyncio.timeout(self._settings.decode_timeout_s):
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise Unavailable("Too many large bodies at once.", retry_after_s=2.0) from error
-        try:
+    async def _process(self, account: str) -> AsyncIterator[_Process]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(
+                    self._turns.turn(account, self._settings.decode_timeout_s)
+                )
+            except TimeoutError as error:
+                raise self._crowded(account) from error
             while self._idle and not self._idle[-1].is_alive:
                 self._idle.pop()
             process = self._idle.pop() if self._idle else await self._start()
@@ -197,8 +206,18 @@ class Intake:
             finally:
                 if process.is_alive:
                     self._idle.append(process)
-        finally:
-            self._free.release()
+
+    def _crowded(self, account: str) -> SignalboxError:
+        """Why a turn did not come in time."""
+        if self._turns.holds(account):
+            return LimitExceeded(
+                "Too many large bodies of your account at once; send fewer at a time, or smaller ones.",
+                retry_after_s=_RETRY_AFTER_S,
+                bound="decoding",
+            )
+        return Unavailable(
+            "Too many large bodies at once.", retry_after_s=_RETRY_AFTER_S, bound="decoding"
+        )
 
     async def _start(self) -> _Process:
         log.info("gateway.decoder_started")

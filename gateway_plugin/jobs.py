@@ -170,7 +170,7 @@ class Jobs:
         if record.state is not State.SUCCEEDED:
             raise failure(record)
         frame = await self._frame(record.ref, end.body)
-        body = await self._intake.render(frame, record.style)
+        body = await self._intake.render(record.key_id, frame, record.style)
         joblog.step("job.rendered", record, size_bytes=len(body))
         return body
 

@@ -129,7 +129,7 @@ class Post:
             require_open(ready.model)
             return _NO_WISHES, ready
 
-        wishes, ready, inputs = await self._inputs(request, choose)
+        wishes, ready, inputs = await self._inputs(request, key, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
         entry = await self._acceptance.admit(
             headers, key, ready, inputs, wishes, slip, is_waiting=is_waiting
@@ -188,7 +188,7 @@ class Post:
                 require_urgent(key)
             return wishes, ready
 
-        wishes, ready, inputs = await self._inputs(request, choose)
+        wishes, ready, inputs = await self._inputs(request, key, choose)
         entry = await self._acceptance.admit(
             headers, key, ready, inputs, wishes, slip, is_waiting=prefer.wait_s is not None
         )
@@ -217,13 +217,13 @@ class Post:
         return answer(200, doc, _result_headers(end.record, prefer))
 
     async def _inputs(
-        self, request: MiniRequestObject, choose: Choose[C]
+        self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]
     ) -> tuple[C, Ready, Inputs]:
         body = request.raw_body
         encoding = request.headers.get("Content-Encoding", "")
         if self._intake.is_small(body, encoding):
             return self._intake.read_here(body, choose)
-        return await self._intake.read_elsewhere(body, encoding.lower(), choose)
+        return await self._intake.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
 
     async def _run(
         self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from signalbox.jsonbody import MAX_NAMES
 from signalbox.settings import Wire
 
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
@@ -90,6 +91,9 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
     max_elements: Annotated[
         int, Meta(ge=1, description="Most array elements in one JSON body.")
     ] = 8_000_000
+    max_names: Annotated[
+        int, Meta(ge=1, description="Most names in all objects of one JSON body.")
+    ] = MAX_NAMES
     max_message_bytes: Annotated[
         int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")
     ] = 64 * _MIB
@@ -137,8 +141,14 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
         int, Meta(ge=0, description="Bodies above this are decoded by another process.")
     ] = 65_536
     decode_processes: Annotated[
-        int, Meta(ge=1, le=64, description="Most processes that decode large bodies.")
-    ] = 2
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="Most processes that decode large bodies. An account has no more of them than are still free, "
+            "of three two.",
+        ),
+    ] = 3
     decode_memory_bytes: Annotated[
         int, Meta(ge=256 * _MIB, description="Address space one decoding process may use.")
     ] = 2048 * _MIB

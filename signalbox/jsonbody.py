@@ -6,20 +6,26 @@ What it means is :mod:`signalbox.jsoncodec`'s. The bounds are chosen in docs/adr
 import json
 import re
 from collections import Counter
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import orjson
 
 from signalbox.errors import InvalidJson, InvalidRequest, TooLarge
 
 MAX_DEPTH: Final = 32
 """Lists and objects in one another that a body may have; the parsers themselves stop at about a thousand."""
+MAX_NAMES: Final = 250_000
+"""Names in all objects of a body: who has more rows than that sends columns."""
 MAX_RATIO: Final = 100
 """A compressed body may become so many times its size, or ``FREE_BYTES`` if that is more."""
 FREE_BYTES: Final = 1024 * 1024
 _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
 _NAME_END: Final = re.compile(rb'"[ \t\r\n]*:')
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""Also one without an end, so that no text is gone through twice."""
 _FEW_MARKS: Final = 64
 _MOST_DIGITS: Final = 20
 """Of a whole number; longer ones are read as the float64 they are nearest to, as every JavaScript does."""
@@ -27,10 +33,11 @@ _KINDS: Final = {bool: "a boolean", str: "a string", dict: "an object", list: "a
 
 
 class Bounds(NamedTuple):
-    """What one body may hold: bytes of JSON and, about, array elements."""
+    """What one body may hold: bytes of JSON and, about, array elements and names of objects."""
 
     body_bytes: int
     elements: int
+    names: int = MAX_NAMES
 
 
 class Body(NamedTuple):
@@ -43,8 +50,8 @@ class Body(NamedTuple):
 def parse(body: bytes, bounds: Bounds) -> Body:
     """The JSON object in ``body``; ``NaN``, ``Infinity`` and ``-Infinity`` are numbers in it.
 
-    Raises :class:`TooLarge` before anything is parsed, :class:`InvalidJson` with the offset (in
-    characters) of what is wrong, or for what is nested too deeply or names something twice, and
+    Raises :class:`TooLarge`, and :class:`InvalidJson` for what is nested too deeply, before anything is parsed;
+    :class:`InvalidJson` with the offset (in characters) of what is wrong, or for what names something twice; and
     :class:`InvalidRequest` if it is not an object.
     """
     if len(body) > bounds.body_bytes:
@@ -60,24 +67,46 @@ def parse(body: bytes, bounds: Bounds) -> Body:
             bound="elements",
             limit_elements=bounds.elements,
         )
-    may_be_deep = _may_be_deep(body.translate(_ONE_KIND, _NO_BRACKET))
+    _require_few_names(body, bounds.names)
+    _require_shallow(body)
     doc = _parse(body)
     if type(doc) is not dict:
         raise InvalidRequest(f"The body must be a JSON object, not {kind_of(doc)}.")
-    if may_be_deep and _depth(doc) > MAX_DEPTH:
+    names = _require_distinct_names(doc, body)
+    return Body(doc, _is_plain(doc, body, names))
+
+
+def _require_few_names(body: bytes, most: int) -> None:
+    """Raise :class:`TooLarge` for too many quotation marks that a colon follows: names, but for some in strings."""
+    if body.count(b":") <= most:
+        return
+    if next(islice(_NAME_END.finditer(body), most, None), None) is not None:
+        raise TooLarge(
+            f'The objects of the body have more than {most} names; send the inputs as columns ("inputs"), or in '
+            "several requests.",
+            bound="names",
+            limit_names=most,
+        )
+
+
+def _require_shallow(body: bytes) -> None:
+    """Raise :class:`InvalidJson` for lists and objects too deep in one another. Strings hold brackets that are none."""
+    if not _may_be_deep(body.translate(_ONE_KIND, _NO_BRACKET)):
+        return
+    brackets = _STRING.sub(b"", body).translate(_ONE_KIND, _NO_BRACKET)
+    steps = np.where(np.frombuffer(brackets, np.uint8) == ord("["), np.int8(1), np.int8(-1))
+    if steps.size and int(steps.cumsum(dtype=np.int32).max()) > MAX_DEPTH:
         raise InvalidJson(
             f"The body is nested more than {MAX_DEPTH} levels deep.",
             bound="depth",
             limit_depth=MAX_DEPTH,
         )
-    names = _require_distinct_names(doc, body)
-    return Body(doc, _is_plain(doc, body, names))
 
 
 def _may_be_deep(brackets: bytes) -> bool:
     """Whether these brackets, ``[`` and ``]``, outlast the bound when innermost pairs go level by level.
 
-    True also where a string holds brackets that pair with nothing; :func:`_depth` decides then.
+    True also where a string holds brackets that pair with nothing.
     """
     if len(brackets) <= 2 * MAX_DEPTH:
         return False
@@ -86,14 +115,6 @@ def _may_be_deep(brackets: bytes) -> bool:
             return False
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
-
-
-def _depth(doc: Any) -> int:
-    level, depth = [doc], 0
-    while level:
-        depth += 1
-        level = [inner for value in level for inner in _inside(value)]
-    return depth
 
 
 def _inside(value: Any) -> list[Any]:

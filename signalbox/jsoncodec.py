@@ -9,8 +9,9 @@ format is that of TF Serving's REST API (spec/api.md 4.1).
 
 import base64
 import binascii
+import heapq
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -36,6 +37,8 @@ _PACK: Final = {
 }  # fmt: skip
 _FEW: Final = 32
 """Up to this many numbers in a flat list are packed without an array, which costs more to make."""
+_MOST_SHOWN: Final = 16
+_LONGEST_NAME: Final = 120
 _HUGE: Final = 10**308
 _BOOL: Final = frozenset({bool})
 _INT: Final = frozenset({int})
@@ -319,14 +322,14 @@ class Plan:
                 f'"instances"[{index}] must be an object with {self._listed()}, not {kind_of(row)}.'
             )
         if row.keys() != self.names:
-            missing, extra = sorted(self.names - row.keys()), sorted(row.keys() - self.names)
-            name = (missing or extra)[0]
+            missing, extra = self.names - row.keys(), row.keys() - self.names
+            name = min(missing or extra)
             raise InvalidInput(
-                f'"instances"[{index}] has {"no" if missing else "an unknown"} input "{name}"; '
+                f'"instances"[{index}] has {"no" if missing else "an unknown"} input "{name[:_LONGEST_NAME]}"; '
                 f"the signature has {self._listed()}.",
-                input=name,
+                input=name[:_LONGEST_NAME],
                 expected=sorted(self.names),
-                got=sorted(row),
+                got=_some(row),
             )
 
     def _column(self, name: str, value: dict[str, Any]) -> Any:
@@ -335,7 +338,7 @@ class Plan:
                 f'"inputs" has no input "{name}"; the signature has {self._listed()}.',
                 input=name,
                 expected=sorted(self.names),
-                got=sorted(value),
+                got=_some(value),
             )
         return value[name]
 
@@ -396,6 +399,11 @@ def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
             available=sorted(available),
         )
     return plan
+
+
+def _some(names: Iterable[str]) -> list[str]:
+    """The first of a caller's names, cut short: an answer is not as long as a body."""
+    return [name[:_LONGEST_NAME] for name in heapq.nsmallest(_MOST_SHOWN, names)]
 
 
 def is_base64(value: Any) -> bool:

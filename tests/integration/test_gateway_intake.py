@@ -18,6 +18,7 @@ from signalbox.errors import (
     DeadlineExceeded,
     InvalidInput,
     InvalidJson,
+    LimitExceeded,
     NotFound,
     TooLarge,
     Unavailable,
@@ -48,7 +49,7 @@ def choose(fields: Mapping[str, Any]) -> tuple[str, Ready]:
 async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(
     intake: Intake,
 ) -> None:
-    there = await intake.read_elsewhere(LARGE, "", choose)
+    there = await intake.read_elsewhere("me", LARGE, "", choose)
     here = intake.read_here(LARGE, choose)
     assert (there[0], there[2]) == (here[0], here[2])
     assert there[2].rows == 40_000
@@ -56,10 +57,10 @@ async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(
 
 async def test_errors_come_back_as_they_would_from_here(intake: Intake) -> None:
     with pytest.raises(InvalidJson) as caught:
-        await intake.read_elsewhere(LARGE[:-1], "", choose)
+        await intake.read_elsewhere("me", LARGE[:-1], "", choose)
     assert caught.value.facts["offset"] == len(LARGE) - 1
     with pytest.raises(InvalidInput) as refused:
-        await intake.read_elsewhere(b'{"instances": ["a"]}', "", choose)
+        await intake.read_elsewhere("me", b'{"instances": ["a"]}', "", choose)
     assert refused.value.facts["input"] == "x"
 
 
@@ -68,28 +69,28 @@ async def test_what_the_caller_refuses_leaves_the_process_usable(intake: Intake)
         raise NotFound("no such model")
 
     with pytest.raises(NotFound):
-        await intake.read_elsewhere(LARGE, "", refuse)
+        await intake.read_elsewhere("me", LARGE, "", refuse)
     first = intake._idle[0]
-    await intake.read_elsewhere(LARGE, "", choose)
+    await intake.read_elsewhere("me", LARGE, "", choose)
     assert intake._idle == [first]
 
 
 async def test_a_process_that_died_is_replaced(intake: Intake) -> None:
-    await intake.read_elsewhere(LARGE, "", choose)
+    await intake.read_elsewhere("me", LARGE, "", choose)
     victim = intake._idle[0]._process
     os.kill(victim.pid, signal.SIGKILL)
     await victim.wait()
-    assert (await intake.read_elsewhere(LARGE, "", choose))[0] == "kept"
+    assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
 
 
 async def test_a_caller_who_leaves_does_not_leave_half_a_conversation(intake: Intake) -> None:
-    await intake.read_elsewhere(LARGE, "", choose)
-    call = asyncio.create_task(intake.read_elsewhere(LARGE * 1, "", choose))
+    await intake.read_elsewhere("me", LARGE, "", choose)
+    call = asyncio.create_task(intake.read_elsewhere("me", LARGE * 1, "", choose))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (await intake.read_elsewhere(LARGE, "", choose))[0] == "kept"
+    assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
 
 
 async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_taken() -> None:
@@ -98,8 +99,8 @@ async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_take
     try:
         greedy = b'{"instances": [' + b"[]," * 2_500_000 + b"[]]}"
         with pytest.raises((TooLarge, DeadlineExceeded)):
-            await intake.read_elsewhere(greedy, "", choose)
-        assert (await intake.read_elsewhere(LARGE, "", choose))[0] == "kept"
+            await intake.read_elsewhere("me", greedy, "", choose)
+        assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
     finally:
         await intake.close()
 
@@ -107,16 +108,51 @@ async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_take
 async def test_a_busy_pool_refuses_after_its_time() -> None:
     intake = Intake(settings(decode_processes=1, decode_timeout_s=0.3))
     try:
-        async with intake._process():
+        async with intake._process("other"):
             with pytest.raises(Unavailable):
-                await intake.read_elsewhere(LARGE, "", choose)
+                await intake.read_elsewhere("me", LARGE, "", choose)
+    finally:
+        await intake.close()
+
+
+async def test_refused_bodies_of_one_account_do_not_hold_up_another_s() -> None:
+    intake = Intake(settings())
+    costly = b'{"instances": [' + b'"aa",' * 2_000_000 + b'"a"]}'
+    ended: list[str] = []
+
+    async def read(account: str, body: bytes) -> None:
+        try:
+            await intake.read_elsewhere(account, body, "", choose)
+        except InvalidInput:
+            ended.append(f"{account} refused")
+        else:
+            ended.append(f"{account} taken")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(12):
+                group.create_task(read("flood", costly))
+            group.create_task(read("other", LARGE))
+    finally:
+        await intake.close()
+    assert ended.count("flood refused") == 12
+    assert ended.index("other taken") <= 4, ended
+
+
+async def test_an_account_that_crowds_its_own_decoders_is_told_so() -> None:
+    intake = Intake(settings(decode_processes=2, decode_timeout_s=3.0))
+    try:
+        async with intake._process("mine"):
+            with pytest.raises(LimitExceeded):
+                await intake.read_elsewhere("mine", LARGE, "", choose)
+            assert (await intake.read_elsewhere("other", LARGE, "", choose))[0] == "kept"
     finally:
         await intake.close()
 
 
 async def test_large_results_are_rendered_there_too(intake: Intake) -> None:
     frame = tensors.encode([Tensor("y", "float32", (50_000,), b"\x00\x00\x00\x3f" * 50_000)])
-    assert json.loads(await intake.render(frame, "row")) == {"predictions": [0.5] * 50_000}
+    assert json.loads(await intake.render("me", frame, "row")) == {"predictions": [0.5] * 50_000}
     assert intake._idle
 
 

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,6 +190,50 @@ def test_too_many_elements_and_too_many_bytes_are_refused_before_parsing() -> No
     with pytest.raises(TooLarge) as caught:
         parse(b"\xff" * 1_000_001, BOUNDS)
     assert caught.value.facts["bound"] == "bytes"
+
+
+HOPELESS = {
+    "names": b'{"instances": [{' + b",".join(b'"n%d" : 1' % n for n in range(5_001)) + b"}]}",
+    "depth": b'{"text": "]", "instances": [' + b"[" * 40 + b"]" * 40 + b"]}",
+    "elements": b'{"instances": [' + b"1," * 8_001 + b"1]}",
+}
+
+
+@pytest.mark.parametrize("bound", HOPELESS)
+def test_a_hopeless_body_is_refused_before_it_is_parsed(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the body was parsed")
+
+    monkeypatch.setattr(orjson, "loads", never)
+    monkeypatch.setattr(json, "loads", never)
+    with pytest.raises((TooLarge, InvalidJson)) as caught:
+        parse(HOPELESS[bound], Bounds(1_000_000, 8_000, 5_000))
+    assert caught.value.facts["bound"] == bound
+
+
+def test_names_are_counted_and_not_the_colons_in_strings() -> None:
+    texts = {"inputs": ["12:30:11"] * 1_000, "a": {"b": 1}}
+    assert parse(json.dumps(texts).encode(), Bounds(1_000_000, 5_000, 3)).doc == texts
+    with pytest.raises(TooLarge):
+        parse(json.dumps(texts).encode(), Bounds(1_000_000, 5_000, 2))
+
+
+@pytest.mark.parametrize("form", ['{{"instances": [{{{}}}]}}', '{{"inputs": {{{}}}}}'])
+def test_a_refusal_shows_some_of_a_caller_s_names_and_not_all(form: str) -> None:
+    names = ",".join(f'"{"n" * 500}{number}": 1' for number in range(1_000))
+    spec = {name: TensorSpec(dtype="float32", shape=(-1,)) for name in ("x", "y")}
+    available = plans({"serving_default": Signature(inputs=spec, outputs=spec)})
+    with pytest.raises(InvalidInput) as caught:
+        decode(parse(form.format(names).encode(), BOUNDS), available, 1 << 20)
+    assert len(json.dumps(caught.value.facts)) < 4_000
+
+
+def test_strings_without_an_end_are_gone_through_once() -> None:
+    endless = b'{"a": ' + b"[" * 70 + b'"' + b'\\"' * 400_000
+    with pytest.raises(InvalidJson):
+        parse(endless, BOUNDS)
 
 
 def test_long_whole_numbers_are_floats_and_cost_no_quadratic_time() -> None:

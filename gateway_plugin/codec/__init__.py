@@ -1,0 +1,1 @@
+"""Bodies to tensors and back: whose turn it is."""

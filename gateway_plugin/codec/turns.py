@@ -1,0 +1,100 @@
+"""Whose large body is decoded next: turns at a few processes, shared by accounts in time and not in bodies.
+
+An account is charged the time that its bodies take there, refused ones too, and the account that was charged least
+goes next: start-time fair queueing (P. Goyal, H. Vin and H. Cheng, 1996) with the charge known afterwards. It holds no
+more turns than are still free, so that somebody who comes finds one at once. For one event loop.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+
+class _Account:
+    """One account's queue. held: turns it has. start: of its next turn, in seconds that were charged to it."""
+
+    __slots__ = ("held", "start", "waiting")
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.held = 0
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+
+class Turns:
+    """places: turns at once. monotonic: seconds."""
+
+    def __init__(self, places: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._free = places
+        self._monotonic = monotonic
+        self._accounts: dict[str, _Account] = {}
+        self._now = 0.0
+
+    def holds(self, account: str) -> bool:
+        """Whether an account has a turn now."""
+        found = self._accounts.get(account)
+        return found is not None and found.held > 0
+
+    @asynccontextmanager
+    async def turn(self, account: str, timeout_s: float) -> AsyncIterator[None]:
+        """A turn, once it is this account's. Raises :class:`TimeoutError` if that takes longer than ``timeout_s``."""
+        mine = await self._take(account, timeout_s)
+        began = self._monotonic()
+        try:
+            yield
+        finally:
+            mine.start += self._monotonic() - began
+            self._give_back(mine)
+
+    async def _take(self, name: str, timeout_s: float) -> _Account:
+        mine = self._accounts.get(name)
+        if mine is None:
+            mine = self._accounts[name] = _Account(self._now)
+        granted = asyncio.get_running_loop().create_future()
+        mine.waiting.append(granted)
+        self._grant()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await granted
+        except BaseException:
+            if granted.cancelled():
+                with suppress(ValueError):  # taken out in passing
+                    mine.waiting.remove(granted)
+                self._grant()
+            else:
+                self._give_back(mine)
+            raise
+        return mine
+
+    def _give_back(self, mine: _Account) -> None:
+        mine.held -= 1
+        self._free += 1
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give free turns to whoever waits and was charged least."""
+        while ready := [
+            account
+            for account in self._accounts.values()
+            if account.waiting and account.held < self._free
+        ]:
+            account = min(ready, key=lambda one: one.start)
+            granted = account.waiting.popleft()
+            if granted.cancelled():
+                continue
+            self._now = max(self._now, account.start)
+            account.held += 1
+            self._free -= 1
+            granted.set_result(None)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Whoever is idle and was charged no more than the rest begins anew; so does everybody once all are idle."""
+        busy = any(account.held or account.waiting for account in self._accounts.values())
+        self._accounts = {
+            name: account
+            for name, account in self._accounts.items()
+            if account.held or account.waiting or (busy and account.start > self._now)
+        }
