@@ -91,6 +91,19 @@ class Console(Wire, frozen=True, kw_only=True):
     login_per_address: Annotated[
         int, Meta(description="Failed logins per address in five minutes before a wait.", ge=1)
     ] = 20
+    login_hashes: Annotated[
+        int, Meta(description="Passwords hashed at once; each takes 100 MiB and a core.", ge=1)
+    ] = 2
+    login_places: Annotated[
+        int,
+        Meta(
+            description="Logins that are hashed or wait for it; one address holds no more than are still free.",
+            ge=2,
+        ),
+    ] = 16
+    login_wait_s: Annotated[
+        float, Meta(description="Seconds a login waits for its turn to be hashed, then 503.", gt=0)
+    ] = 10.0
     upload_max_bytes: Annotated[
         int, Meta(description="Largest model archive, and its content, in bytes.", ge=1024)
     ] = 8 * 1024**3

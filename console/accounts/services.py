@@ -4,6 +4,7 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -13,7 +14,7 @@ from django.utils import timezone
 from console.accounts import sessions, throttle, tokens
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import ROLES, Act, Actor, authorize, may
-from console.audit.acts import Target, act
+from console.audit.acts import Target, act, check
 from signalbox.errors import Conflict, InvalidRequest, NotFound
 
 TOKEN_DAYS_MAX: Final = 366
@@ -23,12 +24,15 @@ def create_user(
     actor: Actor, username: str, password: str, role: str, *, is_service: bool = False
 ) -> User:
     """A new operator with one role. Raises :class:`InvalidRequest` for a weak password or unknown role."""
-    with act(actor, Act.USERS_MANAGE, Target("user", username)) as change:
+    target = Target("user", username)
+    check(actor, Act.USERS_MANAGE, target)
+    hashed = make_password(password)  # before the act: nobody waits for a hash to write
+    with act(actor, Act.USERS_MANAGE, target) as change:
         if User.objects.filter(username__iexact=username).exists():
             raise Conflict(f"There is an operator {username!r} already.")
         user = User(username=username, is_service=is_service)
         _check_user(user, password)
-        user.set_password(password)
+        user.password = hashed
         user.save()
         _give_role(user, role)
         change.after = {"role": role, "is_service": is_service}
@@ -112,18 +116,16 @@ def change_own_password(actor: Actor, old: str, new: str) -> None:
     user = actor.user
     if user is None:
         raise InvalidRequest("Nobody is logged in.")
-    throttle.check(user.username, actor.address)
-    is_right = user.check_password(old)
-    if not is_right:  # before the act: its transaction is rolled back, and the failure with it
-        throttle.note_failure(user.username, actor.address)
+    # Both before the act: its transaction may be rolled back, and nobody waits for a hash to write.
+    is_right = throttle.judge(user.username, actor.address, lambda: user.check_password(old))
+    hashed = make_password(new) if is_right else ""
     with act(actor, Act.TOKENS_OWN, Target("user", user.username)) as change:
         if not is_right:
             raise InvalidRequest("The old password is not right.")
         _check_user(user, new)
-        user.set_password(new)
+        user.password = hashed
         user.save()
         _end_sessions(user)
-        throttle.forget(user.username, actor.address)
         change.after = {"password": "changed"}
 
 
@@ -132,11 +134,8 @@ def confirm_password(actor: Actor, password: str) -> None:
     user = actor.user
     if user is None:
         raise InvalidRequest("Nobody is logged in.")
-    throttle.check(user.username, actor.address)
-    if not user.check_password(password):
-        throttle.note_failure(user.username, actor.address)
+    if not throttle.judge(user.username, actor.address, lambda: user.check_password(password)):
         raise InvalidRequest("The password is not right.")
-    throttle.forget(user.username, actor.address)
 
 
 def first_admin(actor: Actor, username: str, password: str) -> str | None:

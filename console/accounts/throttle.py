@@ -1,12 +1,15 @@
 """Slows down guessing of passwords. A wait that grows, never a lock: nobody can shut another out for good."""
 
 import ipaddress
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
 from django.conf import settings
+from django.db import connection, transaction
 from django.utils import timezone
 
+from console.accounts import hashing
 from console.accounts.models import LoginFailure
 from signalbox import log, metrics
 from signalbox.errors import LimitExceeded
@@ -18,6 +21,35 @@ LONGEST_S: Final = 300.0
 _REFUSED: Final = metrics.counter(
     "console_login_refused", "Logins refused before the password was looked at.", "by"
 )
+
+
+def judge(account: str, address: str, is_right: Callable[[], bool]) -> bool:
+    """Whether a password is right. It is counted as a failure before it is looked at, and taken back if it is none.
+
+    So of many at once no more are looked at than of as many one after the other. Raises :class:`LimitExceeded`,
+    and :class:`Unavailable` while too many are looked at; neither counts.
+    """
+    failure = _claim(account, address)
+    try:
+        with hashing.places().place(network(address)):
+            found = is_right()
+    except BaseException:
+        failure.delete()
+        raise
+    if found:
+        forget(account, address)
+    else:  # the wait begins with the answer
+        LoginFailure.objects.filter(pk=failure.pk).update(at=timezone.now())
+    return found
+
+
+def _claim(account: str, address: str) -> LoginFailure:
+    with transaction.atomic():
+        if connection.vendor == "postgresql":  # in SQLite whoever may write does so alone
+            with connection.cursor() as cursor:
+                cursor.execute(f"LOCK TABLE {LoginFailure._meta.db_table} IN EXCLUSIVE MODE")  # noqa: SLF001  Django's public name for it
+        check(account, address)
+        return note_failure(account, address)
 
 
 def check(account: str, address: str) -> None:
@@ -52,10 +84,10 @@ def wait_s(failures: int, limit: int) -> float:
     return float(min(FIRST_S * 2 ** (failures - limit), LONGEST_S))
 
 
-def note_failure(account: str, address: str) -> None:
+def note_failure(account: str, address: str) -> LoginFailure:
     """Remember a failed login, and forget those long past."""
     LoginFailure.objects.filter(at__lt=timezone.now() - WINDOW).delete()
-    LoginFailure.objects.create(account=account.casefold()[:150], address=network(address))
+    return LoginFailure.objects.create(account=account.casefold()[:150], address=network(address))
 
 
 def forget(account: str, address: str) -> None:

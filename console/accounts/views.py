@@ -62,16 +62,23 @@ class LoginForm(AuthenticationForm):
         """Raises a validation error for wrong credentials and for too many attempts alike."""
         account = str(self.cleaned_data.get("username", ""))
         address = address_of(self.request) if self.request else ""
+        cleaned: dict[str, Any] = {}
+        wrong = forms.ValidationError("")
+
+        def is_right() -> bool:
+            nonlocal cleaned, wrong
+            try:
+                cleaned = super(LoginForm, self).clean()
+            except forms.ValidationError as error:
+                wrong = error
+                return False
+            return True
+
         try:
-            throttle.check(account, address)
+            if not throttle.judge(account, address, is_right):
+                raise wrong
         except LimitExceeded as error:
             raise forms.ValidationError(error.public_message) from error
-        try:
-            cleaned = super().clean()
-        except forms.ValidationError:
-            throttle.note_failure(account, address)
-            raise
-        throttle.forget(account, address)
         return cleaned
 
     def confirm_login_allowed(self, user: Any) -> None:
