@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -213,10 +214,18 @@ def _topology_apply(arguments: argparse.Namespace) -> int:
     from signalbox.bus import Bus
 
     async def act(bus: Bus) -> int:
+        before = await topology.last_sequences(bus)
         done = await topology.apply(
-            bus, arguments.replicas, storage_bytes=int(arguments.storage_gib * _GIB)
+            bus,
+            arguments.replicas,
+            storage_bytes=int(arguments.storage_gib * _GIB),
+            first_seq=topology.numbers_from(time.time()),
         )
         print("\n".join(done) if done else "as declared; nothing to do")
+        if before and topology.REMEMBERED - before.keys():
+            print(
+                "STATE or the leases were lost: start every gateway, worker and console program anew"
+            )
         return 0
 
     return _with_bus(act)

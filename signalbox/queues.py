@@ -25,6 +25,7 @@ class Position(NamedTuple):
 
 class _Answer(NamedTuple):
     info: ConsumerInfo
+    first_seq: int
     last_seq: int
     at: float
 
@@ -44,12 +45,13 @@ class Queues:
         Jobs of a higher priority count as before it. Within its queue the place is interpolated: other models' jobs
         share the sequence, so it is exact only at the ends.
         """
-        info, last_seq, _ = await self._ask(consumer(model, priority))
+        info, first_seq, last_seq, _ = await self._ask(consumer(model, priority))
         if seq <= info.delivered_stream_seq:
             return Position(None)
         ahead = await self._waiting_above(model, priority)
-        span = max(last_seq, seq) - info.delivered_stream_seq
-        share = (seq - info.delivered_stream_seq) / span
+        # A consumer that has delivered nothing says 0, and a stream may begin at any number.
+        before = max(info.delivered_stream_seq, first_seq - 1)
+        share = (seq - before) / (max(last_seq, seq) - before)
         return Position(ahead + max(0, round(info.num_pending * share) - 1))
 
     async def depth(self, model: str) -> Depth:
@@ -86,6 +88,7 @@ class Queues:
             self._bus.consumer_info(name),
             self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"),
         )
-        answer = _Answer(info, stream["state"]["last_seq"], self._loop.time())
+        state = stream["state"]
+        answer = _Answer(info, state["first_seq"], state["last_seq"], self._loop.time())
         self._answers[name] = answer
         return answer

@@ -12,36 +12,43 @@ from typing import Any, Final
 from signalbox.assets import RETIRED, SHARES, STORAGE_BYTES, STREAMS, Config, consumer
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, NotFound, Unavailable
-from signalbox.names import PRIORITIES, Stream, jobs_of
+from signalbox.names import PRIORITIES, Bucket, Stream, jobs_of
 from signalbox.names import consumer as consumer_name
 
 OLDEST: Final = (2, 12)
+REMEMBERED: Final = frozenset({Stream.STATE.value, Bucket.LEASES.stream})
+"""Programs remember revisions and tokens of these: where one was lost, every program must start anew."""
 _SOURCES_TIMEOUT_S: Final = 15.0
 _SOURCES_PAUSE_S: Final = 0.02
+_NEW: Final = frozenset({"created", "made anew", "numbered"})
+_PARKED: Final = "parked"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
-async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES) -> list[str]:
+async def apply(
+    bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES, first_seq: int = 0
+) -> list[str]:
     """Create what is missing, change what differs, delete what is retired; returns what was done, one phrase each.
 
-    Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. Raises
-    :class:`Misconfigured` for a server that is too old or that refuses a change.
+    Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. first_seq:
+    where a stream that has no number yet begins (:func:`numbers_from`); 0 = at 1. Raises :class:`Misconfigured` for a
+    server that is too old or that refuses a change.
     """
     refuse_old(bus)
     done = []
+    made = set()
     for declared in STREAMS:
         config = wanted(declared, replicas, storage_bytes)
         name = config["name"]
-        found = await _found(bus, name)
-        if found is None:
-            await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
-            done.append(f"created {name}")
-        elif found["retention"] != config["retention"]:
-            await _make_anew(bus, config)
-            done.append(f"made {name} anew")
-        elif _differences(config, found):
-            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
-            done.append(f"changed {name}")
+        if act := await _declare(bus, config, first_seq):
+            done.append(f"{act} {name}")
+        if act in _NEW:
+            made.add(name)
+        elif made.intersection(source["name"] for source in config.get("sources", [])):
+            # The server asks for a source that it has once missed only now and then.
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", config | {"sources": []})
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", config)
+            done.append(f"connected {name}")
     for name in RETIRED:  # after EVENTS, which once read from it
         with contextlib.suppress(NotFound):
             await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
@@ -56,15 +63,26 @@ async def check(bus: Bus) -> list[str]:
     faults = []
     for declared in STREAMS:
         name = declared["name"]
-        found = await _found(bus, name)
-        if found is None:
+        info = await _info(bus, name)
+        if info is None:
             faults.append(f"stream {name} does not exist")
             continue
+        found = info["config"]
         config = wanted(declared, found.get("num_replicas", 1))
         if found.get("max_bytes", -1) > 0:
             del config["max_bytes"]  # how much disk there is, is the operator's to say
         faults += _differences(config, found)
     return faults
+
+
+async def last_sequences(bus: Bus) -> dict[str, int]:
+    """The last number given in each stream that is there and that ``apply`` numbers; 0 = it has lost even that."""
+    found = {}
+    for declared in STREAMS:
+        info = await _info(bus, declared["name"])
+        if info is not None and declared["subjects"]:
+            found[declared["name"]] = int(info["state"]["last_seq"])
+    return found
 
 
 async def require(bus: Bus) -> None:
@@ -86,6 +104,15 @@ async def ensure_consumers(bus: Bus, model: str) -> None:
             f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
             {"stream_name": Stream.JOBS.value, "config": config},
         )
+
+
+def numbers_from(now: float) -> int:
+    """Where a stream made at ``now`` (UTC unix seconds) begins to count: at its microseconds.
+
+    Above all that a stream of that name ever gave, without anything that remembers it, as none is written to a million
+    times a second: so no fencing token and no revision goes backwards when a stream was lost (ADR 0197).
+    """
+    return int(now * 1_000_000)
 
 
 def version(bus: Bus) -> tuple[int, int]:
@@ -135,6 +162,45 @@ async def _sources_connected(bus: Bus) -> None:
         ) from None
 
 
+async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
+    """Have one stream as declared; returns what was done, empty for nothing."""
+    name = config["name"]
+    info = await _info(bus, name)
+    if info is None:
+        await _create(bus, config, {}, first_seq)
+        return "created"
+    found = info["config"]
+    if found["retention"] != config["retention"]:
+        await _make_anew(bus, config)
+        return "made anew"
+    if first_seq and config["subjects"] and not info["state"]["last_seq"]:
+        await _create(bus, config, found, first_seq)
+        return "numbered"
+    if _differences(config, found):
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
+        return "changed"
+    return ""
+
+
+async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> None:
+    """Make a stream whose numbers begin at ``first_seq``, or give one that is empty that beginning.
+
+    Until it has its number it listens to a subject that nobody writes to: no message can come between. It is not made
+    with ``first_seq`` in its configuration: where only ``meta.inf`` was lost, the server finds the messages again when
+    the stream is made, and would throw them away for that.
+    """
+    name = config["name"]
+    if first_seq and config["subjects"]:
+        act = "UPDATE" if found else "CREATE"
+        parked = found | config | {"subjects": [f"{_PARKED}.{name}"], "sources": []}
+        info = await bus.request_json(f"$JS.API.STREAM.{act}.{name}", parked)
+        if not info["state"]["last_seq"]:
+            await bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", info["config"] | config)
+    else:
+        await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+
+
 async def _make_anew(bus: Bus, config: Config) -> None:
     """Replace a stream whose retention cannot be changed, with its consumers; one that holds messages is left alone."""
     name = config["name"]
@@ -160,13 +226,11 @@ async def _make_anew(bus: Bus, config: Config) -> None:
         )
 
 
-async def _found(bus: Bus, name: str) -> Config | None:
+async def _info(bus: Bus, name: str) -> dict[str, Any] | None:
     try:
-        info = await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
+        return await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
     except NotFound:
         return None
-    config: Config = info["config"]
-    return config
 
 
 def _differences(config: Config, found: Config) -> list[str]:

@@ -310,6 +310,12 @@ CATALOG: Final[Mapping[str, Check]] = {
         "JetStream altogether.",
         "More disk: signalbox topology apply --storage-gib, jetstream.max_file_store, and a volume of its own.",
     ),
+    "nats.damaged": Check(
+        _H,
+        "nats-server could not read a block of a stream: each message of JOBS in it was an accepted job, each of STATE "
+        "a record or a result.",
+        "Look at the disk. The console ends the jobs that are lost and counts them on the board: docs/operations.md.",
+    ),
     "nats.overcommitted": Check(
         _M,
         "Within their limits the streams may fill the disk, and JetStream stops where it is full.",

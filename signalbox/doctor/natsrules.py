@@ -16,6 +16,7 @@ from signalbox.doctor.natsconf import Conf
 from signalbox.errors import Bug, Misconfigured, SignalboxError
 from signalbox.messages import Worker
 from signalbox.names import Bucket
+from signalbox.ops import damage
 from signalbox.roles import OWN_RIGHTS, ROLES, Permissions, permissions
 from signalbox.storage import NEARLY_FULL
 
@@ -125,6 +126,10 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
+    found += [
+        Finding("nats.damaged", where, f"{one.stream}: {one.what}")
+        for one in await damage.look(bus)
+    ]
     return iter(found)
 
 

@@ -108,16 +108,21 @@ class Child:
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL after the grace period. Idempotent."""
         self._is_stopping.set()
-        process = self._process
-        if process is not None and process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(self.spec.stop_s):
-                    await process.wait()
-            except TimeoutError:
-                self._say(f"{self.spec.name} did not end within {self.spec.stop_s:g} s; killed")
-                await self._kill()
+        await self.end()
         self._output.catch_up()
+
+    async def end(self) -> None:
+        """End its process as :meth:`stop` does; :meth:`keep` starts another."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(self.spec.stop_s):
+                await process.wait()
+        except TimeoutError:
+            self._say(f"{self.spec.name} did not end within {self.spec.stop_s:g} s; killed")
+            await self._kill()
 
     def tail(self, lines: int = TAIL_LINES) -> str:
         """The last lines of its log."""

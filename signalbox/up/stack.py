@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 import signalbox
-from signalbox import natsserver, roles, topology
+from signalbox import natsserver, roles
 from signalbox.assets import STORAGE_BYTES
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
@@ -34,6 +34,7 @@ from signalbox.up.options import (
     USUAL_NATS_PORT,
     Options,
 )
+from signalbox.up.streams import Streams
 
 ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
 PROBE_S: Final = 2.0
@@ -55,6 +56,7 @@ class Stack:
         self.console_port = choose_port(options.console_port, USUAL_CONSOLE_PORT, "--console-port")
         self.front_port = choose_port(options.front_port, USUAL_FRONT_PORT, "--port")
         self._bus: Bus | None = None
+        self._streams: Streams | None = None
 
     @property
     def nats_url(self) -> str:
@@ -90,7 +92,14 @@ class Stack:
         password = self._password("admin").read_text()
         wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password)
         self._bus = await Bus.connect(wire, role="admin", name="up")
-        await topology.apply(self._bus, storage_bytes=self._storage_bytes())
+        self._streams = Streams(
+            self._bus,
+            self.data,
+            storage_bytes=self._storage_bytes(),
+            say=self.say,
+            restart=self._restart_programs,
+        )
+        await self._streams.make()
 
     def _storage_bytes(self) -> int:
         """What the streams may take: half of what was free on the first start, then always the same."""
@@ -169,10 +178,20 @@ class Stack:
         async with asyncio.TaskGroup() as group:
             for child in self.children:
                 group.create_task(child.keep(changed))
+            if self._streams is not None:
+                group.create_task(self._streams.keep())
+
+    async def _restart_programs(self) -> None:
+        """End all but NATS; :meth:`keep` starts them again."""
+        programs = [child for child in self.children if not _is_nats(child.spec.name)]
+        await asyncio.gather(*(child.end() for child in programs))
 
     async def stop(self) -> None:
         """End everything: front and console first, workers together, NATS last."""
         if self._bus is not None:
+            if self._streams is not None and self._bus.is_connected:
+                with contextlib.suppress(SignalboxError, OSError):
+                    await self._streams.note()
             with contextlib.suppress(SignalboxError, OSError):
                 await self._bus.close()
         for wave in (_is_front, _is_neither, _is_nats):

@@ -1,6 +1,11 @@
 """What is declared is what runs, and every difference is named."""
 
 import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +15,8 @@ from signalbox.connection import Connection
 from signalbox.errors import Misconfigured
 from signalbox.events import is_removal
 from signalbox.names import PRIORITIES, Stream, consumer, job
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
 
 
 async def test_applying_twice_changes_nothing(bus: Bus) -> None:
@@ -103,10 +110,98 @@ async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumer
     with pytest.raises(Misconfigured, match="JOBS has another retention and holds 1 messages"):
         await topology.apply(bus)
     await bus.request_json("$JS.API.STREAM.MSG.DELETE.JOBS", {"seq": seq})
-    assert await topology.apply(bus) == ["made JOBS anew"]
+    assert await topology.apply(bus) == ["made anew JOBS"]
     assert await topology.check(bus) == []
     names = (await bus.request_json("$JS.API.CONSUMER.NAMES.JOBS"))["consumers"]
     assert sorted(names) == sorted(consumer("m.1", priority) for priority in PRIORITIES)
+
+
+@asynccontextmanager
+async def connected(server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection that ends before the server does."""
+    made = await Bus.connect(Wire(nats_url=server.url), role="admin", name="test")
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def files_of(server: NatsServer, stream: str) -> Path:
+    """Where the server keeps a stream."""
+    (found,) = (server.folder / "store").rglob(f"streams/{stream}")
+    return found
+
+
+async def last_of(bus: Bus, stream: str) -> int:
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+    return int(info["state"]["last_seq"])
+
+
+async def test_a_stream_made_again_counts_on_and_events_go_on_reading_it(
+    own_nats: NatsServer,
+) -> None:
+    """Else a fencing token would be given twice, and EVENTS wait for the number it had read up to."""
+    lost = ("KV_leases", "SCHED", "STATE")
+    async with connected(own_nats) as bus:
+        for revision in range(3):
+            await bus.write("$KV.leases.gpu", b"{}", expect=revision)
+            await _sourced(bus, revision + 1)
+        await bus.write("st.1", b"{}", expect=0)
+        before = {name: await last_of(bus, name) for name in lost}
+    await own_nats.stop()
+    for name in lost:
+        shutil.rmtree(files_of(own_nats, name))
+    await own_nats.start()
+    async with connected(own_nats) as bus:
+        done = await topology.apply(bus, first_seq=topology.numbers_from(time.time()))
+        assert done[:3] == ["created SCHED", "numbered JOBS", "created STATE"]
+        assert done[-1] == "connected EVENTS"
+        assert await topology.check(bus) == []
+        assert await topology.apply(bus, first_seq=topology.numbers_from(time.time())) == []
+        for name in lost:
+            assert await last_of(bus, name) > before[name]
+        assert await bus.write("$KV.leases.gpu", b"{}", expect=0) > before["KV_leases"]
+        await _sourced(bus, 4)
+        counted = {name: await last_of(bus, name) for name in lost}
+    await own_nats.kill()
+    await own_nats.start()
+    async with connected(own_nats) as bus:  # a killed server knows where it was
+        assert {name: await last_of(bus, name) for name in lost} == counted
+
+
+async def test_a_stream_that_lost_only_its_description_keeps_its_jobs(own_nats: NatsServer) -> None:
+    async with connected(own_nats) as bus:
+        seq = await bus.write(job("m", "hi", "1"), b"in", expect=0)
+    await own_nats.stop()
+    (files_of(own_nats, "JOBS") / "meta.inf").unlink()
+    await own_nats.start()
+    async with connected(own_nats) as bus:
+        done = await topology.apply(bus, first_seq=topology.numbers_from(time.time()))
+        assert "created JOBS" in done
+        assert await topology.check(bus) == []
+        found = await bus.leader_get(Stream.JOBS, job("m", "hi", "1"))
+        assert found is not None
+        assert (found.seq, found.data) == (seq, b"in")
+
+
+async def test_a_stream_that_was_emptied_counts_on(own_nats: NatsServer) -> None:
+    async with connected(own_nats) as bus:
+        before = await bus.write(job("m", "hi", "1"), b"in", expect=0)
+        await topology.ensure_consumers(bus, "m")
+    await own_nats.stop()
+    shutil.rmtree(files_of(own_nats, "JOBS") / "msgs")
+    await own_nats.start()
+    async with connected(own_nats) as bus:
+        assert await last_of(bus, "JOBS") == 0
+        done = await topology.apply(bus, first_seq=topology.numbers_from(time.time()))
+        assert "numbered JOBS" in done
+        seq = await bus.write(job("m", "hi", "2"), b"in", expect=0)
+        assert seq > before
+        taken: asyncio.Queue[Delivery] = asyncio.Queue()
+        puller = await bus.pull(consumer("m", "hi"), taken.put_nowait, stream=Stream.JOBS)
+        puller.ask(1, expires_s=60)
+        assert (await asyncio.wait_for(taken.get(), 60)).seq == seq
+        await puller.close()
 
 
 async def _sourced(bus: Bus, count: int) -> None:

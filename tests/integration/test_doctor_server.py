@@ -171,3 +171,20 @@ def test_an_acceptance_nobody_can_need_is_refused(tmp_path: Path) -> None:
         assert told.returncode == 2
         assert str(path) in told.stderr
         assert "Traceback" not in told.stderr
+
+
+async def test_a_block_that_nats_cannot_read_is_found(own_nats: NatsServer) -> None:
+    wire = Wire(nats_url=own_nats.url)
+    bus = await Bus.connect(wire, role="admin", name="test")
+    for number in range(20):
+        await bus.write(names.job("m", "hi", str(number)), b"an accepted job", expect=0)
+    await bus.close()
+    await own_nats.kill()
+    (block,) = (own_nats.folder / "store").rglob("streams/JOBS/msgs/*.blk")
+    data = bytearray(block.read_bytes())
+    data[data.index(b"an accepted job", len(data) // 2)] ^= 0xFF
+    block.write_bytes(data)
+    await own_nats.start()
+    _, found = doctor(SIGNALBOX_NATS_URL=own_nats.url)
+    (damaged,) = [one for one in found if one["id"] == "nats.damaged"]
+    assert damaged["what"].startswith("JOBS: ")

@@ -1,0 +1,88 @@
+"""The streams of a stack on one machine: made when it starts, and made again when NATS comes back without some."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from signalbox import log, topology
+from signalbox.backup import COUNTED
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.ops import damage
+from signalbox.up.ground import DataDir
+
+_FILE: Final = "streams.json"
+_MORE: Final = "See docs/operations.md, When NATS has lost something."
+_NOTED_EVERY_S: Final = 30.0
+_RETRY_S: Final = 1.0
+
+
+class Streams:
+    """What one data folder's NATS shall hold.
+
+    restart: ends every program that remembers what was in a stream, to be started again. say: for a person.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        data: DataDir,
+        *,
+        storage_bytes: int,
+        say: Callable[[str], None],
+        restart: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._bus = bus
+        self._data = data
+        self._storage_bytes = storage_bytes
+        self._say = say
+        self._restart = restart
+        self._is_back = asyncio.Event()
+
+    async def make(self) -> None:
+        """Have every stream as declared, and say what of them was lost. Raises as :func:`topology.apply`."""
+        had: dict[str, int] = self._data.read_json(_FILE)
+        last = await topology.last_sequences(self._bus)
+        gone = [name for name in had if not last.get(name)]
+        cut = [name for name in had if 0 < last.get(name, 0) < had[name]]
+        if gone:
+            self._say(f"NATS has lost all that {', '.join(gone)} held; it is made again. {_MORE}")
+        for name in cut:
+            self._say(
+                f"{name} has lost its end: NATS had {had[name]} and has {last[name]}. {_MORE}"
+            )
+        if topology.REMEMBERED.intersection(gone):
+            await self._restart()
+        first_seq = topology.numbers_from(time.time())
+        await topology.apply(self._bus, storage_bytes=self._storage_bytes, first_seq=first_seq)
+        for name in set(cut).intersection(COUNTED):  # the living write it again, under new numbers
+            await self._bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
+        for found in await damage.look(self._bus):
+            self._say(f"NATS cannot read all of {found.stream}: {found.what}. {_MORE}")
+        await self.note()
+
+    async def note(self) -> None:
+        """Write down how far each stream is, to know at the next start whether it has lost something."""
+        self._data.write_json(_FILE, await topology.last_sequences(self._bus))
+
+    async def keep(self) -> None:
+        """Make them again after each reconnect, until cancelled: NATS may come back without some."""
+        self._bus.on_reconnect(self._is_back.set)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_NOTED_EVERY_S):
+                        await self._is_back.wait()
+                is_back = self._is_back.is_set()
+                self._is_back.clear()
+                try:
+                    await (self.make() if is_back else self.note())
+                except SignalboxError as error:
+                    log.warning("up.streams_not_seen", code=error.code, reason=error.public_message)
+                    if is_back:
+                        await asyncio.sleep(_RETRY_S)
+                        self._is_back.set()
+        finally:
+            self._bus.forget_reconnect(self._is_back.set)
