@@ -1,4 +1,4 @@
-"""Heals what nobody tells: documents NATS lost, and open jobs of which NATS knows nothing."""
+"""Heals what nobody tells: queues and documents NATS lost, and open jobs of which NATS knows nothing."""
 
 import asyncio
 import time
@@ -13,25 +13,27 @@ from django.db.models import Q
 
 from console.catalog.models import ServedModel
 from console.fleet.models import Wish
+from console.fleet.queues import make_missing
 from console.fleet.services import wish_key
 from console.jobs.models import Job
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
-from console.projector import store
+from console.projector import damage, store
 from console.projector.fold import Heard
 from signalbox import job as life
 from signalbox import log, messages, names
 from signalbox.assets import SECOND, STATE
 from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, StaleRevision
+from signalbox.errors import InputLost, SignalboxError, StaleRevision
 from signalbox.jobs import joblog
 from signalbox.messages import ErrorInfo, Record, State
 from signalbox.names import Bucket, Header
+from signalbox.ops.damage import look
 from signalbox.records import Records
 
 _LOST: Final = ErrorInfo(
-    code="internal",
+    code=InputLost.code,
     message="The queue no longer holds this job. Nothing ran to its end; submit it again.",
 )
 _FORGOTTEN: Final = ErrorInfo(
@@ -77,9 +79,14 @@ class Reconciler:
     async def run(self) -> None:
         """Until cancelled."""
         self._bus.on_reconnect(self._wake.set)
+        has_begun_anew = True
         try:
             while True:
                 try:
+                    if has_begun_anew:
+                        await self.note_damage()
+                        has_begun_anew = False
+                    await make_missing(self._bus)
                     await self.repost_lost_documents()
                     await self.settle_vanished_jobs()
                 except SignalboxError as error:
@@ -89,12 +96,18 @@ class Reconciler:
                 try:
                     async with asyncio.timeout(self._every_s):
                         await self._wake.wait()
+                    has_begun_anew = True
                 except TimeoutError:
                     continue
                 finally:
                     self._wake.clear()
         finally:
             self._bus.forget_reconnect(self._wake.set)
+
+    async def note_damage(self) -> None:
+        """Write down what the server says it has lost."""
+        for found in await look(self._bus):
+            await database_sync_to_async(damage.note)(found.stream, found.what)
 
     async def repost_lost_documents(self) -> int:
         """Post every document that NATS does not hold as the database has it. Returns how many.
@@ -136,7 +149,9 @@ class Reconciler:
         out of STATE, it may have ended long ago: the row alone is closed.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
-        rows = await _stale(before, self._looked_to)
+        # After damage at once: whoever asks for a job that is lost is told 404 until it has its end.
+        damaged_at = await database_sync_to_async(damage.latest)()
+        rows = await _stale(max(before, damaged_at or before), self._looked_to)
         changed = sum([await self._settle(row) for row in rows])
         last = rows[-1] if len(rows) == AT_ONCE else None
         self._looked_to = (last.updated_at, last.pk) if last is not None else _BEGINNING

@@ -1,10 +1,11 @@
-"""Decisions that the fleet does not know of, as alarms: a model that is registered and that no worker has heard of."""
+"""Alarms that the database knows of: decisions that the fleet has not heard of, and what NATS has lost."""
 
 from typing import Final
 
 from channels.db import database_sync_to_async
 from django.db import Error
 
+from console.live.damaged import damaged
 from console.live.rows import Alarm
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
@@ -16,7 +17,7 @@ SHOWN: Final = 8
 
 
 async def unpublished() -> dict[str, Alarm] | None:
-    """An alarm for each decision that waits, by key; None where the database does not answer."""
+    """An alarm for each decision that waits and each damage, by key; None where the database does not answer."""
     try:
         # Closes what a database that went away left behind; Django's own asynchronous calls do not.
         found: dict[str, Alarm] = await database_sync_to_async(_alarms)()
@@ -33,7 +34,7 @@ def _alarms() -> dict[str, Alarm]:
         text = f"{len(rest)} more decisions are not published to the fleet."
         since = rest[0].created_at.timestamp()
         found["outbox:more"] = Alarm("error", text, since, "/models")
-    return found
+    return found | damaged()
 
 
 def _alarm(entry: OutboxEntry) -> Alarm:

@@ -1,4 +1,4 @@
-"""How far the projector has read."""
+"""How far the projector has read, and where it found that NATS has lost what was there."""
 
 from django.db import models
 
@@ -24,3 +24,23 @@ class Cursor(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seq}"
+
+
+class Damage(models.Model):
+    """What was last found to be lost of a stream, for operators. The jobs that it touched are counted when it is shown.
+
+    what: words. results: ended jobs whose results went with it.
+    """
+
+    stream = models.CharField(primary_key=True, max_length=20)
+    at = models.DateTimeField()
+    what = models.CharField(max_length=200)
+    results = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        """Internal."""
+
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.stream}: {self.what}"

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from channels.db import database_sync_to_async
 
-from console.projector import store
+from console.projector import damage, store
 from console.projector.fold import Heard
 from console.projector.store import Place
 from console.projector.tail import Tail
@@ -145,14 +145,27 @@ class Projector:
         if place.stream_created != created or place.seq > last:
             if place.stream_created:
                 log.warning("projector.other_stream", had=place.seq, last=last)
+                kept = last if place.stream_created == created else 0
+                lost = await database_sync_to_async(damage.ended_beyond)(kept)
+                await _note(Stream.STATE, place.seq, kept, results=lost)
             place = await database_sync_to_async(store.begin)(created)
         if place.queue_created != queue_created or place.queue_seq > queue_last:
+            if place.queue_created:
+                kept = queue_last if place.queue_created == queue_created else 0
+                await _note(Stream.JOBS, place.queue_seq, kept)
             place = await database_sync_to_async(store.begin_queue)(queue_created)
         return place
 
     async def _stream(self, stream: Stream) -> tuple[str, int]:
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         return str(info["created"]), int(info["state"]["last_seq"])
+
+
+async def _note(stream: Stream, had: int, kept: int, *, results: int = 0) -> None:
+    what = "is another stream than it was: it was lost and made again, or restored"
+    if kept:
+        what = f"has lost its end: it had reached {had} and goes on at {kept}"
+    await database_sync_to_async(damage.note)(stream.value, what, results=results)
 
 
 def _record(message: Delivery) -> Heard | None:
