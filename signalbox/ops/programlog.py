@@ -11,6 +11,7 @@ import fcntl
 import os
 import select
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +29,20 @@ _TAIL_BYTES: Final = 16_384
 
 
 class ProgramLog:
-    """The log of one program through all its lives: ``path``, and ``KEPT`` older files beside it."""
+    """The log of one program through all its lives: ``path``, and ``KEPT`` older files beside it.
 
-    def __init__(self, path: Path, *, limit_bytes: int = LIMIT_BYTES, kept: int = KEPT) -> None:
+    heard: is given each piece of output before it is written, in whatever thread copies it; it must not block or raise.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        kept: int = KEPT,
+        heard: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self._heard = heard
         self._file = _RotatingFile(path, limit_bytes, kept)
         self._pipes: set[int] = set()
         self._lock = threading.Lock()
@@ -91,6 +103,8 @@ class ProgramLog:
             if not self._pipes:
                 self._file.close()
             return False
+        if self._heard is not None:
+            self._heard(data)
         self._file.write(data)
         return True
 

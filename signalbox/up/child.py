@@ -26,7 +26,10 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Spec(NamedTuple):
-    """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after SIGTERM."""
+    """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after SIGTERM.
+
+    heard: see :class:`ProgramLog`.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -34,6 +37,7 @@ class Spec(NamedTuple):
     ready: Callable[[], Awaitable[bool]]
     ready_s: float = 60.0
     stop_s: float = 10.0
+    heard: Callable[[bytes], None] | None = None
 
 
 class Child:
@@ -42,7 +46,7 @@ class Child:
     def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
         self.spec = spec
         self.log = log_dir / f"{spec.name}.log"
-        self._output = ProgramLog(self.log)
+        self._output = ProgramLog(self.log, heard=spec.heard)
         self.restarts = 0
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
@@ -104,6 +108,11 @@ class Child:
                 continue
             self._say(f"{self.spec.name} is back (pid {self.pid})")
             changed()
+
+    def kill(self) -> None:
+        """SIGKILL; :meth:`keep` starts it again. Does nothing while it does not run."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL after the grace period. Idempotent."""

@@ -5,9 +5,9 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from signalbox.errors import SignalboxError
 from signalbox.http1 import Pool
 from signalbox.messages import Worker, decode
 from signalbox.names import MODEL_NAME, Bucket, key, token
+from signalbox.ops.disk import Room
 from signalbox.ports import HOST, choose_port
 from signalbox.settings import Wire
 from signalbox.up.child import Child, Spec
@@ -28,6 +29,7 @@ from signalbox.up.ground import (
     metrics_port,
     write_private,
 )
+from signalbox.up.natskeeper import NatsKeeper
 from signalbox.up.options import (
     USUAL_CONSOLE_PORT,
     USUAL_FRONT_PORT,
@@ -40,6 +42,7 @@ ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
 PROBE_S: Final = 2.0
 ADMIN: Final = "admin"
 DAYS_VALID: Final = "366"
+RESERVE_BYTES: Final = 64 * 1024 * 1024
 WORKER_READY_S: Final = 120.0
 """A worker is ready when its standby runner has imported TensorFlow, which a cold disk makes slow."""
 
@@ -57,6 +60,7 @@ class Stack:
         self.front_port = choose_port(options.front_port, USUAL_FRONT_PORT, "--port")
         self._bus: Bus | None = None
         self._streams: Streams | None = None
+        self._beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     @property
     def nats_url(self) -> str:
@@ -88,7 +92,11 @@ class Stack:
         text = natsserver.render(folder / "store", port=self.nats_port, users=users, name="up")
         write_private(config, text)
         argv = (natsserver.binary(), "-c", str(config))
-        await self.start(Spec("nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0))
+        keeper = NatsKeeper(Room(folder, RESERVE_BYTES), self.say)
+        spec = Spec(
+            "nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear
+        )
+        server = await self.start(spec)
         password = self._password("admin").read_text()
         wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password)
         self._bus = await Bus.connect(wire, role="admin", name="up")
@@ -100,6 +108,7 @@ class Stack:
             restart=self._restart_programs,
         )
         await self._streams.make()
+        self._beside += [self._streams.keep, lambda: keeper.run(server, self.bus)]
 
     def _storage_bytes(self) -> int:
         """What the streams may take: half of what was free on the first start, then always the same."""
@@ -176,10 +185,14 @@ class Stack:
     async def keep(self, changed: Callable[[], None]) -> None:
         """Start again what dies, until :meth:`stop`. changed: called after each end and each restart."""
         async with asyncio.TaskGroup() as group:
-            for child in self.children:
-                group.create_task(child.keep(changed))
-            if self._streams is not None:
-                group.create_task(self._streams.keep())
+            beside = [group.create_task(work()) for work in self._beside]
+            try:
+                async with asyncio.TaskGroup() as kept:
+                    for child in self.children:
+                        kept.create_task(child.keep(changed))
+            finally:
+                for task in beside:
+                    task.cancel()
 
     async def _restart_programs(self) -> None:
         """End all but NATS; :meth:`keep` starts them again."""

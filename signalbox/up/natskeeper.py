@@ -1,0 +1,150 @@
+"""Brings a nats-server back that stores nothing any more because its disk was full.
+
+JetStream keeps the first write error of a stream: from then on it answers no write to it, also when there is room
+again, until the server is started anew. It says so in its log and nowhere else. SIGTERM does not always end it then.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from signalbox import log
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.ops.disk import Room
+from signalbox.up.child import Child
+
+MOST_RESTARTS: Final = 3
+"""In :data:`PERIOD_S`. A disk that fills again and again needs a person."""
+PERIOD_S: Final = 3600.0
+_LOOK_S: Final = 0.25
+"""How often the room is looked at while there is none."""
+_WATCH_S: Final = 5.0
+_BACK_S: Final = 60.0
+_FAULT: Final = re.compile(
+    rb"(?i)(critical write error|no space left on device|disk quota exceeded)[^\n]*"
+)
+_OVERLAP_BYTES: Final = 64
+"""The fault's words may come in two pieces."""
+
+
+class NatsKeeper:
+    """Hears the log of ``server`` (:meth:`hear`) and restarts it once its disk has room again (:meth:`run`).
+
+    say: called with sentences a person should read.
+    """
+
+    def __init__(self, room: Room, say: Callable[[str], None]) -> None:
+        self._room = room
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._has_failed = asyncio.Event()
+        self._rest = b""
+        self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)
+        self._known: deque[dict[str, int]] = deque(maxlen=2)
+
+    def hear(self, output: bytes) -> None:
+        """A piece of the server's log, in any thread."""
+        if _FAULT.search(self._rest + output):
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is to be told
+                self._loop.call_soon_threadsafe(self._has_failed.set)
+        self._rest = output[-_OVERLAP_BYTES:]
+
+    async def run(self, server: Child, bus: Bus) -> None:
+        """Until cancelled. Only while :meth:`Child.keep` of ``server`` runs too: that starts it again."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(bus))
+            group.create_task(self._mend(server, bus))
+
+    async def _watch(self, bus: Bus) -> None:
+        """Remember how far the streams are while they store."""
+        while True:
+            if not self._has_failed.is_set() and (found := await last_sequences(bus)):
+                self._known.append(found)
+            await asyncio.sleep(_WATCH_S)
+
+    async def _mend(self, server: Child, bus: Bus) -> None:
+        while True:
+            await self._has_failed.wait()
+            self._say(
+                "NATS cannot write to its disk and stores nothing now; waiting for room there"
+            )
+            log.error("nats.write_failed", free_bytes=self._room.free_bytes())
+            await self._has_room()
+            await self._may_restart()
+            pid = server.pid
+            self._restarts.append(self._loop.time())
+            self._say("there is room again; restarting NATS, which would not write before")
+            log.warning("nats.restarted", free_bytes=self._room.free_bytes())
+            server.kill()
+            after = await self._is_back(server, bus, pid)
+            self._has_failed.clear()  # what its former life has said until now
+            self._judge(after)
+
+    async def _has_room(self) -> None:
+        """Return when more than the reserve is free. The kernel tells nobody, so this looks."""
+        while True:
+            if not self._room.is_low():
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _may_restart(self) -> None:
+        """Wait until it was not restarted too often lately."""
+        if len(self._restarts) < MOST_RESTARTS:
+            return
+        wait_s = self._restarts[0] + PERIOD_S - self._loop.time()
+        if wait_s > 0:
+            self._say(
+                f"NATS was restarted {MOST_RESTARTS} times within an hour because its disk was full; the next"
+                f" restart is in {wait_s / 60:.0f} min. Give its disk more room, then restart `signalbox up`."
+            )
+            log.error("nats.restarts_exhausted", wait_s=round(wait_s))
+            await asyncio.sleep(wait_s)
+
+    async def _is_back(self, server: Child, bus: Bus, former_pid: int) -> dict[str, int]:
+        """How far the streams are once another life of the server answers; empty if none does for a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BACK_S):
+                while True:
+                    if server.pid not in {0, former_pid} and (found := await last_sequences(bus)):
+                        return found
+                    await asyncio.sleep(_LOOK_S)
+        return {}
+
+    def _judge(self, after: dict[str, int]) -> None:
+        """Say whether all is there that is known to have been stored.
+
+        What the server tells after the fault is no measure: its last sequence counts the write that failed. The last
+        look may be so late too, hence the one before it.
+        """
+        if not after:
+            self._say(f"NATS does not answer {_BACK_S:g} s after its restart")
+            return
+        known = self._known[0] if len(self._known) == 2 else {}
+        short = {name: last for name, last in known.items() if after.get(name, 0) < last}
+        for name, last in short.items():
+            log.error("nats.messages_lost", stream=name, last=after.get(name, 0), stored=last)
+            self._say(
+                f"stream {name} of NATS ends at {after.get(name, 0)}, and {last} was stored:"
+                " restore a backup (docs/operations.md)"
+            )
+        self._known.extend([after, after])
+        if not short:
+            self._say("NATS is back with all it had stored")
+
+
+async def last_sequences(bus: Bus) -> dict[str, int]:
+    """The last sequence of each stream, by name; empty while NATS does not answer."""
+    found: dict[str, int] = {}
+    try:
+        while True:
+            page = await bus.request_json("$JS.API.STREAM.LIST", {"offset": len(found)})
+            streams = page.get("streams") or []
+            found |= {info["config"]["name"]: info["state"]["last_seq"] for info in streams}
+            if not streams or len(found) >= page["total"]:
+                return found
+    except SignalboxError:
+        return {}

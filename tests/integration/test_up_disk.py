@@ -1,0 +1,162 @@
+"""NATS under ``signalbox up`` on a disk that is small: full for a moment, and short of room."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from signalbox.errors import SignalboxError
+from signalbox.names import Stream
+from signalbox.ops.disk import Room
+from signalbox.up import natskeeper
+from signalbox.up.ground import DataDir
+from signalbox.up.natskeeper import NatsKeeper
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
+from tests.chaos.network import SmallDisk
+
+SIZE_MB = 160
+EVENT_S = 60.0
+
+
+class Said:
+    """What a person at the terminal reads."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+        self._more.set()
+
+    async def wait_for(self, words: str, times: int = 1) -> None:
+        """Return when ``words`` have been said so often."""
+        async with asyncio.timeout(EVENT_S):
+            while sum(words in sentence for sentence in self.sentences) < times:
+                self._more.clear()
+                await self._more.wait()
+
+
+@pytest.fixture
+async def said() -> Said:
+    return Said()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A small file system below which NATS keeps its streams."""
+    made = SmallDisk(tmp_path / "data" / "nats", SIZE_MB)
+    try:
+        made.__enter__()
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"no file system of our own here: {error}")
+    try:
+        yield made
+    finally:
+        made.__exit__()
+
+
+@pytest.fixture
+async def stack(tmp_path: Path, disk: SmallDisk, said: Said) -> AsyncIterator[Stack]:
+    """A stack of NATS alone, kept."""
+    with DataDir(tmp_path / "data") as data:
+        made = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)
+        await made.start_nats()
+        keeping = asyncio.create_task(made.keep(lambda: None))
+        try:
+            yield made
+        finally:
+            await made.stop()
+            await keeping
+
+
+async def stored(stack: Stack, number: int) -> bool:
+    """Whether this message is stored, as its acknowledgement says."""
+    with contextlib.suppress(SignalboxError):
+        await stack.bus.write(f"jobs.digits.mid.j{number}", b"x" * 20_000, timeout_s=0.5)
+        return True
+    await asyncio.sleep(0.05)  # refused at once while NATS is away
+    return False
+
+
+async def test_nats_serves_again_by_itself_after_its_disk_was_full(
+    stack: Stack, disk: SmallDisk, said: Said
+) -> None:
+    nats = stack.children[0]
+    first = nats.pid
+    acknowledged = [number for number in range(20) if await stored(stack, number)]
+    disk.fill()
+    assert not await stored(stack, 100)
+    disk.free()
+    async with asyncio.timeout(EVENT_S):
+        while not await stored(stack, 200):
+            pass
+    assert nats.pid not in {0, first}
+    for number in acknowledged:
+        found = await stack.bus.leader_get(Stream.JOBS, f"jobs.digits.mid.j{number}")
+        assert found is not None, number
+    await said.wait_for(
+        "NATS cannot write to its disk and stores nothing now; waiting for room there"
+    )
+    await said.wait_for("NATS is back with all it had stored")
+
+
+async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
+    stack: Stack, disk: SmallDisk, said: Said
+) -> None:
+    first = stack.children[0].pid
+    disk.fill()
+    assert not await stored(stack, 1)
+    await said.wait_for("waiting for room")
+    os.truncate(disk.folder / "filler", (SIZE_MB - 32) << 20)  # room, and less than the reserve
+    assert not await stored(stack, 2)
+    assert stack.children[0].pid == first
+    disk.free()
+    async with asyncio.timeout(EVENT_S):
+        while not await stored(stack, 3):
+            pass
+    assert stack.children[0].pid != first
+
+
+async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(
+    stack: Stack, disk: SmallDisk, said: Said
+) -> None:
+    for fault in range(natskeeper.MOST_RESTARTS):
+        disk.fill()
+        assert not await stored(stack, 1000 + fault)
+        disk.free()
+        await said.wait_for("NATS is back with all it had stored", times=fault + 1)
+    pid = stack.children[0].pid
+    disk.fill()
+    assert not await stored(stack, 2000)
+    disk.free()
+    await said.wait_for("Give its disk more room")
+    assert not await stored(stack, 2001)
+    assert stack.children[0].pid == pid
+
+
+async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
+    stack: Stack, disk: SmallDisk, said: Said, tmp_path: Path
+) -> None:
+    server = stack.children[0]
+    keeper = NatsKeeper(Room(tmp_path, 0), said)
+    keeper._known += [{"JOBS": 7, "STATE": 0}, {"JOBS": 9, "STATE": 0}]
+    keeper.hear(b"JetStream stream JOBS critical write error\n")
+    running = asyncio.create_task(keeper._mend(server, stack.bus))
+    await said.wait_for("stream JOBS of NATS ends at 0, and 7 was stored")
+    running.cancel()
+
+
+async def test_words_of_a_fault_that_come_in_two_pieces_are_heard(tmp_path: Path) -> None:
+    keeper = NatsKeeper(Room(tmp_path, 0), lambda _: None)
+    keeper.hear(b"[ERR] Filestore [JOBS] Critical wri")
+    await asyncio.sleep(0)
+    assert not keeper._has_failed.is_set()
+    keeper.hear(b"te error: write 1.blk: input/output error\n")
+    await asyncio.sleep(0)
+    assert keeper._has_failed.is_set()
