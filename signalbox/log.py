@@ -3,14 +3,18 @@
 ``log.info("lease.acquired", gpu=..., token=...)``. INFO is a change of state, WARNING is something somebody may have to
 look at, ERROR something somebody must. Payloads and keys are never logged; what slips into a line all the same
 is taken out by :mod:`signalbox.redaction` as it is written.
+
+Warnings and errors that are equal in all their fields are counted instead of repeated (:class:`EqualLines`).
 """
 
+import atexit
 import logging
 import os
 import sys
 import threading
+import time
 import traceback
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TextIO, cast
@@ -24,7 +28,11 @@ from signalbox.redaction import redact, redact_fields
 UNFORESEEN: Final = metrics.counter(
     "unforeseen_errors", "Errors nobody foresaw, caught at the edge of a task or request.", "event"
 )
-_LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
+_LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+WINDOW_S: Final = 60.0
+"""How long lines that equal one that was written are counted instead of written."""
+_MOST_KINDS: Final = 256
+"""Different lines that are remembered at once; the oldest is let go, and its count written."""
 is_debug = False
 """Whether :func:`debug` writes anything: ask before building what it would say. A flag, since every job asks often."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
@@ -65,7 +73,9 @@ _STDERR: Final = cast("TextIO", _Stderr())
 
 def configure(level: str = "INFO", *, program: str = "") -> None:
     """Log JSON lines from ``level`` up; every line names ``program``. Foreign loggers join from WARNING up."""
-    _render_as_json(level)
+    equal = EqualLines()
+    _render_as_json(level, equal)
+    atexit.register(equal.end)
     if program:
         structlog.contextvars.bind_contextvars(program=program)
     root = logging.getLogger()
@@ -75,7 +85,7 @@ def configure(level: str = "INFO", *, program: str = "") -> None:
     threading.excepthook = _thread_crashed
 
 
-def _render_as_json(level: str) -> None:
+def _render_as_json(level: str, equal: "EqualLines | None" = None) -> None:
     global is_debug  # noqa: PLW0603  one level a process
     is_debug = level == "DEBUG"
     structlog.configure(
@@ -84,6 +94,7 @@ def _render_as_json(level: str) -> None:
             structlog.processors.add_log_level,
             _stamp,
             _explain,
+            *([equal] if equal else []),
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -131,6 +142,79 @@ class _Bridge(logging.Handler):
         if record.exc_info:
             fields["exc_info"] = record.exc_info[1]
         structlog.get_logger().log(record.levelno, "library.message", **fields)
+
+
+class _Kind:
+    """Lines that are equal. count: of those that were not written since the last that was, ``line``."""
+
+    __slots__ = ("count", "line", "since")
+
+    def __init__(self, since: float, line: dict[str, Any]) -> None:
+        self.since = since
+        self.line = line
+        self.count = 0
+
+
+class EqualLines:
+    """Writes the first of equal warnings or errors, and counts what follows within :data:`WINDOW_S`.
+
+    Equal are lines whose fields all are, time aside: those of two jobs never are. The count, ``repeated``, stands in
+    the next equal line after the window, or in a line of its own, which the next warning or error or the end of the
+    program brings. There is no thread for it: some of our programs may not have one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self, _: Any, __: str, fields: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """A step of structlog's: the line to write. Raises ``DropEvent`` for one that was counted."""
+        if _LEVELS[str(fields["level"]).upper()] < logging.WARNING:
+            return fields
+        with self._lock:
+            line, over = self._taken(dict(fields))
+        for kind in over:
+            _say_repeated(kind)
+        if line is None:
+            raise structlog.DropEvent
+        return line
+
+    def end(self) -> None:
+        """Write every count that has not been written. Idempotent."""
+        with self._lock:
+            left = list(self._kinds.values())
+            self._kinds.clear()
+        for kind in left:
+            _say_repeated(kind)
+
+    def _taken(self, line: dict[str, Any]) -> tuple[dict[str, Any] | None, list[_Kind]]:
+        """What to write of this line, and the kinds whose window has ended."""
+        now = self._clock()
+        name = repr(sorted((key, value) for key, value in line.items() if key != "at"))
+        kind = self._kinds.get(name)
+        if kind is not None and now < kind.since + WINDOW_S:
+            kind.count += 1
+            kind.line["at"] = line["at"]
+            return None, []
+        over = []
+        for other, found in list(self._kinds.items()):  # oldest first
+            is_over = now >= found.since + WINDOW_S
+            if not is_over and len(self._kinds) < _MOST_KINDS:
+                break
+            del self._kinds[other]
+            if other != name:
+                over.append(found)
+        self._kinds[name] = _Kind(now, line)
+        return (line | {"repeated": kind.count} if kind and kind.count else line), over
+
+
+def _say_repeated(kind: _Kind) -> None:
+    if kind.count:
+        _STDERR.write(_render(None, "", kind.line | {"repeated": kind.count}) + "\n")
+        _STDERR.flush()
 
 
 def _stamp(_: Any, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

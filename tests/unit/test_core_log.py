@@ -50,6 +50,90 @@ def test_a_line_is_json_with_its_fields(capsys: pytest.CaptureFixture[str]) -> N
     assert (third["event"], third["message"]) == ("library.message", "careful now")
 
 
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The time of lines that are counted from now on."""
+    made = Clock()
+    log._render_as_json("DEBUG", log.EqualLines(made))
+    return made
+
+
+def lines_of(capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, ...]]:
+    told = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
+    return [(line["event"], line.get("why"), line.get("repeated")) for line in told]
+
+
+def test_equal_warnings_are_counted_and_the_count_is_said(
+    capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    for _ in range(1000):
+        log.warning("nats.away", why="no answer")
+    log.error("nats.away", why="other")
+    assert lines_of(capsys) == [("nats.away", "no answer", None), ("nats.away", "other", None)]
+    clock.now = log.WINDOW_S
+    log.warning("nats.away", why="no answer")
+    assert lines_of(capsys) == [("nats.away", "no answer", 999)]
+    log.warning("nats.away", why="no answer")
+    clock.now = 2 * log.WINDOW_S
+    log.warning("thing.else")
+    assert lines_of(capsys) == [("nats.away", "no answer", 1), ("thing.else", None, None)]
+
+
+def test_lines_of_two_jobs_changes_of_state_and_lines_for_debugging_are_never_counted(
+    capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    for job in ("a", "b"):
+        log.warning("job.odd", why=job)
+    for _ in range(2):
+        log.info("state.changed")
+        log.debug("detail")
+    told = [event for event, *_ in lines_of(capsys)]
+    assert told == ["job.odd", "job.odd", "state.changed", "detail", "state.changed", "detail"]
+
+
+def test_of_many_different_lines_none_is_hidden_and_no_count_is_lost(
+    capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    for number in range(1000):
+        for _ in range(2):
+            log.error("failed", why=number)
+    log._render_as_json("INFO")
+    told = lines_of(capsys)
+    assert [why for _, why, repeated in told if repeated is None] == list(range(1000))
+    assert {repeated for _, _, repeated in told} <= {None, 1}
+    assert len(told) > 1000 + 700  # the last are still remembered
+
+
+def test_a_program_says_its_counts_when_it_ends() -> None:
+    code = (
+        "from signalbox import log; log.configure(program='it')\n"
+        "for _ in range(3):\n"
+        "    try: raise ValueError('odd')\n"
+        "    except ValueError: log.exception('it.failed')\n"
+        "    import logging; logging.getLogger('library').critical('no')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    told = [msgspec.json.decode(line) for line in done.stderr.splitlines()]
+    assert [(one["event"], one.get("repeated")) for one in told] == [
+        ("it.failed", None),
+        ("library.message", None),
+        ("it.failed", 2),
+        ("library.message", 2),
+    ]
+
+
 JOB = Job(
     id="01", model="half", version=2, signature="s", key_id="secret-owner", created_at=10.0, deadline_at=99.0,
     trace="00-ab",
