@@ -7,6 +7,12 @@ Each signature takes ``[1]`` and answers ``[1]``, so that its jobs look like any
 * ``call``: ``address`` (string, ``host:port``) -> speaks gRPC to it;
 * ``flood``: ``lines`` (int32) -> prints that many lines of a kilobyte;
 * ``big``: ``size`` (int32) -> that many bytes.
+
+Another, :func:`curious`, has the paths of its neighbour's files in its graph; ``x`` (float32 ``[1]``) matters to none:
+
+* ``map``: maps a file of the neighbour -> its first bytes;
+* ``vocabulary``: takes that file for a vocabulary -> how many of its lines are in itself;
+* ``abort``: ends the process.
 """
 
 import sys
@@ -14,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tests import models
+
+PEEKED_BYTES = 64
 
 
 def hostile() -> Path:
@@ -23,6 +31,45 @@ def hostile() -> Path:
     path = cache / "hostile" / "1"
     models._once(cache / "hostile.lock", path, ["-m", "tests.hostilemodel", str(path)])
     return path
+
+
+def curious() -> Path:
+    """The version's folder; the neighbour is :func:`tests.models.half_plus_two`."""
+    cache = models._cache(Path(__file__))
+    path = cache / "curious" / "1"
+    theirs = models.half_plus_two() / "saved_model.pb"
+    models._once(cache / "curious.lock", path, ["-m", "tests.hostilemodel", str(path), str(theirs)])
+    return path
+
+
+def _build_curious(path: str, theirs: str) -> None:
+    import tensorflow as tf
+
+    x = tf.TensorSpec([1], tf.float32, name="x")
+
+    def map_file(x: Any) -> dict[str, Any]:
+        found = tf.raw_ops.ImmutableConst(
+            dtype=tf.uint8, shape=[1, PEEKED_BYTES], memory_region_name=theirs
+        )
+        return {"bytes": found + tf.cast(x[0] * 0.0, tf.uint8)}
+
+    def vocabulary(x: Any) -> dict[str, Any]:
+        found = tf.raw_ops.GenerateVocabRemapping(
+            new_vocab_file=theirs, old_vocab_file=theirs, new_vocab_offset=0, num_new_vocab=1
+        )
+        return {"present": tf.reshape(found.num_present, [1]) + tf.cast(x * 0.0, tf.int32)}
+
+    def abort(x: Any) -> dict[str, Any]:
+        with tf.control_dependencies([tf.raw_ops.Abort(error_msg="ended by a model")]):
+            return {"y": tf.identity(x)}
+
+    signatures = {
+        name: tf.function(function, input_signature=[x]).get_concrete_function()
+        for name, function in (("map", map_file), ("vocabulary", vocabulary), ("abort", abort))
+    }
+    draft = f"{path}.draft"
+    tf.saved_model.save(tf.Module(), draft, signatures=signatures)
+    Path(draft).rename(path)
 
 
 def _build(path: str) -> None:
@@ -76,4 +123,4 @@ def _build(path: str) -> None:
 
 
 if __name__ == "__main__":
-    _build(*sys.argv[1:])
+    (_build_curious if len(sys.argv) > 2 else _build)(*sys.argv[1:])

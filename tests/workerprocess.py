@@ -25,7 +25,7 @@ class WorkerProcess:
         program: object = "workers",
         **settings: object,
     ) -> None:
-        self.id = worker_id
+        self.id, self.url = worker_id, url
         self._program = str(program)
         self.lines: list[dict[str, Any]] = []
         self._changed = asyncio.Event()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from signalbox import log
 from signalbox.messages import Device
 from workers.guardlink import GuardLink, GuardWords, StartGuard, Word
-from workers.runnerlink import RunnerLink
+from workers.runnerlink import RunnerLink, Stage
 
 RUNNER = "workers.runner"
 """The module a runner runs."""
@@ -39,15 +39,18 @@ class Keeper:
 
     on_word: each report of the guard, after the runner's link knows of it. on_ready: a runner is there,
     outside the device. on_gone: the guard ended, and its runner with it. start_guard: makes a guard's process.
+    stage: shows the runner the files of what it loads.
     """
 
     def __init__(
-        self, device: Device, lock_path: Path, runner_argv: Sequence[str], *, is_runner_kept: bool,
+        self, device: Device, lock_path: Path, runner_argv: Sequence[str], *, stage: Stage, is_runner_kept: bool,
         timing: Timing, frame_limit_bytes: int, on_word: Callable[[Word], None],
         on_ready: Callable[[], None], on_gone: Callable[[], None],
         start_guard: StartGuard = GuardLink,
     ) -> None:  # fmt: skip
-        self.runner = RunnerLink(self._kill_runner, frame_limit_bytes=frame_limit_bytes)
+        self.runner = RunnerLink(
+            self._kill_runner, stage=stage, frame_limit_bytes=frame_limit_bytes
+        )
         self._device, self._lock_path = device, lock_path
         self._argv, self._is_runner_kept = ["-m", RUNNER, *runner_argv], is_runner_kept
         self._timing = timing

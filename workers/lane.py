@@ -6,6 +6,7 @@ A thin shell: :mod:`workers.lease` decides, this carries out, on NATS, on the gu
 import asyncio
 import errno
 import random
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -20,7 +21,7 @@ from signalbox.bus import Bus, Message, Subscription
 from signalbox.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
 from signalbox.messages import Device, Ticket
 from signalbox.names import Bucket, Header
-from workers import devices, gauges, moves
+from workers import devices, gauges, moves, privileges
 from workers.confinement import Sandbox
 from workers.guardlink import GuardLink, StartGuard, Word
 from workers.identity import WorkerIdentity, is_local
@@ -29,6 +30,7 @@ from workers.lease import Claimant, Flock, Lease
 from workers.moves import Effect, Event
 from workers.rules import Rules
 from workers.runnerlink import RunnerLink
+from workers.serving.staging import MakeStages, Stages, Staging
 from workers.strangers import Watch
 from workers.tickets import DropTicket, Line, OwnTicket, PutTicket
 
@@ -45,7 +47,8 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
     whether a runner survives a hand-over, outside the device; ``None`` decides by device: a GPU's
     memory comes back only when the process ends, a virtual device has none to give.
     interval_log: see :mod:`workers.intervals`. sandbox: what the runner is confined to.
-    gpu_idle_bytes: what a GPU shows as used with nobody on it.
+    gpu_idle_bytes: what a GPU shows as used with nobody on it. staging_dir: below it lies what the runner is shown of
+    versions; ``None`` = the directory for temporary files.
     """
 
     lock_dir: Path
@@ -57,6 +60,7 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
     interval_log: str = ""
     sandbox: Sandbox = Sandbox()
     gpu_idle_bytes: int = 0
+    staging_dir: Path | None = None
 
     def is_kept(self, device: Device) -> bool:
         """Whether a runner of ``device`` outlives a hand-over."""
@@ -104,7 +108,7 @@ class Lane:
     Make and start it in the main thread (the guard's parent-death signal is bound to the thread).
     on_lost: called with the reason when a hold is lost, after its ``lost`` is set. on_ready: called each time a
     runner has imported TensorFlow. clock: CLOCK_BOOTTIME in seconds. jitter: factor around 1 on periods.
-    start_guard: makes the guard's process.
+    start_guard: makes the guard's process. make_stages: what shows the runner the files that it loads.
     """
 
     def __init__(
@@ -117,8 +121,10 @@ class Lane:
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         jitter: Callable[[], float] = lambda: random.uniform(0.9, 1.1),  # noqa: S311  not a secret
         start_guard: StartGuard = GuardLink,
+        make_stages: MakeStages | None = None,
     ) -> None:
         self.device, self.worker, self.settings = device, worker, settings
+        self._stages = self._make_stages(make_stages or Staging)
         self._keeper = self._make_keeper(start_guard)
         self.runner: RunnerLink = self._keeper.runner
         self._watch = Watch(device, lambda: self.runner.pid, self._tell_hold)
@@ -145,6 +151,12 @@ class Lane:
         self._subscriptions: list[Subscription] = []
         self._log = log.get_logger(gpu=device.id, worker=worker.id)
 
+    def _make_stages(self, make: MakeStages) -> Stages:
+        sandbox = self.settings.sandbox
+        reader = privileges.find_user(sandbox.user, []) if sandbox.user else None
+        parent = self.settings.staging_dir or Path(tempfile.gettempdir())
+        return make(parent, sandbox.model_folders, reader.gid if reader else None)
+
     def _make_keeper(self, start_guard: StartGuard) -> Keeper:
         settings, device = self.settings, self.device
         timing = Timing(
@@ -152,15 +164,18 @@ class Lane:
             answer_s=settings.kill_s + settings.request_timeout_s,
             kill_s=settings.kill_s,
         )
+        sandbox = settings.sandbox
+        if sandbox.model_folders:  # the runner sees what the worker has taken from there
+            sandbox = msgspec.structs.replace(sandbox, model_folders=(str(self._stages.folder),))
         argv = [
             "--gpu", device.id, "--kind", device.kind,
             "--intra", str(settings.intra_threads), "--inter", str(settings.inter_threads),
             "--frame-limit", str(settings.frame_limit_bytes),
-            "--interval-log", settings.interval_log, "--sandbox", settings.sandbox.argument(),
+            "--interval-log", settings.interval_log, "--sandbox", sandbox.argument(),
         ]  # fmt: skip
         return Keeper(
             device, settings.lock_dir / f"gpu-{names.token(device.id)}.lock", argv,
-            is_runner_kept=settings.is_kept(device), timing=timing,
+            stage=self._stages.staged, is_runner_kept=settings.is_kept(device), timing=timing,
             frame_limit_bytes=settings.frame_limit_bytes, on_word=self._on_word,
             on_ready=self._runner_ready,
             on_gone=lambda: self._feed(moves.GuardGone()), start_guard=start_guard,
@@ -216,6 +231,13 @@ class Lane:
                 "The lock directory must be on a local file system: a flock over a network excludes nobody.",
                 lock_dir=str(self.settings.lock_dir),
             )
+        try:
+            self._stages.make()
+        except OSError as error:
+            folder = self._stages.folder.parent
+            raise Misconfigured(
+                f"SIGNALBOX_WORKER_STAGING_DIR: nothing can be laid out in {folder}: {error.strerror}."
+            ) from error
         gpu = names.token(self.device.id)
         self._subscriptions = [
             await self._bus.subscribe(names.event_of_key(Bucket.LEASES, gpu), self._on_lease_event),
@@ -279,6 +301,7 @@ class Lane:
         for task in (tending, *self._acts):
             task.cancel()
         await asyncio.gather(tending, *self._acts, return_exceptions=True)
+        self._stages.remove()
         self._end_hold("closed")
 
     # -- events --------------------------------------------------------------------------------------

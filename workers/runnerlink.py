@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,8 @@ _BY_CODE: Final = {
 }  # fmt: skip
 
 
+Stage = Callable[[Path], AbstractAsyncContextManager[Path]]
+"""See :meth:`workers.serving.staging.Stages.staged`."""
 _LAST_ANSWERS_S: Final = 1.0
 """How long after a process's death its answers may still be read; they are followed by the end of its socket."""
 
@@ -68,8 +71,11 @@ class RunnerLink:
     answered.
     """
 
-    def __init__(self, kill: Callable[[], None], *, frame_limit_bytes: int) -> None:
-        """``kill`` ends the present process at once (the guard does it); the lane starts the next."""
+    def __init__(self, kill: Callable[[], None], *, stage: Stage, frame_limit_bytes: int) -> None:
+        """``kill`` ends the present process at once (the guard does it); the lane starts the next.
+
+        stage: shows the process the files of a version while it loads them.
+        """
         self.pid = 0
         self._dead_pid = 0
         self.token = 0
@@ -81,6 +87,7 @@ class RunnerLink:
         self.entered = asyncio.Event()
         self.ready = asyncio.Event()
         self._kill = kill
+        self._stage = stage
         self._limit = frame_limit_bytes
         self._wire: RunnerWire | None = None
         self._loaded: dict[tuple[str, int], LoadReport] = {}
@@ -107,16 +114,19 @@ class RunnerLink:
     ) -> LoadReport:  # fmt: skip
         """Load the SavedModel directory ``path`` as (model, version); loading again is free.
 
+        The process sees the files only meanwhile, staged: it digests what it loads.
         digest: of its files when they were registered; the runner refuses others. Empty = any.
+        timeout_s: from when they are staged.
         is_ahead: nobody waits for it: the process goes on with what else it is asked meanwhile. One at a time.
         Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`.
         """
         if (known := self._loaded.get((model, version))) is not None:
             return known
-        answer = await self._ask(
-            lambda id_: frames.Load(id_, model, version, path, warm, digest, is_ahead), timeout_s,
-            "load", is_ahead=is_ahead,
-        )  # fmt: skip
+        async with self._stage(Path(path)) as staged:
+            answer = await self._ask(
+                lambda id_: frames.Load(id_, model, version, str(staged), warm, digest, is_ahead),
+                timeout_s, "load", is_ahead=is_ahead,
+            )  # fmt: skip
         if not isinstance(answer, frames.Loaded) or answer.size_bytes < 0:
             raise self._nonsense(answer)
         report = LoadReport(

@@ -155,10 +155,18 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     model_folders: Annotated[
         tuple[str, ...],
         Meta(
-            description="Models are read below these folders and nothing else is; empty = a model may"
-            " read whatever its user may. They must exist when the worker starts."
+            description="Versions are taken from below these folders only, and a model reads the files of its own"
+            " version, while it is loaded, and nothing else; empty = from anywhere, and a model may read whatever"
+            " its user may."
         ),
     ] = ()
+    staging_dir: Annotated[
+        str,
+        Meta(
+            description="Folder in which a version's files are laid out while it is loaded: by reference where it lies"
+            " on the models' file system and that can do so, else as a copy; empty = the directory for temporary files."
+        ),
+    ] = ""
 
     @property
     def worker_id(self) -> str:
@@ -198,9 +206,13 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
                 f"{PREFIX}MODELS: the names take more than {_MOST_NAMES_BYTES} bytes together, which this"
                 " worker's presence has no room for; leave it empty, or spread the models over workers"
             )
-        for folder in self.model_folders:
-            if not Path(folder).is_absolute():
-                yield f"{PREFIX}MODEL_FOLDERS: {folder} is not an absolute path"
+        for name, folders in (
+            ("MODEL_FOLDERS", self.model_folders),
+            ("STAGING_DIR", (self.staging_dir,) if self.staging_dir else ()),
+        ):
+            for folder in folders:
+                if not Path(folder).is_absolute():
+                    yield f"{PREFIX}{name}: {folder} is not an absolute path"
 
     @property
     def device_kind(self) -> str:
@@ -228,4 +240,5 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             intra_threads=self.intra_threads, inter_threads=self.inter_threads,
             interval_log=self.interval_log, sandbox=self.confinement(),
             gpu_idle_bytes=self.gpu_idle_bytes,
+            staging_dir=Path(self.staging_dir) if self.staging_dir else None,
         )  # fmt: skip

@@ -23,6 +23,7 @@ from workers.identity import WorkerIdentity
 from workers.lane import Hold, Lane
 from workers.presence import Presence
 from workers.reconcile import Reconciler
+from workers.serving.staging import MakeStages
 from workers.session import Session
 from workers.settings import WorkerSettings
 from workers.shelf import Shelf
@@ -35,11 +36,14 @@ _VIRTUAL_BUDGET_BYTES: Final = 4 * 1024**3
 
 
 class Supervisor:
-    """One worker process on one device. start_guard: makes the process that guards its runner."""
+    """One worker process on one device.
+
+    start_guard: makes the process that guards its runner. make_stages: what shows the runner the files that it loads.
+    """
 
     def __init__(
         self, bus: Bus, settings: WorkerSettings, identity: WorkerIdentity, device: Device, *,
-        start_guard: StartGuard = GuardLink,
+        start_guard: StartGuard = GuardLink, make_stages: MakeStages | None = None,
     ) -> None:  # fmt: skip
         self._bus = bus
         self._settings = settings
@@ -63,7 +67,9 @@ class Supervisor:
             bus, identity.id, self._describe, period_s=settings.presence_s,
             ttl_s=settings.presence_ttl_s,
         )  # fmt: skip
-        self._lane = Lane(bus, device, identity, settings.lane(), start_guard=start_guard)
+        self._lane = Lane(
+            bus, device, identity, settings.lane(), start_guard=start_guard, make_stages=make_stages
+        )
 
         self._reconciler = Reconciler(
             bus, self._records, workers=self._fleet.present, models=self._fleet.models.items,

@@ -7,6 +7,7 @@ import signal
 import struct
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ from workers import inspect, intervals
 from workers.guardlink import Word
 from workers.keeper import Keeper, Timing, _environment
 from workers.runnerlink import RunnerLink
+from workers.serving.staging import Staging
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEVICE = Device(id="CPU-test-0", kind="cpu", name="test")
@@ -40,19 +42,21 @@ class House:
     """A guard and a runner that is inside its device, with no lease around them."""
 
     def __init__(self, folder: Path) -> None:
-        self.entered, self.left = asyncio.Event(), asyncio.Event()
+        self.entered, self.left, self.shown = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.token = 0
         self.verbs: list[str] = []
         self.log = folder / "intervals"
+        self.staging = Staging(folder)
+        self.staging.make()
         self.keeper = Keeper(
             DEVICE, folder / "gpu.lock",
             [
                 "--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1",
                 "--inter", "1", "--interval-log", str(self.log),
             ],
-            is_runner_kept=True, timing=Timing(ready_s=60, answer_s=10, kill_s=5),
-            frame_limit_bytes=1 << 26, on_word=self.hear, on_ready=self.let_in,
-            on_gone=lambda: None,
+            stage=self.stage, is_runner_kept=True,
+            timing=Timing(ready_s=60, answer_s=10, kill_s=5), frame_limit_bytes=1 << 26,
+            on_word=self.hear, on_ready=self.let_in, on_gone=lambda: None,
         )  # fmt: skip
         self.task = asyncio.create_task(self.keeper.run())
 
@@ -71,9 +75,16 @@ class House:
     def let_in(self) -> None:
         self.keeper.order("lock")
 
+    @asynccontextmanager
+    async def stage(self, source: Path) -> AsyncIterator[Path]:
+        async with self.staging.staged(source) as place:
+            self.shown.set()  # and the load is asked for before anybody else's turn
+            yield place
+
     async def close(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+        self.staging.remove()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -324,14 +335,17 @@ async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.keeper.RUNNER", "tests.chaos.toyrunner")
-    (tmp_path / "wait").touch()
+    rolling = tmp_path / "rolling"
+    rolling.mkdir()
+    (rolling / "wait").touch()
     house = House(tmp_path)
     async with asyncio.timeout(LIMIT_S):
         await house.entered.wait()
         runner = house.keeper.runner
-        await runner.load("half", 1, "")
-        loading = asyncio.create_task(runner.load("rolling", 1, str(tmp_path), is_ahead=True))
-        await asyncio.sleep(0)
+        await runner.load("half", 1, str(rolling))
+        house.shown.clear()
+        loading = asyncio.create_task(runner.load("rolling", 1, str(rolling), is_ahead=True))
+        await house.shown.wait()
         await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
         house.keeper.order("leave")
         await house.left.wait()

@@ -20,6 +20,7 @@ from signalbox.sharedclock import SharedClock
 from tests.sim.guarding import starter
 from tests.sim.kernel import End, Machine, Process
 from tests.sim.runner import Device, SimRunner, Task, encode
+from tests.unstaged import Unstaged
 from workers.identity import WorkerIdentity
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
@@ -98,7 +99,7 @@ class Worker(Host):
         self.supervisor = Supervisor(
             bus, self._settings(), identity,
             messages.Device(id=self.device.id, kind=shape.kind, name=self.device.id),
-            start_guard=starter(process, self._start_runner),
+            start_guard=starter(process, self._start_runner), make_stages=Unstaged,
         )  # fmt: skip
         await self.supervisor.run()
         await bus.close()

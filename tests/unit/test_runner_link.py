@@ -17,6 +17,7 @@ from signalbox.errors import (
     SignalboxError,
     TooLarge,
 )
+from tests.unstaged import as_it_is
 from workers import frames
 from workers.output import BURST_BYTES, LINES, Output
 from workers.runnerlink import LoadReport, RunnerLink, RunReport
@@ -30,7 +31,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.killed = asyncio.Event()
-        self.link = RunnerLink(self._kill, frame_limit_bytes=LIMIT)
+        self.link = RunnerLink(self._kill, stage=as_it_is, frame_limit_bytes=LIMIT)
         self.theirs: socket.socket
 
     async def start(self) -> None:
@@ -71,7 +72,7 @@ async def peer() -> AsyncIterator[Peer]:
 
 async def test_a_process_known_to_be_dead_is_not_attached_and_not_waited_for() -> None:
     """A supervisor that was stopped for a while hears of birth and death in one breath."""
-    link = RunnerLink(lambda: None, frame_limit_bytes=LIMIT)
+    link = RunnerLink(lambda: None, stage=as_it_is, frame_limit_bytes=LIMIT)
     link.detach(77)
     ours, theirs = socket.socketpair()
     with ours, theirs:

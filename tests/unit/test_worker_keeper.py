@@ -13,6 +13,7 @@ from tests.sim import runner as simulated
 from tests.sim.guarding import SimGuard, starter
 from tests.sim.kernel import End, Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
+from tests.unstaged import as_it_is
 from workers.guardlink import Word
 from workers.keeper import Keeper, Timing
 
@@ -31,7 +32,7 @@ class House:
         machine = Machine(loop, "host", "boot", Clock())
         self.process = Process(machine, "worker", None)
         self.keeper = Keeper(
-            Device(id="0", kind="gpu", name="0"), Path("/locks/gpu.lock"), [], is_runner_kept=True,
+            Device(id="0", kind="gpu", name="0"), Path("/locks/gpu.lock"), [], stage=as_it_is, is_runner_kept=True,
             timing=Timing(ready_s=10.0, answer_s=5.0, kill_s=5.0),
             frame_limit_bytes=simulated.FRAME_LIMIT_BYTES, on_word=self._hear,
             on_ready=lambda: self._order("lock"), on_gone=lambda: None,

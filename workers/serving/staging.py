@@ -1,0 +1,137 @@
+"""A version's files where the runner may read them: for as long as it loads them, and no others'.
+
+A runner's sandbox lets it read one folder of models, which the worker makes before the runner starts: the staging
+folder. The worker, outside the sandbox, lays a version out there for the load and takes it away when the load has
+ended, so a model that opens a path later finds nothing there, whatever operation it found for that. One version lies
+there at a time, under a name that cannot be guessed, in a folder that cannot be listed.
+
+A worker that dies leaves its folder; the kernel frees the lock in it, and the next worker that starts removes it.
+"""
+
+import asyncio
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from signalbox import log
+from workers.serving.layout import lay_out
+
+_PREFIX: Final = "signalbox-staging-"
+_LOCK: Final = "lock"
+
+
+class Stages(Protocol):
+    """Shows a runner the files of one version after another."""
+
+    folder: Path
+    """What the runner may read."""
+
+    def make(self) -> None:
+        """Before a runner starts. Idempotent."""
+
+    def remove(self) -> None:
+        """After the last runner has ended. Idempotent."""
+
+    def staged(self, source: Path) -> AbstractAsyncContextManager[Path]:
+        """The files of the version's folder ``source``, in a folder that is there inside the context."""
+
+
+class Staging:
+    """The staging folder of one worker's runner, a new one below ``parent``.
+
+    roots: versions are taken from below these only; empty = from anywhere. reader_gid: group of the runner's user
+    where it has one of its own.
+    """
+
+    def __init__(
+        self, parent: Path, roots: Sequence[str] = (), reader_gid: int | None = None
+    ) -> None:
+        self.folder = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        self._roots = tuple(roots)
+        self._reader_gid = reader_gid
+        self._lock_fd = -1
+        self._one_version = asyncio.Lock()
+
+    def make(self) -> None:
+        """See :class:`Stages`. Removes what workers that have died left below the same parent."""
+        if self._lock_fd >= 0:
+            return
+        parent = self.folder.parent
+        parent.mkdir(parents=True, exist_ok=True)
+        for old in parent.glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                _remove_if_orphaned(old)
+        draft = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=parent))  # no sweep looks at it
+        self._lock_fd = os.open(draft / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if self._reader_gid is not None:
+            os.chown(draft, -1, self._reader_gid)
+        draft.chmod(0o300 if self._reader_gid is None else 0o310)  # entered, and not listed
+        draft.rename(self.folder)
+
+    def remove(self) -> None:
+        """See :class:`Stages`."""
+        if self._lock_fd >= 0:
+            with suppress(OSError):
+                _remove(self.folder)
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    @asynccontextmanager
+    async def staged(self, source: Path) -> AsyncIterator[Path]:
+        """See :class:`Stages`. One at a time.
+
+        Raises :class:`ModelError` where the version may not be read, :class:`Unavailable` without room for a copy.
+        """
+        async with self._one_version:
+            place = self.folder / secrets.token_hex(16)
+            is_stopped = threading.Event()
+            try:
+                how = await asyncio.to_thread(
+                    lay_out,
+                    source,
+                    place,
+                    self._roots,
+                    self._reader_gid is not None,
+                    is_stopped.is_set,
+                )
+            except asyncio.CancelledError:
+                is_stopped.set()  # the thread removes what it has laid out
+                raise
+            log.debug("model.staged", how=how)
+            try:
+                yield place
+            finally:
+                await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+
+
+MakeStages = Callable[[Path, Sequence[str], int | None], Stages]
+"""Of the arguments of :class:`Staging`."""
+
+
+def _remove_if_orphaned(old: Path) -> None:
+    """Remove the folder of a worker that is gone; that of one that lives is locked."""
+    if old.lstat().st_uid != os.geteuid() or old.is_symlink():
+        return
+    try:
+        lock_fd = os.open(old / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        _remove(old)  # its worker died while it removed it
+        return
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(old)
+    finally:
+        os.close(lock_fd)
+
+
+def _remove(folder: Path) -> None:
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
