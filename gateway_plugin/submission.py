@@ -99,7 +99,7 @@ class Submitter:
         job's own, and it must be empty.
         """
         if len(frame) > self._inline_limit:
-            ref = await payloads.store(self._bus, job.id, "in", frame)
+            ref = await payloads.store_input(self._bus, job, frame)
             job, frame = replace(job, ref=ref), b""
         subject = names.job(job.model, job.priority, job.id)
         headers: dict[str, str] = {Header.JOB: header(job)}

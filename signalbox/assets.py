@@ -32,7 +32,8 @@ SHARES: Final = {
     Stream.DLQ: 0.08,
     Stream.ADVISORY: 0.01,
     Stream.DLQ_PARTS: 0.06,
-    Stream.PAYLOADS: 0.32,
+    Stream.PAYLOADS: 0.16,
+    Stream.INPUTS: 0.16,
 }
 """How streams share that disk: each gets its part as ``max_bytes``. Buckets hold little and have no limit."""
 
@@ -145,12 +146,22 @@ ADVISORY: Final = _stream(
     "JetStream's own notices about jobs it gave up", max_age=14 * DAY,
 )  # fmt: skip
 PAYLOADS: Final = _stream(
-    Stream.PAYLOADS, ["pl.>"], "Chunks of inputs and results above the inline limit",
+    # Inputs of an older gateway lie here too, as they did, until their day is over.
+    Stream.PAYLOADS, ["pl.>"], "Chunks of results above the inline limit",
     max_age=DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
 )  # fmt: skip
+INPUTS: Final = _stream(
+    # Neither age nor a neighbour takes an input. Full, it takes no more; an input goes after its job's end (ADR 0191).
+    Stream.INPUTS,
+    ["in.*.*.*"],
+    "Chunks of inputs above the inline limit, of jobs that have not ended",
+    discard="new",
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+)
 
 STREAMS: Final[tuple[Config, ...]] = (
-    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS,
+    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS,
     # Ownership is decided by reading these two, so their reads go to the leader.
     _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
     _bucket(Bucket.WAITERS, "Tickets of those who wait for a GPU", is_direct=False, expires=True),

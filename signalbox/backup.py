@@ -22,13 +22,17 @@ from signalbox.ops.settling import kept_consumers, settle
 from signalbox.snapshots import Saved
 
 KEPT: Final = (
-    Stream.JOBS, Stream.SCHED, Stream.STATE, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY,
+    Stream.JOBS, Stream.SCHED, Stream.INPUTS, Stream.STATE, Stream.PAYLOADS,
+    Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY,
     *(b.stream for b in (
         Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON,
     )),
     Stream.EVENTS,
 )  # fmt: skip
-"""In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost."""
+"""In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost.
+
+An input that is removed between the savings of ``JOBS`` and ``INPUTS`` is one of a job whose end ``STATE`` then holds.
+"""
 COUNTED: Final = tuple(
     bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
 )

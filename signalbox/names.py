@@ -16,6 +16,7 @@ JOB_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")
 _PARTS: Final = "dlp"
+_INPUTS: Final = "in"
 
 
 class Stream(StrEnum):
@@ -29,6 +30,7 @@ class Stream(StrEnum):
     DLQ_PARTS = "DLQ_PARTS"
     ADVISORY = "ADVISORY"
     PAYLOADS = "PAYLOADS"
+    INPUTS = "INPUTS"
 
 
 class Bucket(StrEnum):
@@ -57,6 +59,7 @@ class Header(StrEnum):
     JOB = "Sb-Job"
     RECORD = "Sb-Record"
     LETTER = "Sb-Letter"
+    QUEUED_AS = "Sb-Queued-As"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"
@@ -109,8 +112,28 @@ def state(job_id: str) -> str:
 
 
 def payload(job_id: str, part: str) -> str:
-    """Subject of the chunks of a claim-checked payload; ``part`` is ``in`` or ``out<token>``."""
+    """Subject of the chunks of a claim-checked result; ``part`` is ``out<token>``, or ``in`` of an older gateway."""
     return f"pl.{job_id}.{part}"
+
+
+def job_input(tenant: str, job_id: str, size: int) -> str:
+    """Subject in ``INPUTS`` of the chunks of a job's input of ``size`` bytes."""
+    return f"{_INPUTS}.{token(tenant) or '-'}.{job_id}.{size}"
+
+
+def job_inputs(tenant: str = "", job_id: str = "") -> str:
+    """Wildcard subject of stored inputs: of one tenant, of one job, or all of them."""
+    return f"{_INPUTS}.{token(tenant) or '*'}.{job_id or '*'}.*"
+
+
+def job_of_input(subject: str) -> str:
+    """Id of the job whose input lies under a subject of ``INPUTS``."""
+    return subject.split(".")[2]
+
+
+def size_of_input(subject: str) -> int:
+    """Bytes of the input that lies under a subject of ``INPUTS``."""
+    return int(subject.rpartition(".")[2])
 
 
 def dead_letter(model: str, job_id: str) -> str:
@@ -140,6 +163,8 @@ def redriven(job_id: str) -> str:
 
 def stream_of_payload(subject: str) -> Stream:
     """The stream that holds a payload's chunks."""
+    if subject.startswith(f"{_INPUTS}."):
+        return Stream.INPUTS
     return Stream.DLQ_PARTS if subject.startswith(f"{_PARTS}.") else Stream.PAYLOADS
 
 

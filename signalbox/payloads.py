@@ -1,25 +1,29 @@
-"""Claim check: bodies above the inline limit lie as chunks in ``PAYLOADS`` and travel by reference.
+"""Claim check: bodies above the inline limit lie as chunks in a stream and travel by reference.
 
-Inputs of dead letters are kept in the same form in ``DLQ_PARTS``; a reference's subject says which stream it is.
+Inputs lie in ``INPUTS`` until their job has ended, results in ``PAYLOADS`` for a day, inputs of dead letters in
+``DLQ_PARTS``; a reference's subject says which stream it is.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from signalbox.answers import Stored, stored_of
 from signalbox.bus import Bus
 from signalbox.connection import status
 from signalbox.errors import Ambiguous, Bug, NotFound, SignalboxError
-from signalbox.messages import PayloadRef
-from signalbox.names import payload, stream_of_payload
+from signalbox.messages import Job, PayloadRef
+from signalbox.names import Header, job_input, payload, stream_of_payload
+from signalbox.names import job as queue_subject
 
 CHUNK_BYTES: Final = 512 * 1024
 KEPT_S: Final = 86_400.0
-"""How long ``PAYLOADS`` keeps a chunk."""
+"""How long ``PAYLOADS`` keeps a chunk, where others do not need its room."""
 _CHUNK_HEADER: Final = "Sb-Chunk"
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _IN_FLIGHT: Final = 8
 _TRIES: Final = 3
 _STALE_PAUSE_S: Final = 0.1
@@ -28,7 +32,7 @@ _THREAD_FROM_BYTES: Final = 1024 * 1024
 
 
 async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
-    """Store ``data`` under ``part`` (``in`` or ``out<token>``) of a job; durable on return.
+    """Store a result under ``part`` (``out<token>``) of a job; durable on return.
 
     Repeating it is safe while the server remembers message ids (two minutes): no chunk is stored twice. Raises as
     :meth:`Bus.write`.
@@ -36,8 +40,24 @@ async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
     return await store_at(bus, payload(job_id, part), data)
 
 
-async def store_at(bus: Bus, subject: str, data: bytes) -> PayloadRef:
-    """:meth:`store` under a subject of the caller's. Raises as :meth:`Bus.write`: what the first refused chunk met."""
+async def store_input(bus: Bus, job: Job, data: bytes) -> PayloadRef:
+    """Store the input of a job that is about to be queued; it stays until the job has ended.
+
+    Each chunk names the job's message in ``JOBS``, so that inputs of jobs that were never queued can be told. Raises
+    as :func:`store`, so :class:`QueueFull` where all room for inputs is taken; what was stored is then such an input.
+    """
+    subject = job_input(job.key_id, job.id, len(data))
+    queued_as = queue_subject(job.model, job.priority, job.id)
+    return await store_at(bus, subject, data, {Header.QUEUED_AS: queued_as})
+
+
+async def store_at(
+    bus: Bus, subject: str, data: bytes, headers: Mapping[str, str] = _NO_HEADERS
+) -> PayloadRef:
+    """:meth:`store` under a subject of the caller's. Raises as :meth:`Bus.write`: what the first refused chunk met.
+
+    headers: of each chunk, beside its number.
+    """
     digest = await _sha256([data])
     chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [
         b""
@@ -46,7 +66,7 @@ async def store_at(bus: Bus, subject: str, data: bytes) -> PayloadRef:
 
     async def write(number: int, chunk: bytes) -> int:
         async with room:
-            return await _write_chunk(bus, subject, number, chunk, digest)
+            return await _write_chunk(bus, subject, number, chunk, digest, headers)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -82,8 +102,10 @@ async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
     return data
 
 
-async def _write_chunk(bus: Bus, subject: str, number: int, chunk: bytes, digest: str) -> int:
-    headers = {_CHUNK_HEADER: str(number)}
+async def _write_chunk(
+    bus: Bus, subject: str, number: int, chunk: bytes, digest: str, more: Mapping[str, str]
+) -> int:
+    headers = {_CHUNK_HEADER: str(number), **more}
     msg_id = f"{subject}.{digest[:16]}.{number}"
     try:
         return await bus.write(subject, chunk, headers=headers, msg_id=msg_id)

@@ -85,7 +85,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_CHECK,
             "jobs.*.*.*",  # accept
             "st.*",  # cancel a queued job, ask a running one to stop
-            "pl.*.in",  # inputs above the inline limit
+            "in.*.*.*",  # inputs above the inline limit
+            "pl.*.in",  # the same, of an older gateway
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
             *_keys(Bucket.IDEM),
@@ -113,6 +114,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             # To remove what is acknowledged. No new power: whoever may acknowledge can empty the queue.
             f"{_API}.STREAM.PURGE.JOBS",
             f"{_API}.STREAM.MSG.DELETE.JOBS",
+            f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
             "st.*",  # claim and commit
             "pl.*.*",  # results above the inline limit
             "dlq.*.*",
@@ -124,11 +126,11 @@ _ROLES: Final[dict[str, Permissions]] = {
             "jobs.*.*.*",
             *(
                 f"{_API}.CONSUMER.{act}.{stream}.{RECONCILER}"
-                for stream in (Stream.JOBS, Stream.STATE)
+                for stream in (Stream.JOBS, Stream.STATE, Stream.INPUTS)
                 for act in ("CREATE", "DELETE")
             ),
-            f"{_API}.CONSUMER.MSG.NEXT.STATE.{RECONCILER}",
-            *_direct(Stream.STATE, Stream.PAYLOADS),
+            *(f"{_API}.CONSUMER.MSG.NEXT.{s}.{RECONCILER}" for s in (Stream.STATE, Stream.INPUTS)),
+            *_direct(Stream.STATE, Stream.PAYLOADS, Stream.INPUTS),
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),
                 Bucket.SERVING.stream,
@@ -181,7 +183,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             # An input for which there was no room beside the letters is still with the job's payloads.
             *_direct(Stream.DLQ, Stream.DLQ_PARTS, Stream.PAYLOADS),
             "jobs.*.*.*",
-            "pl.*.in",
+            "in.*.*.*",
+            "pl.*.in",  # of an older console
             "dlp.redriven.*",
             *_keys(Bucket.POISON),
             f"{_API}.STREAM.PURGE.DLQ",

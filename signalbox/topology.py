@@ -144,6 +144,14 @@ def wanted(declared: Config, replicas: int, storage_bytes: int = STORAGE_BYTES) 
     return config
 
 
+def _still_held(config: Config, info: dict[str, Any]) -> Config:
+    """The size of a stream that would become smaller than what it holds: as large as that, or the oldest would go."""
+    most: int = info["config"].get("max_bytes", -1)
+    if not 0 < config["max_bytes"] < most:
+        return {}
+    return {"max_bytes": min(most, max(config["max_bytes"], info["state"]["bytes"]))}
+
+
 async def _sources_connected(bus: Bus) -> None:
     """Return when ``EVENTS`` reads all its sources: what is overwritten before that is not told.
 
@@ -176,6 +184,7 @@ async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
     if first_seq and config["subjects"] and not info["state"]["last_seq"]:
         await _create(bus, config, found, first_seq)
         return "numbered"
+    config = config | _still_held(config, info)
     if _differences(config, found):
         await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
         return "changed"

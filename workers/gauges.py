@@ -71,6 +71,9 @@ REQUEUED: Final = metrics.counter(
 RECONCILER_LOST: Final = metrics.counter(
     "reconciler_lost", "Jobs failed because the queue had lost them with their input.", "model"
 )
+INPUTS_REMOVED: Final = metrics.counter(
+    "reconciler_inputs_removed", "Stored inputs of ended jobs that no worker's sweep had removed."
+)
 RUNNER_REFUSED: Final = metrics.counter(
     "worker_runner_refused",
     "Runners ended for what they said: frame, answer (malformed), output (a flood).",

@@ -7,11 +7,12 @@ One worker does it for all, every half minute (:mod:`workers.duty`). A turn
 3. looks at open records again. One that its worker still runs, or that waits in ``JOBS``, is left alone.
    One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
    was not (records hold no inputs). One beyond its deadline that nobody runs is ended;
-4. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.sweep` does it while jobs flow).
+4. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.sweep` does it while jobs flow);
+5. removes inputs whose jobs have ended, where no sweep did (:mod:`workers.recovery.inputs`).
 
 Each turn's work is bounded; what is left over is the next turn's. Every write is a compare-and-set from the
 record that was judged, so a worker that ends the job meanwhile wins, and two reconcilers harm nobody.
-Payloads above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
+Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ from signalbox.names import PRIORITIES, RECONCILER, Header, Stream, token
 from signalbox.records import Records
 from workers import gauges
 from workers.duty import Tenure
+from workers.recovery.inputs import Inputs
 from workers.sweep import purge_acknowledged, remove
 from workers.walk import walk
 
@@ -76,6 +78,7 @@ class Reconciler:
         self._tenure = Tenure(
             bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
         )
+        self._inputs = Inputs(bus, records, settled_s=settled_s, clock=clock)
         self._duty: Duty | None = None
         self._read_to = 0
         self._open: dict[str, tuple[int, Record]] = {}
@@ -121,6 +124,7 @@ class Reconciler:
         await self._look_at_open()
         if jobs["state"]["messages"]:
             await self._sweep()
+        await self._inputs.turn()
         gauges.RECONCILER_OPEN.set(len(self._open))
         self._read_to = state_seq
         self._duty = replace(duty, jobs_seq=jobs_seq)

@@ -1,8 +1,9 @@
-"""Removes acknowledged jobs from ``JOBS``, many with one disk sync.
+"""Removes acknowledged jobs from ``JOBS``, many with one disk sync, and their stored inputs from ``INPUTS``.
 
 A work-queue stream removes each message as it is acknowledged and syncs each removal, which cost more
 syncs than the three writes a job needs. ``JOBS`` keeps what is acknowledged; now and then this asks each
-queue how far everything is acknowledged and purges up to there. See ADR 0083.
+queue how far everything is acknowledged and purges up to there. See ADR 0083. What a job is acknowledged for is the
+end of it, so its input goes with the same sweep; what no sweep removed is :mod:`workers.recovery.inputs`' (ADR 0191).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Final
 from signalbox import log, names
 from signalbox.bus import Bus
 from signalbox.errors import NotFound, SignalboxError
+from signalbox.jobs import inputs
 from signalbox.messages import Job
 from signalbox.names import Priority, Stream
 
@@ -61,6 +63,7 @@ class Sweep:
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._acknowledged: dict[Queue, deque[int]] = {}
+        self._inputs: dict[str, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._period_s = PERIOD_S
@@ -73,6 +76,8 @@ class Sweep:
         if noted is None:
             noted = self._acknowledged[queue] = deque()
         noted.append(seq)
+        if inputs.is_stored(job):
+            self._inputs[inputs.subject_of(job)] = None
         self._arm()
 
     async def close(self, within_s: float) -> None:
@@ -115,7 +120,22 @@ class Sweep:
                 del self._acknowledged[queue]  # the model is gone, and its queues with it
             except SignalboxError as error:
                 log.warning("sweep.failed", model=queue[0], why=str(error))
-        return not self._acknowledged
+        await self._remove_inputs()
+        return not self._acknowledged and not self._inputs
+
+    async def _remove_inputs(self) -> None:
+        ended = list(self._inputs)
+        for start in range(0, len(ended), inputs.GROUP):
+            group = ended[start : start + inputs.GROUP]
+            try:
+                await inputs.remove(self._bus, group)
+            except SignalboxError as error:
+                log.warning("sweep.inputs_not_removed", inputs=len(self._inputs), why=str(error))
+                break
+            for subject in group:
+                del self._inputs[subject]
+        while len(self._inputs) > KEPT:  # left to the reconciler
+            del self._inputs[next(iter(self._inputs))]
 
     async def _sweep_queue(self, queue: Queue) -> None:
         floor = await purge_acknowledged(self._bus, *queue)

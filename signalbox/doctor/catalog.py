@@ -306,8 +306,8 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "nats.nearly_full": Check(
         _H,
-        "A full JOBS refuses jobs, a full STATE or PAYLOADS lets results go before their day, and a full disk stops "
-        "JetStream altogether.",
+        "A full JOBS or INPUTS refuses jobs, a full STATE or PAYLOADS lets results go before their day, and a full "
+        "disk stops JetStream altogether.",
         "More disk: signalbox topology apply --storage-gib, jetstream.max_file_store, and a volume of its own.",
     ),
     "nats.damaged": Check(

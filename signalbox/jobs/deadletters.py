@@ -1,7 +1,7 @@
 """Dead letters: jobs given up, kept in ``DLQ`` for 14 days with their inputs, to be looked at, redriven or discarded.
 
 An inline input is the letter's body. A claim-checked one is copied into ``DLQ_PARTS`` when the letter is written, since
-its payload ends after a day. That copy is bounded (:func:`_room`); where there is no room for it the letter says so.
+it ends with its job. That copy is bounded (:func:`_room`); where there is no room for it the letter says so.
 
 A redrive is a new job that names the old one. Its id follows from the letter and from the redrive before it, so
 asking twice for the same redrive makes one job: a second click, a posting that is repeated, two programs at once.
@@ -23,6 +23,7 @@ from signalbox.answers import Stored, stored_of
 from signalbox.bus import Bus
 from signalbox.connection import parse_headers, status, status_text
 from signalbox.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
+from signalbox.jobs import inputs
 from signalbox.messages import (
     DeadLetter,
     Job,
@@ -74,11 +75,11 @@ class Letter(NamedTuple):
 
     @property
     def input_is(self) -> str:
-        """``inline`` and ``kept``: there as long as the letter. ``expiring``: with the job's payloads. ``lost``."""
+        """``inline`` and ``kept``: there as long as the letter. ``expiring``: an older gateway's. ``lost``."""
         if self.job is None or self.job.ref is None:
             return "inline"
         if self.notice is None or self.notice.not_kept:
-            is_over = self.at + payloads.KEPT_S < time.time()
+            is_over = inputs.is_stored(self.job) or self.at + payloads.KEPT_S < time.time()
             return "lost" if is_over else "expiring"
         return "kept"
 
@@ -320,12 +321,11 @@ async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
         letter.job.ref.sha256 if letter.job.ref is not None else hashlib.sha256(frame).hexdigest()
     )
     await table.remove(bus, Bucket.POISON, names.poison(letter.job.model, digest))
-    ref = None
-    if letter.job.ref is not None:
-        ref, frame = await payloads.store(bus, new_id, "in", frame), b""
     job = life.redriven(
-        letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=ref
+        letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None
     )
+    if letter.job.ref is not None:
+        job, frame = replace(job, ref=await payloads.store_input(bus, job, frame)), b""
     subject = names.job(job.model, job.priority, job.id)
     try:
         await bus.write(subject, frame, headers={Header.JOB: header(job)}, expect=0)

@@ -175,7 +175,7 @@ async def test_a_redrive_is_a_new_job_of_the_same_tenant_that_names_the_old_one(
         assert letter.redriven is not None
         assert letter.redriven.job == new.id
         if new.ref is not None:
-            assert new.ref.subject == names.payload(new.id, "in"), "a copy of its own"
+            assert new.ref.subject == names.job_input("shop", new.id, new.ref.size), "its own"
 
 
 async def test_asking_twice_for_a_redrive_makes_one_job(bus: Bus) -> None:

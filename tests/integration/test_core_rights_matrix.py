@@ -45,7 +45,7 @@ OTHER_ACTS = (
 )
 DATA = (
     "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in", "pl.j.out1",
-    "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
+    "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
     "evt.kv.keys.k", "made.up",
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
     "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
@@ -58,7 +58,7 @@ KEYS = (
 )  # fmt: skip
 LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
-    "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "rsp.>", "rsp.*.*", "progress.*",
+    "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "in.>", "rsp.>", "rsp.*.*", "progress.*",
     "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>",
     "_R_.>",
 )  # fmt: skip
@@ -109,10 +109,12 @@ _WORKER = {
     *_info(), "$JS.API.CONSUMER.MSG.NEXT.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.x", "$JS.ACK.JOBS.x.1.1.1.1.0",
     "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
     "dlp.in.t.j", "rsp.g.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
-    *_direct("STATE", "PAYLOADS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
+    *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
+    "$JS.API.STREAM.PURGE.INPUTS",
     # The one that reconciles for all.
-    "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
-    *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE")),
+    "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k",
+    *(f"$JS.API.CONSUMER.MSG.NEXT.{s}.reconciler" for s in ("STATE", "INPUTS")),
+    *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE", "INPUTS")),
     *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "INFO") for n in ("reconciler", "projector")),
 }  # fmt: skip
 _WORKER_HEARS = {
@@ -122,7 +124,7 @@ _WORKER_HEARS = {
 CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
-        *_info(), "jobs.m.hi.j", "st.j", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
+        *_info(), "jobs.m.hi.j", "st.j", "in.t.j.1", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
         "$KV.serving.m",
         *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
         *_leader("STATE", "JOBS", "KV_idem"), *CONSUMERS_SEEN,
@@ -141,7 +143,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
         # Dead letters: read, redriven, discarded.
         *_direct("DLQ", "DLQ_PARTS", "PAYLOADS"), "$JS.API.STREAM.PURGE.DLQ", "$JS.API.STREAM.PURGE.DLQ_PARTS",
-        "jobs.m.hi.j", "pl.j.in", "dlp.redriven.j", "$KV.poison.k",
+        "jobs.m.hi.j", "in.t.j.1", "pl.j.in", "dlp.redriven.j", "$KV.poison.k",
     },
 }  # fmt: skip
 MAY_HEAR: dict[str, set[str]] = {

@@ -10,10 +10,10 @@ import pytest
 from signalbox import topology
 from signalbox.bus import Bus, Delivery, Message
 from signalbox.errors import Bug, Misconfigured
-from signalbox.messages import ApiKey, Desired, Model, State, Worker
+from signalbox.messages import ApiKey, Desired, Job, Model, State, Worker
 from signalbox.names import Bucket, Stream, consumer, job
 from signalbox.natsserver import NatsServer
-from signalbox.payloads import fetch, store
+from signalbox.payloads import fetch, store, store_input
 from signalbox.roles import ROLES, permissions
 from signalbox.settings import Wire
 from signalbox.table import Table
@@ -51,7 +51,10 @@ async def test_every_program_may_check_the_topology(guarded: NatsServer) -> None
 
 async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> None:
     gateway, worker = await _as(guarded, "gateway"), await _as(guarded, "worker")
-    ref = await store(gateway, JOB_ID, "in", b"x" * 600_000)
+    accepted_job = Job(
+        id=JOB_ID, model="m", version=1, signature="s", key_id="k", priority="hi", created_at=0.0, deadline_at=1.0
+    )  # fmt: skip
+    ref = await store_input(gateway, accepted_job, b"x" * 600_000)
     told = asyncio.Event()
     waiting = await gateway.subscribe("rsp.*.*", lambda _message: told.set())
     came = asyncio.Event()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import assets, topology
+from signalbox import assets, payloads, topology
 from signalbox.bus import Bus, Delivery
 from signalbox.connection import Connection
 from signalbox.errors import Misconfigured
@@ -235,6 +235,19 @@ async def _told(bus: Bus, count: int) -> list[Delivery]:
         await all_here.wait()
     await puller.close()
     return found
+
+
+async def test_a_stream_is_not_made_smaller_than_what_it_holds(bus: Bus) -> None:
+    """Inputs of an older gateway lie in ``PAYLOADS``, which was twice as large and drops its oldest."""
+    await topology.apply(bus, storage_bytes=1024**3)
+    old = await payloads.store(bus, "j", "in", bytes(4 * 1024**2))
+    for _ in range(2):
+        await topology.apply(bus, storage_bytes=16 * 1024**2)
+        assert await payloads.fetch(bus, old) == bytes(4 * 1024**2)
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.PAYLOADS}")
+    await topology.apply(bus, storage_bytes=16 * 1024**2)
+    config = (await bus.request_json("$JS.API.STREAM.INFO.PAYLOADS"))["config"]
+    assert config["max_bytes"] == int(16 * 1024**2 * assets.SHARES[Stream.PAYLOADS])
 
 
 def test_shares_of_the_disk_add_up() -> None:

@@ -1,21 +1,25 @@
 """The reconciler against a real nats-server: what it ends, what it queues again, what it leaves alone."""
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from signalbox import job as life
 from signalbox import names, payloads, topology
 from signalbox.bus import Bus
 from signalbox.errors import RunnerCrashed
+from signalbox.jobs import inputs
 from signalbox.messages import (
     Device,
     ErrorInfo,
     Job,
     Model,
+    PayloadRef,
     Record,
     State,
     Worker,
@@ -31,6 +35,7 @@ from tests.submit import Ledger, floats
 from workers import reconcile
 from workers.quarantine import Quarantine
 from workers.reconcile import Reconciler
+from workers.recovery.inputs import ORPHANED_S
 
 GPU = "CPU-test-0"
 
@@ -288,6 +293,65 @@ async def test_acknowledged_jobs_nobody_swept_are_swept(rig: Rig) -> None:
     assert not await rig.is_queued(job)
 
 
+async def stored_inputs(rig: Rig) -> set[str]:
+    """Ids of the jobs whose inputs are stored."""
+    info = await rig.bus.request_json(
+        f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()}
+    )
+    return {names.job_of_input(subject) for subject in info["state"].get("subjects") or {}}
+
+
+async def with_input(rig: Rig) -> Job:
+    """A job with a stored input, not yet queued."""
+    job = rig.ledger.job("half", floats(1.0))
+    return replace(job, ref=await payloads.store_input(rig.bus, job, os.urandom(700_000)))
+
+
+async def test_inputs_go_with_the_end_of_their_jobs_and_no_sooner(rig: Rig) -> None:
+    waiting, running, ended = [
+        await rig.queue(id=job.id, ref=job.ref) for job in [await with_input(rig) for _ in range(3)]
+    ]
+    await rig.claim(running)
+    await rig.records.write(
+        life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0
+    )
+    reconciler = rig.reconciler()
+    await reconciler.turn()
+    assert await stored_inputs(rig) == {waiting.id, running.id}
+    await reconciler.turn()
+    assert await stored_inputs(rig) == {waiting.id, running.id}
+
+
+async def test_an_input_whose_job_was_never_queued_goes_after_an_hour(rig: Rig) -> None:
+    orphan = await with_input(rig)
+    job = await with_input(rig)
+    in_a_week = time.time() + 7 * 86_400
+    await rig.ledger.submit("half", b"", id=job.id, ref=job.ref, deadline_at=in_a_week)
+    await rig.reconciler().turn()
+    assert await stored_inputs(rig) == {orphan.id, job.id}
+    later = rig.reconciler("w1", clock=lambda: time.time() + ORPHANED_S + 60)
+    await later.turn()
+    assert await stored_inputs(rig) == {job.id}
+
+
+async def test_an_input_stored_again_while_it_is_judged_an_orphan_stays(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await with_input(rig)
+    purge = inputs.purge
+    refs: list[PayloadRef] = []
+
+    async def race(bus: Bus, subject: str, *, below: int) -> None:
+        assert job.ref is not None
+        more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.id)}
+        refs.append(await payloads.store_at(bus, subject, bytes(job.ref.size), more))
+        await purge(bus, subject, below=below)
+
+    monkeypatch.setattr(inputs, "purge", race)
+    await rig.reconciler("w1", clock=lambda: time.time() + ORPHANED_S + 60).turn()
+    assert await payloads.fetch(rig.bus, refs[0]) == bytes(refs[0].size)
+
+
 async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path) -> None:
     passwords: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
     async with NatsServer(tmp_path / "nats", users=passwords) as server:
@@ -302,6 +366,11 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         rig = Rig(buses[0], await Ledger(buses[0]).start())
         ref = await payloads.store(buses[0], "some", "in", floats(1.0))
         late, lost = await rig.queue(late=True), await rig.queue(ref=ref)
+        job = await with_input(rig)
+        ended = await rig.queue(id=job.id, ref=job.ref)
+        await rig.records.write(
+            life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0
+        )
         await rig.claim(lost)
         await rig.drop(lost)
         reconciler = Reconciler(
@@ -314,6 +383,7 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         assert record.state is State.EXPIRED
         assert not await rig.is_queued(late)
         assert await rig.is_queued(lost)
+        assert await stored_inputs(rig) == set()
         quarantine = Quarantine(buses[1])
         await quarantine.start()
         await quarantine.add(lost, b"", RunnerCrashed())

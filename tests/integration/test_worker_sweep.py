@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import names, topology
+from signalbox import names, payloads, topology
 from signalbox.bus import Bus, Delivery
 from signalbox.names import Stream
 from signalbox.natsserver import NatsServer
@@ -75,6 +75,30 @@ async def test_too_many_behind_a_job_in_hand_are_removed_one_by_one(
     await _acknowledge(sweeper, rest)
     await sweeper.close(5)
     assert await _stored(bus) == [first.seq, rest[-1].seq]
+
+
+async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_stay(
+    bus: Bus,
+) -> None:
+    await topology.ensure_consumers(bus, "one")
+    ledger = Ledger(bus)
+    refs = []
+    for _ in range(40):
+        job = ledger.job("one", b"")
+        refs.append(await payloads.store_input(bus, job, job.id.encode()))
+        await ledger.submit("one", b"", id=job.id, ref=refs[-1])
+    arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+    puller = await bus.pull(names.consumer("one", "mid"), arrived.put_nowait)
+    puller.ask(40)
+    async with asyncio.timeout(60):
+        *ended, running = [await arrived.get() for _ in range(40)]
+    sweeper = Sweep(bus)
+    await _acknowledge(sweeper, ended)
+    await sweeper.close(60)
+    assert await payloads.fetch(bus, refs[-1]) == running.job.id.encode()
+    assert await bus.list_latest(Stream.INPUTS, [names.job_inputs()]) == await bus.list_latest(
+        Stream.INPUTS, [refs[-1].subject]
+    )
 
 
 async def test_what_another_worker_removed_first_does_not_keep_the_rest_from_going(

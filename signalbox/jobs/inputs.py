@@ -1,0 +1,50 @@
+"""Inputs stored in ``INPUTS``: whose they are, what they weigh, how they are removed once their jobs have ended.
+
+The subject of an input holds account, job and size, so one question about subjects tells what an account holds.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from signalbox import names
+from signalbox.bus import Bus
+from signalbox.messages import Job
+from signalbox.names import Stream
+from signalbox.payloads import CHUNK_BYTES
+
+GROUP: Final = 16
+"""Removals in flight at once. One takes the server a millisecond in the order of storing, six out of it (ADR 0191)."""
+
+
+def is_stored(job: Job) -> bool:
+    """Whether the input of a job lies in ``INPUTS``: neither in the job's message, nor where older gateways put it."""
+    return job.ref is not None and names.stream_of_payload(job.ref.subject) is Stream.INPUTS
+
+
+def subject_of(job: Job) -> str:
+    """The subject of a stored input."""
+    return job.ref.subject if job.ref is not None else ""
+
+
+def held(subjects: Mapping[str, int]) -> int:
+    """Bytes of the inputs under these subjects of ``INPUTS``, each with the number of its chunks.
+
+    An input that was stored twice, by a caller who tried again after minutes, counts twice.
+    """
+    total = 0
+    for subject, chunks in subjects.items():
+        size = names.size_of_input(subject)
+        total += size * -(-chunks // max(1, -(-size // CHUNK_BYTES)))
+    return total
+
+
+async def remove(bus: Bus, subjects: Iterable[str]) -> None:
+    """Remove the inputs of jobs that have ended. Idempotent. Raises as :meth:`Bus.request_json`."""
+    await asyncio.gather(*(purge(bus, subject) for subject in subjects))
+
+
+async def purge(bus: Bus, subject: str, *, below: int = 0) -> None:
+    """Remove one input, or only those of its chunks below a sequence."""
+    which = {"filter": subject} | ({"seq": below} if below else {})
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.INPUTS}", which)

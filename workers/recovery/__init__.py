@@ -1,0 +1,1 @@
+"""What puts right what crashes left behind."""
