@@ -16,7 +16,7 @@ from gateway_plugin.submission import Submitter, Wishes
 from signalbox import metrics
 from signalbox.errors import SignalboxError
 from signalbox.jobs import joblog
-from signalbox.messages import ApiKey, Job
+from signalbox.messages import ApiKey, Job, Share
 
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 
@@ -24,12 +24,16 @@ ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway 
 
 
 class Entry(NamedTuple):
-    """A job that may be written. wishes: as asked; the job's class may be another. slip: None without a key."""
+    """A job that may be written. wishes: as asked; the job's class may be another. slip: None without a key.
+
+    share: of its account.
+    """
 
     job: Job
     frame: bytes
     wishes: Wishes
     slip: Slip | None
+    share: Share = Share()
 
 
 class Acceptance:
@@ -52,6 +56,7 @@ class Acceptance:
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
         await self._admission.close()
+        await self._submitter.close()
 
     async def slip(self, request: MiniRequestObject, key: ApiKey, route: Route) -> Slip | None:
         """What is known of the request's Idempotency-Key; None for one that has none."""
@@ -96,17 +101,17 @@ class Acceptance:
         )
         if slip is not None:
             slip = slip._replace(priority=priority)
-        return Entry(job, inputs.frame, wishes, slip)
+        return Entry(job, inputs.frame, wishes, slip, key.share)
 
     async def write(self, entry: Entry) -> int:
         """Make the job durable; returns its sequence in ``JOBS``. Raises as :meth:`Submitter.accept`."""
-        job, slip = entry.job, entry.slip
+        job, slip, share_bytes = entry.job, entry.slip, entry.share.stored_bytes
         if slip is None:
-            seq = await self._submitter.accept(job, entry.frame)
+            seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
         else:
             slip = await self._idempotency.hold(slip)
             try:
-                seq = await self._submitter.accept(job, entry.frame)
+                seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
             except SignalboxError:
                 await self._idempotency.release(slip)
                 raise

@@ -58,7 +58,12 @@ class Gateway:
         self._jobs = Jobs(bus, records, catalog, fleet, self._intake, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         acceptance = Acceptance(
-            Submitter(bus, inline_limit_bytes=settings.inline_limit_bytes, wall=wall),
+            Submitter(
+                bus,
+                inline_limit_bytes=settings.inline_limit_bytes,
+                max_stored_bytes=settings.max_stored_bytes,
+                wall=wall,
+            ),
             Admission(bus, fair_room=settings.fair_room),
             Idempotency(bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=wall),
             instance=bus.instance,

@@ -121,6 +121,14 @@ class GatewaySettings(Wire, frozen=True, kw_only=True):
             "to `lo`. 0 = as asked for.",
         ),
     ] = 32
+    max_stored_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes that stored inputs of an account's jobs that have not ended may take (inputs above the "
+            "inline limit), unless its own share says otherwise; more get 429. 0 = a quarter of all the room there is.",
+        ),
+    ] = 0
     max_wait_s: Annotated[
         float, Meta(gt=0, description="Longest wait for a result, whatever the model allows.")
     ] = 110.0

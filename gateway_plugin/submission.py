@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway_plugin.catalog import Ready
 from gateway_plugin.intake import Inputs
 from gateway_plugin.keyring import tenant_of
+from gateway_plugin.service.storedinputs import StoredInputs
 from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
@@ -46,12 +47,18 @@ def wishes_of(fields: Mapping[str, Any]) -> Wishes:
 
 
 class Submitter:
-    """Makes jobs and writes them. wall: UTC clock, seconds."""
+    """Makes jobs and writes them. max_stored_bytes: see :class:`StoredInputs`. wall: UTC clock, seconds."""
 
     def __init__(
-        self, bus: Bus, *, inline_limit_bytes: int, wall: Callable[[], float] = time.time
+        self,
+        bus: Bus,
+        *,
+        inline_limit_bytes: int,
+        max_stored_bytes: int = 0,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
+        self._stored = StoredInputs(bus, most_bytes=max_stored_bytes)
         self._inline_limit = inline_limit_bytes
         self._wall = wall
         self._jobs = bus.grouped(Stream.JOBS)
@@ -91,15 +98,22 @@ class Submitter:
             trace=trace,
         )
 
-    async def accept(self, job: Job, frame: bytes) -> int:
+    async def close(self) -> None:
+        """Wait for open questions. Idempotent."""
+        await self._stored.close()
+
+    async def accept(self, job: Job, frame: bytes, *, share_bytes: int = 0) -> int:
         """Write the job; when this returns it is durable. Returns its sequence in ``JOBS``.
 
-        Raises :class:`QueueFull`, :class:`TooLarge`, :class:`Unavailable`, or :class:`Ambiguous` (with
-        ``job_id``) when even repeating the write does not tell. Repeating is safe: the subject is the
-        job's own, and it must be empty.
+        share_bytes: what stored inputs of its account may take; 0 = what the setting gives every account.
+
+        Raises :class:`LimitExceeded` past that share, :class:`QueueFull`, :class:`TooLarge`,
+        :class:`Unavailable`, or :class:`Ambiguous` (with ``job_id``) when even repeating the write does
+        not tell. Repeating is safe: the subject is the job's own, and it must be empty.
         """
         if len(frame) > self._inline_limit:
-            ref = await payloads.store_input(self._bus, job, frame)
+            async with self._stored.room(job.key_id, len(frame), share_bytes):
+                ref = await payloads.store_input(self._bus, job, frame)
             job, frame = replace(job, ref=ref), b""
         subject = names.job(job.model, job.priority, job.id)
         headers: dict[str, str] = {Header.JOB: header(job)}

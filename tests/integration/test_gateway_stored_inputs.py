@@ -1,4 +1,4 @@
-"""Inputs above the inline limit: kept until their job has ended, whoever stores beside it."""
+"""Inputs above the inline limit: kept until their job has ended, bounded for all and for one account."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from signalbox import names
 from signalbox.bus import Bus
-from signalbox.messages import Job, State, decode
+from signalbox.messages import Job, Share, State, decode
 from signalbox.names import Header, Stream
 from signalbox.natsserver import NatsServer
 from signalbox.records import Records
@@ -41,6 +41,12 @@ async def shrink(bus: Bus, stream: str, **config: Any) -> None:
 
 async def submit(rig: Rig, whose: Key) -> Reply:
     return await rig.call("POST", "/v1/jobs", TWO_MB, key=whose)
+
+
+async def stored(bus: Bus) -> int:
+    """Chunks in ``INPUTS``."""
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.INPUTS}")
+    return int(info["state"]["messages"])
 
 
 class Ends:
@@ -79,7 +85,8 @@ async def test_a_neighbour_s_bodies_take_no_accepted_job_s_input_away(rig: Rig) 
     async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", short):
         for job_id in (accepted.doc["id"], *taken):
             assert await ends.of(job_id) is State.SUCCEEDED
-    assert 0 < len(taken) < len(replies)
+    assert {reply.status for reply in replies} <= {202, 429, 503}
+    assert len(taken) < len(replies)
 
 
 async def test_an_input_is_its_account_s_and_no_age_takes_it(rig: Rig) -> None:
@@ -93,3 +100,69 @@ async def test_an_input_is_its_account_s_and_no_age_takes_it(rig: Rig) -> None:
     assert ref.subject == f"in.acme=20corp=2E.{job_id}.{ref.size}"
     config = (await rig.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.INPUTS}"))["config"]
     assert (config["discard"], config.get("max_age", 0)) == ("new", 0)
+
+
+async def test_an_account_is_held_to_its_share_and_another_is_not(rig: Rig) -> None:
+    ours = [key(tenant="ours", share=Share(stored_bytes=5_000_000)) for _ in range(2)]
+    theirs = key(tenant="theirs")
+    await rig.publish(*ours, theirs)
+    taken = [(await submit(rig, ours[n % 2])).doc["id"] for n in range(2)]
+    refused = await submit(rig, ours[0])
+    assert refused.status == 429
+    assert refused.doc["code"] == "limit_exceeded"
+    assert "4000" in refused.doc["detail"]
+    assert "wait until jobs have ended" in refused.doc["detail"]
+    assert int(refused.headers["Retry-After"]) >= 1
+    small = await rig.call(
+        "POST", "/v1/jobs", {"model": "half", "inputs": {"x": [1.0]}}, key=ours[0]
+    )
+    assert small.status == 202, "an input in the job's own message takes no room here"
+    assert (await submit(rig, theirs)).status == 202
+    async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", short):
+        for job_id in taken:
+            await ends.of(job_id)
+    await rig.bus.request_json(
+        f"$JS.API.STREAM.PURGE.{Stream.INPUTS}", {"filter": names.job_inputs("ours")}
+    )
+    async with asyncio.timeout(60):
+        while (await submit(rig, ours[0])).status != 202:
+            pass
+
+
+async def test_the_setting_is_the_share_of_an_account_without_one(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    async with gatewayrig.rig(nats.url, tmp_path, max_stored_bytes=3_000_000) as rig:
+        ours = key()
+        await rig.publish(model("half"), ours)
+        assert [(await submit(rig, ours)).status for _ in range(2)] == [202, 429]
+
+
+async def test_when_all_the_room_is_taken_it_is_our_failure(rig: Rig) -> None:
+    await shrink(rig.bus, Stream.INPUTS, max_bytes=10 * MIB)
+    keys = [key(share=Share(stored_bytes=100 * MIB)) for _ in range(6)]
+    await rig.publish(*keys)
+    replies = [await submit(rig, whose) for whose in keys]
+    assert [reply.status for reply in replies] == [202] * 4 + [503] * 2
+    assert "All room for the inputs of waiting jobs is taken" in replies[-1].doc["detail"]
+    assert int(replies[-1].headers["Retry-After"]) >= 1
+    assert await stored(rig.bus) == 4 * 4, "nothing of a refused input is left"
+
+
+async def test_two_gateways_do_not_pass_an_account_s_share_together(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    """By no more than an eighth of it and what both write at the same moment."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    async with (
+        gatewayrig.rig(nats.url, tmp_path / "one") as one,
+        gatewayrig.rig(nats.url, tmp_path / "other") as other,
+    ):
+        ours = key(share=Share(stored_bytes=20_100_000))
+        await one.publish(model("half"), ours)
+        await gatewayrig.holds(other.gateway._keys, lambda: other.gateway._keys.get(ours.stored.id))
+        await gatewayrig.holds(other.gateway._models, lambda: other.gateway._models.get("half"))
+        statuses = [(await submit(rig, ours)).status for _ in range(8) for rig in (one, other)]
+    assert statuses.count(202) in {10, 11}
+    assert set(statuses) == {202, 429}
