@@ -21,6 +21,8 @@ class Act(StrEnum):
     MODELS_ROLLOUT = "models.rollout"
     KEYS_VIEW = "keys.view"
     KEYS_MANAGE = "keys.manage"
+    ACCOUNTS_VIEW = "accounts.view"
+    ACCOUNTS_MANAGE = "accounts.manage"
     JOBS_VIEW = "jobs.view"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_REDRIVE = "jobs.redrive"
@@ -59,6 +61,8 @@ WORDS: Final[dict[Act, str]] = {
     Act.MODELS_ROLLOUT: "choose default versions and labels",
     Act.KEYS_VIEW: "see API keys",
     Act.KEYS_MANAGE: "create and revoke API keys",
+    Act.ACCOUNTS_VIEW: "see accounts",
+    Act.ACCOUNTS_MANAGE: "create accounts and change what they may use and hold",
     Act.JOBS_VIEW: "see jobs",
     Act.JOBS_CANCEL: "cancel jobs",
     Act.JOBS_REDRIVE: "redrive dead letters",
@@ -77,7 +81,14 @@ WORDS: Final[dict[Act, str]] = {
 PERMISSIONS: Final = tuple((act.codename, f"Can {WORDS[act]}") for act in Act)
 
 _VIEWER: Final = frozenset(
-    {Act.MODELS_VIEW, Act.KEYS_VIEW, Act.JOBS_VIEW, Act.SYSTEM_VIEW, Act.TOKENS_OWN}
+    {
+        Act.MODELS_VIEW,
+        Act.KEYS_VIEW,
+        Act.ACCOUNTS_VIEW,
+        Act.JOBS_VIEW,
+        Act.SYSTEM_VIEW,
+        Act.TOKENS_OWN,
+    }
 )
 _OPERATOR: Final = _VIEWER | {
     Act.JOBS_CANCEL,

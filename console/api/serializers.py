@@ -164,13 +164,12 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
     """A key without its secret."""
 
     state = serializers.SerializerMethodField()
-    tenant_id = serializers.CharField(read_only=True)
     networks = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
 
     class Meta:
         model = ApiKey
-        fields: tuple[str, ...] = ("id", "name", "owner", "state", "scopes", "models", "networks", "tenant_id",
+        fields: tuple[str, ...] = ("id", "name", "owner", "state", "scopes", "models", "networks", "account",
                   "rotated_from", "rate", "per_s", "quota", "quota_window_s", "last_used_at", "expires_at",
                   "revoked_at", "revoked_by", "revoked_reason", "created_at", "created_by")  # fmt: skip
 
@@ -205,10 +204,11 @@ KEY_MADE = {201: NewKeyOut, 202: NewKeyOut}
 
 
 class KeyIn(Strict):
-    """What a new key allows."""
+    """What a new key allows. account: the id of the one it belongs to; empty: a new one, named like the key."""
 
     name = serializers.CharField(max_length=100)
     owner = serializers.CharField(max_length=150, required=False, default="", allow_blank=True)
+    account = serializers.CharField(max_length=32, required=False, default="", allow_blank=True)
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=keys.SCOPES),
         required=False,

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from console.api import deadletters, docs, views
+from console.api import accounts, deadletters, docs, views
 
 urlpatterns = [
     path("", docs.page, name="api-docs"),
@@ -19,6 +19,8 @@ urlpatterns = [
     path("keys/<str:kid>", views.KeyDetail.as_view(), name="api-key"),
     path("keys/<str:kid>/rotate", views.KeyRotation.as_view(), name="api-rotate-key"),
     path("keys/<str:kid>/revoke", views.KeyRevocation.as_view(), name="api-revoke-key"),
+    path("accounts", accounts.Accounts.as_view(), name="api-accounts"),
+    path("accounts/<str:account_id>", accounts.AccountDetail.as_view(), name="api-account"),
     path("jobs", views.Jobs.as_view(), name="api-jobs"),
     path("jobs/<str:job_id>", views.JobDetail.as_view(), name="api-job"),
     path("jobs/<str:job_id>/cancel", views.JobCancellation.as_view(), name="api-cancel-job"),

@@ -211,7 +211,7 @@ def _wanted(bucket: Bucket) -> Documents:
     if bucket is Bucket.MODELS:
         return {model_key(m.name): (m.document(), m.name) for m in _models()}
     if bucket is Bucket.KEYS:
-        return {key.id: (key.document(), "") for key in ApiKey.objects.all()}
+        return {key.id: (key.document(), "") for key in ApiKey.objects.select_related("account")}
     return {wish_key(wish.kind, wish.name): (wish.document(), "") for wish in Wish.objects.all()}
 
 

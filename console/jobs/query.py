@@ -17,10 +17,10 @@ from signalbox.names import JOB_ID
 
 STATES: Final = tuple(state.value for state in State)
 _COLUMNS: Final = {
-    "state": "state", "model": "model", "version": "version", "key": "key_id", "worker": "worker",
+    "state": "state", "model": "model", "version": "version", "account": "key_id", "key": "key_id", "worker": "worker",
     "gpu": "gpu", "error": "error_code", "token": "token", "priority": "priority",
 }  # fmt: skip
-_LEADERS: Final = ("error", "key", "worker", "gpu", "model", "state")
+_LEADERS: Final = ("error", "account", "key", "worker", "gpu", "model", "state")
 """Columns with an index in the order of the list, the ones that choose the fewest rows first."""
 _NUMBERS: Final = frozenset({"version", "token"})
 QUALIFIERS: Final = (*_COLUMNS, "id", "created", "took")

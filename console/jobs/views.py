@@ -15,7 +15,7 @@ from console.accounts.views import sees
 from console.audit.models import AuditEntry
 from console.jobs import pages, query, services, timeline
 from console.jobs.models import Job
-from console.keys.models import ApiKey
+from console.keys.models import Account
 from console.outbox import services as outbox
 from signalbox import job as life
 from signalbox.errors import InvalidRequest
@@ -36,7 +36,7 @@ def index(request: HttpRequest) -> HttpResponse:
         context |= {"error": error.public_message, "tabs": _tabs(text, state, {})}
         return render(request, "jobs/index.html", context, status=400)
     context |= {
-        "jobs": page.jobs, "tabs": _tabs(text, state, counts), "key_names": _key_names(page.jobs),
+        "jobs": page.jobs, "tabs": _tabs(text, state, counts), "account_names": _account_names(page.jobs),
         "looked_to": page.looked_to,
         "older": page.older and f"?{urlencode({'q': text, 'state': state, 'before': page.older})}",
         "newest": request.GET.get("before") and f"?{urlencode({'q': text, 'state': state})}",
@@ -51,7 +51,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     job = services.find(job_id)
     context = {
         "job": job, "steps": timeline.steps(job, services.events(job)), "shares": timeline.shares(job),
-        "key": ApiKey.objects.filter(pk=job.key_id).first(),
+        "account": Account.objects.filter(pk=job.key_id).first(),
         "cancel": outbox.latest_cancel(job_id), "asked": _asked_to_cancel(job),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
     }  # fmt: skip
@@ -85,7 +85,7 @@ def _tabs(text: str, state: str, counts: dict[str, str]) -> list[dict[str, Any]]
     return tabs
 
 
-def _key_names(jobs: list[Job]) -> dict[str, str]:
+def _account_names(jobs: list[Job]) -> dict[str, str]:
     return dict(
-        ApiKey.objects.filter(pk__in={job.key_id for job in jobs}).values_list("pk", "name")
+        Account.objects.filter(pk__in={job.key_id for job in jobs}).values_list("pk", "name")
     )

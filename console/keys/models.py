@@ -1,4 +1,4 @@
-"""API keys as the console keeps them. The secret is nowhere: only its keyed hash."""
+"""API keys as the console keeps them, and their accounts. The secret of a key is nowhere: only its keyed hash."""
 
 from datetime import datetime, timedelta
 
@@ -8,12 +8,49 @@ from django.utils import timezone
 from signalbox import messages
 
 
+class Account(models.Model):
+    """A customer: owns the jobs that any of its keys submitted. What it may use and hold counts for all its keys.
+
+    id: what jobs carry as ``key_id``; of an account that was made with a key, that key's id. models_allowed: empty =
+    all. stored_bytes, waiting, idempotency_keys: what it may hold at once (:class:`signalbox.messages.Share`); 0 = what
+    the gateways' settings give every account.
+    """
+
+    id = models.CharField(primary_key=True, max_length=32)
+    name = models.CharField(max_length=100)
+    note = models.CharField(max_length=500, blank=True)
+    models_allowed = models.JSONField(default=list)
+    stored_bytes = models.PositiveBigIntegerField(default=0)
+    waiting = models.PositiveIntegerField(default=0)
+    idempotency_keys = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now)
+    created_by = models.CharField(max_length=150)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """Newest first."""
+
+        default_permissions = ()
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.id})"
+
+    @property
+    def share(self) -> messages.Share:
+        """What gateways let it hold."""
+        return messages.Share(
+            stored_bytes=self.stored_bytes,
+            waiting=self.waiting,
+            idempotency_keys=self.idempotency_keys,
+        )
+
+
 class ApiKey(models.Model):
     """One key of a consumer. id is its public part, safe to show and to log.
 
-    tenant: the first key of the line of rotations this one is in, empty = itself; what any of them submits belongs
-    to it. networks: CIDR blocks, empty = everywhere. pepper: which one it was made under (``keys.pepper_id``).
-    last_used_at: to the minute.
+    account: what it submits belongs to it; a key stays in its account, and so does its replacement. networks: CIDR
+    blocks, empty = everywhere. pepper: which one it was made under (``keys.pepper_id``). last_used_at: to the minute.
     """
 
     id = models.CharField(primary_key=True, max_length=32)
@@ -24,7 +61,7 @@ class ApiKey(models.Model):
     scopes = models.JSONField(default=list)
     models_allowed = models.JSONField(default=list)
     networks = models.JSONField(default=list)
-    tenant = models.CharField(max_length=32, blank=True)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="keys")
     rotated_from = models.ForeignKey(
         "self", null=True, on_delete=models.PROTECT, related_name="successors"
     )
@@ -58,11 +95,6 @@ class ApiKey(models.Model):
         return "expired" if self.expires_at is not None and at >= self.expires_at else "active"
 
     @property
-    def tenant_id(self) -> str:
-        """Who owns the jobs submitted with it."""
-        return self.tenant or self.pk
-
-    @property
     def expires_soon(self) -> bool:
         """Active, and ends within fourteen days."""
         return (
@@ -72,13 +104,13 @@ class ApiKey(models.Model):
         )
 
     def document(self) -> messages.ApiKey:
-        """What gateways get."""
+        """What gateways get: its own terms and its account's."""
         return messages.ApiKey(
             id=self.id, name=self.name, hmac=self.hmac, pepper=self.pepper,
             scopes=tuple(self.scopes), models=tuple(self.models_allowed),
             rate=self.rate, per_s=self.per_s, quota=self.quota, quota_window_s=self.quota_window_s,
             expires_at=self.expires_at.timestamp() if self.expires_at else None,
             revoked_at=self.revoked_at.timestamp() if self.revoked_at else None,
-            updated_at=self.updated_at.timestamp(), tenant=self.tenant,
-            networks=tuple(self.networks),
+            updated_at=self.updated_at.timestamp(), networks=tuple(self.networks),
+            tenant=self.account_id, account_models=tuple(self.account.models_allowed), share=self.account.share,
         )  # fmt: skip

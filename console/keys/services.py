@@ -12,12 +12,11 @@ from django.utils import timezone
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
 from console.bounds import MOST_COUNT
-from console.catalog.models import ServedModel
-from console.keys.models import ApiKey
+from console.keys import accounts
+from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox import keys
-from signalbox.assets import KEPT_MAX_BYTES, KIB
 from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
 from signalbox.names import Bucket
 
@@ -34,18 +33,18 @@ MAX_DAYS: Final = 365
 MAX_OVERLAP_DAYS: Final = 7
 """How long a key that was replaced may go on."""
 _MOST_NETWORKS: Final = 50
-_MOST_BYTES: Final = KEPT_MAX_BYTES - 2 * KIB
-"""Of a grant: what NATS takes of a key's document, less what it has beside the grant."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What a key allows. models: names, empty = all. networks: CIDR blocks, empty = everywhere.
 
-    days: until it expires. rate per ``per_s`` seconds, quota per ``quota_window_s`` seconds; 0 = unlimited.
+    account: id of the one it belongs to, empty = one of its own. days: until it expires. rate per ``per_s`` seconds,
+    quota per ``quota_window_s`` seconds; 0 = unlimited.
     """
 
     name: str
     owner: str = ""
+    account: str = ""
     scopes: Sequence[str] = DEFAULT_SCOPES
     models: Sequence[str] = ()
     rate: int = 0
@@ -73,17 +72,30 @@ def create(actor: Actor, grant: Grant) -> tuple[ApiKey, str]:
     text, kid, secrets = _mint()
     with act(actor, Act.KEYS_MANAGE, Target("key", kid)) as change:
         now = timezone.now()
+        account = _account(actor, grant, kid)
         key = ApiKey.objects.create(
-            id=kid, **secrets, name=grant.name.strip(), owner=grant.owner.strip() or actor.name,
+            id=kid, account=account, **secrets, name=grant.name.strip(), owner=grant.owner.strip() or actor.name,
             scopes=list(grant.scopes), models_allowed=list(grant.models),
             networks=_blocks(grant.networks), rate=grant.rate, per_s=grant.per_s,
             quota=grant.quota, quota_window_s=grant.quota_window_s,
             expires_at=now + timedelta(days=grant.days),
             created_at=now, updated_at=now, created_by=actor.name,
         )  # fmt: skip
-        change.after = msgspec.to_builtins(grant)
-        post_document(Bucket.KEYS, kid, key.document())
+        change.after = {**msgspec.to_builtins(grant), "account": account.pk}
+        accounts.post_key(key)
     return key, text
+
+
+def _account(actor: Actor, grant: Grant, kid: str) -> Account:
+    """The account a new key goes into, locked; where none is named a new one, under the key's id and name."""
+    if grant.account:
+        try:
+            account = accounts.locked(grant.account)
+        except NotFound as error:
+            raise InvalidRequest(f"account: {error.public_message}") from error
+        accounts.require_room(account)
+        return account
+    return Account.objects.create(id=kid, name=grant.name.strip(), created_by=actor.name)
 
 
 def rotate(
@@ -99,9 +111,9 @@ def rotate(
     _check_days(days)
     text, new_kid, secrets = _mint()
     with act(actor, Act.KEYS_MANAGE, Target("key", kid)) as change:
-        old = ApiKey.objects.select_for_update().filter(pk=kid).first()
-        if old is None:
-            raise NotFound(f"There is no API key {kid!r}.")
+        account = accounts.locked(find(kid).account_id)  # before its keys, as everybody locks them
+        accounts.require_room(account)
+        old = ApiKey.objects.select_for_update().get(pk=kid)
         now = timezone.now()
         if old.state(now) != "active":
             raise Conflict(f"This key is {old.state(now)} already; create a new one.")
@@ -109,7 +121,7 @@ def rotate(
             id=new_kid, **secrets, name=old.name, owner=old.owner, scopes=old.scopes,
             models_allowed=old.models_allowed, networks=old.networks, rate=old.rate,
             per_s=old.per_s, quota=old.quota, quota_window_s=old.quota_window_s,
-            tenant=old.tenant_id, rotated_from=old, expires_at=now + timedelta(days=days),
+            account=account, rotated_from=old, expires_at=now + timedelta(days=days),
             created_at=now, updated_at=now, created_by=actor.name,
         )  # fmt: skip
         ends_at = now + timedelta(days=overlap_days)
@@ -117,7 +129,12 @@ def rotate(
             old.expires_at = ends_at
         old.updated_at = now
         old.save()
-        change.after = {"replaced_by": new_kid, "expires_at": old.expires_at.isoformat()}
+        change.before = {"account": account.pk}
+        change.after = {
+            "account": account.pk,
+            "replaced_by": new_kid,
+            "expires_at": old.expires_at.isoformat(),
+        }
         post_document(Bucket.KEYS, new_kid, new.document())
         post_document(Bucket.KEYS, kid, old.document())
     return new, text
@@ -150,7 +167,8 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
         key.revoked_at = key.updated_at = timezone.now()
         key.revoked_by, key.revoked_reason = actor.name, reason[:200]
         key.save()
-        change.before, change.after = {"state": "active"}, {"state": "revoked"}
+        change.before = {"account": key.account_id, "state": "active"}
+        change.after = {"account": key.account_id, "state": "revoked"}
         # The document stays, marked: gateways tell a revoked key from one they have not heard of.
         post_document(Bucket.KEYS, kid, key.document())
     return key
@@ -162,20 +180,9 @@ def _check(grant: Grant) -> None:
     unknown = sorted(set(grant.scopes) - set(SCOPES))
     if unknown or not grant.scopes:
         raise InvalidRequest(f"scopes: one or more of {', '.join(SCOPES)}.")
-    for field, given in (("scopes", grant.scopes), ("models", grant.models)):
-        if len(set(given)) < len(given):
-            raise InvalidRequest(f"{field}: name each once.")
-    if (size := len(msgspec.json.encode(grant))) > _MOST_BYTES:
-        raise InvalidRequest(
-            f"models: gateways are told at most {_MOST_BYTES} bytes of one key, and this takes {size}:"
-            " name fewer models, or none for all."
-        )
-    missing = sorted(
-        set(grant.models)
-        - set(ServedModel.objects.filter(name__in=grant.models).values_list("name", flat=True))
-    )
-    if missing:
-        raise InvalidRequest(f"models: there is no {', '.join(missing)}.")
+    if len(set(grant.scopes)) < len(grant.scopes):
+        raise InvalidRequest("scopes: name each once.")
+    accounts.check_models(grant.models)
     _check_days(grant.days)
     limits, windows = (grant.rate, grant.quota), (grant.per_s, grant.quota_window_s)
     if min(limits) < 0 or min(windows) < 1 or max(*limits, *windows) > MOST_COUNT:

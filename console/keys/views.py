@@ -1,6 +1,6 @@
 """Pages of API keys."""
 
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.conf import settings
@@ -23,30 +23,33 @@ from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel
 from console.keys import services
-from console.keys.models import ApiKey
+from console.keys.forms import ModelsForm, offer
+from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from signalbox.errors import SignalboxError
 from signalbox.names import Bucket
 
 _WINDOWS = [(3600, "an hour"), (86_400, "a day"), (7 * 86_400, "a week"), (30 * 86_400, "30 days")]
+_OFFERED: Final = 1000
+"""Accounts that the form offers."""
 _TELL_S = 1.0
 """How long the answer to a revocation waits so that it can say when the gateways were told."""
 
 
-class KeyForm(forms.Form):
+class KeyForm(ModelsForm):
     """A new key."""
 
     name = forms.CharField(max_length=100, help_text="What it is for, e.g. “checkout service”.")
     owner = forms.CharField(
         max_length=150, required=False, help_text="Who to ask about it. Empty: you."
     )
+    account = forms.ChoiceField(
+        required=False,
+        help_text="Its keys see one another's jobs, and have one share of what there is together.",
+    )
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope}: {words}") for scope, words in services.SCOPE_WORDS.items()],
         initial=list(services.DEFAULT_SCOPES), widget=forms.CheckboxSelectMultiple,
-    )  # fmt: skip
-    models = forms.MultipleChoiceField(
-        required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: every model, also those to come.",
     )  # fmt: skip
     networks = forms.CharField(
         required=False,
@@ -75,10 +78,12 @@ class KeyForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = ServedModel.objects.values_list("name", flat=True)
-        field = self.fields["models"]
-        if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [(name, name) for name in names]
+        asked = self.data.get("account") or self.initial.get("account", "")
+        known = Account.objects.order_by("name", "pk")
+        offered = [*known.filter(pk=asked), *known.exclude(pk=asked)[:_OFFERED]]
+        own = ("", "A new one, named like the key")
+        self.fields["models"].help_text = "None ticked: all that its account may use."
+        offer(self, "account", [own, *((account.pk, str(account)) for account in offered)])
 
     def clean_networks(self) -> list[str]:
         """Separated by commas or spaces."""
@@ -95,7 +100,7 @@ class RotationForm(forms.Form):
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """All keys, newest first."""
-    rows = [(key, key.state()) for key in ApiKey.objects.all()[:1000]]
+    rows = [(key, key.state()) for key in ApiKey.objects.select_related("account")[:1000]]
     return render(request, "keys/index.html", {"rows": rows})
 
 
@@ -104,7 +109,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @asks_password
 def create(request: HttpRequest) -> HttpResponse:
     """The form; then the one page that ever shows the key."""
-    form = KeyForm(request.POST or None)
+    form = KeyForm(request.POST or None, initial={"account": request.GET.get("account", "")})
     if form.is_valid():
         try:
             key, text = services.create(actor_of(request), services.Grant(**form.cleaned_data))

@@ -76,10 +76,57 @@ def test_a_key_is_replaced_by_one_that_owns_its_jobs(call: Callable[[str], Call]
     assert made.status_code == 202
     new = made.json()
     assert new["key"].startswith(f"sbx_live_{new['id']}_")
-    assert (new["rotated_from"], new["tenant_id"]) == (old, old)
+    assert (new["rotated_from"], new["account"]) == (old, old)
     assert new["networks"] == ["192.0.2.0/24"]
     assert admin("get", f"keys/{new['id']}").json()["last_used_at"] is None
     assert admin("post", "keys/unknown/rotate", {}).status_code == 404
+
+
+def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], Call]) -> None:
+    admin, viewer = call("admin"), call("viewer")
+    made = admin("post", "accounts", {"name": "Shop", "waiting": 3})
+    assert made.status_code == 201
+    shop = made.json()["id"]
+    kids = [admin("post", "keys", {"name": n, "account": shop}).json()["id"] for n in "ab"]
+    own = admin("post", "keys", {"name": "own"}).json()
+    assert (own["account"], admin("get", f"keys/{kids[0]}").json()["account"]) == (own["id"], shop)
+    make(1, key_id=shop, state="running", size_in=5)
+    changed = admin("patch", f"accounts/{shop}", {"stored_bytes": 2**50, "reason": "asked for"})
+    assert changed.status_code == 202, "changed, and nobody publishes here"
+    assert changed.json()["unpublished"].startswith("2 of its keys, ")
+    shown = viewer("get", f"accounts/{shop}").json()
+    assert (shown["stored_bytes"], shown["waiting"], shown["models"]) == (2**50, 3, [])
+    assert (sorted(shown["keys"]), shown["active_keys"]) == (sorted(kids), 2)
+    assert (shown["jobs"]["running"], shown["open_bytes"]) == ("1", 5)
+    listed = {one["id"]: one["name"] for one in viewer("get", "accounts").json()}
+    assert listed == {shop: "Shop", own["id"]: "own"}
+    assert [job["key_id"] for job in viewer("get", f"jobs?account={shop}").json()["jobs"]] == [shop]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"waiting": 10**6 + 1}, "waiting"),
+        ({"stored_bytes": 10**30}, "stored_bytes"),
+        ({"idempotency_keys": -1}, "idempotency_keys"),
+        ({"note": "x" * 501}, "note"),
+        ({"models": ["nothing"]}, "models"),
+        ({"share": 1}, "share"),
+    ],
+)
+def test_an_account_s_terms_have_bounds(
+    call: Callable[[str], Call], body: dict[str, Any], field: str
+) -> None:
+    admin = call("admin")
+    shop = admin("post", "accounts", {"name": "Shop"}).json()["id"]
+    for answer in (
+        admin("patch", f"accounts/{shop}", body),
+        admin("post", "accounts", {"name": "x"} | body),
+    ):
+        assert answer.status_code == 400
+        assert field in answer.content.decode()
+    assert admin("patch", "accounts/unknown", {"name": "x"}).status_code == 404
+    assert admin("get", "accounts/unknown").status_code == 404
 
 
 def test_a_model_is_registered_changed_labelled_and_paused(

@@ -37,6 +37,10 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/keys/{kid}"): Act.KEYS_VIEW,
     ("post", "/api/keys/{kid}/revoke"): Act.KEYS_MANAGE,
     ("post", "/api/keys/{kid}/rotate"): Act.KEYS_MANAGE,
+    ("get", "/api/accounts"): Act.ACCOUNTS_VIEW,
+    ("post", "/api/accounts"): Act.ACCOUNTS_MANAGE,
+    ("get", "/api/accounts/{account_id}"): Act.ACCOUNTS_VIEW,
+    ("patch", "/api/accounts/{account_id}"): Act.ACCOUNTS_MANAGE,
     ("get", "/api/jobs"): Act.JOBS_VIEW,
     ("get", "/api/jobs/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/jobs/{job_id}/cancel"): Act.JOBS_CANCEL,
@@ -48,7 +52,7 @@ ASKED: dict[tuple[str, str], Act | None] = {
 }
 """What each operation asks of its caller; None: everybody with a token."""
 BODIES: dict[str, dict[str, Any]] = {
-    "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"},
+    "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"}, "/api/accounts": {"name": "a"},
     "/api/models/{name}/default": {"version": None}, "/api/models/{name}/labels/{label}": {"version": None},
     "/api/models/{name}/pause": {"on": True}, "/api/workers/{worker}/drain": {"on": True},
 }  # fmt: skip
@@ -63,7 +67,7 @@ def operations() -> list[tuple[str, str]]:
 
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
-    for name in ("name", "label", "worker", "kid", "job_id"):
+    for name in ("name", "label", "worker", "kid", "account_id", "job_id"):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart

@@ -20,6 +20,7 @@ from console.catalog.models import ServedModel
 from console.keys import services as keys
 from console.keys.models import ApiKey
 from tests.console.conftest import PASSWORD, submit
+from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
 from tests.console.test_rights import ACTS
@@ -53,6 +54,8 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "create-key": ({}, KEY),
         "rotate-key": ({"args": [old.pk]}, {"overlap_days": "1"}),
         "revoke-key": ({"args": [lost.pk]}, {}),
+        "create-account": ({}, ACCOUNT),
+        "edit-account": ({"args": [old.pk]}, ACCOUNT),
         "cancel-job": ({"args": [job.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "lane-release": ({"args": ["GPU-1"]}, {}),

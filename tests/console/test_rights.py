@@ -29,17 +29,18 @@ ACTS: dict[str, Act | None] = {
     "model-enabled": Act.MODELS_SETTINGS, "model-replicas": Act.MODELS_SETTINGS,
     "model-default": Act.MODELS_ROLLOUT, "model-label": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE, "create-key": Act.KEYS_MANAGE, "rotate-key": Act.KEYS_MANAGE,
-    "revoke-key": Act.KEYS_MANAGE,
+    "revoke-key": Act.KEYS_MANAGE, "create-account": Act.ACCOUNTS_MANAGE, "edit-account": Act.ACCOUNTS_MANAGE,
     "cancel-job": Act.JOBS_CANCEL, "worker-drain": Act.WORKERS_DRAIN, "lane-release": Act.LANES_RELEASE,
     "live:release": Act.LANES_RELEASE,
 }  # fmt: skip
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
     "live:board": Act.SYSTEM_VIEW, "settings": Act.SYSTEM_VIEW, "users": Act.USERS_VIEW,
-    "models": Act.MODELS_VIEW, "keys": Act.KEYS_VIEW, "jobs": Act.JOBS_VIEW, "audit": Act.AUDIT_VIEW,
+    "models": Act.MODELS_VIEW, "keys": Act.KEYS_VIEW, "accounts": Act.ACCOUNTS_VIEW, "jobs": Act.JOBS_VIEW,
+    "audit": Act.AUDIT_VIEW,
     "workers": Act.SYSTEM_VIEW, "api-docs": Act.SYSTEM_VIEW,
 }  # fmt: skip
-PARTS = {"model", "key", "key-created", "key-posting", "job", "worker"}
+PARTS = {"model", "key", "key-created", "key-posting", "account", "job", "worker"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "lane-release": {"gpu": "g"}, "live:release": {"gpu": "g"}, "read-only": {"on": "0"},

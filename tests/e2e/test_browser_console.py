@@ -35,6 +35,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "keys": ("/keys",),
     "key": ("/keys/{key}",),
     "create-key": ("/keys/new",),
+    "accounts": ("/accounts",),
+    "account": ("/accounts/{key}",),  # made with the key, under its id
+    "create-account": ("/accounts/new",),
+    "edit-account": ("/accounts/{key}/edit",),
     "audit": ("/audit",),
     "settings": ("/settings",),
     "users": ("/settings/users",),

@@ -1,0 +1,145 @@
+"""REST calls on accounts."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.accounts.rights import Act
+from console.api.base import Endpoint
+from console.api.strict import Strict
+from console.jobs import usage
+from console.keys import accounts
+from console.keys.accounts import Terms
+from console.keys.models import Account
+
+_LISTED = 1000
+_ABOUT = "0: as the gateways' settings have it for every account."
+
+
+class AccountOut(serializers.ModelSerializer[Account]):
+    """An account. active_keys: how many of its keys neither ended nor were revoked."""
+
+    models = serializers.ListField(source="models_allowed", child=serializers.CharField())
+    active_keys = serializers.IntegerField(read_only=True)
+    last_used_at = serializers.DateTimeField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Account
+        fields: tuple[str, ...] = (
+            "id",
+            "name",
+            "note",
+            "models",
+            *accounts.BOUNDS,
+            "active_keys",
+            "last_used_at",
+            "created_at",
+            "created_by",
+            "updated_at",
+        )
+
+
+class AccountDetailOut(AccountOut):
+    """An account with its keys and what it does now, and why gateways do not know of its terms; empty once they do.
+
+    jobs: how many in each state, of the newest 10 000. open_bytes: inputs of those that have not ended.
+    """
+
+    keys = serializers.ListField(child=serializers.CharField())
+    jobs = serializers.DictField(child=serializers.CharField())
+    open_bytes = serializers.IntegerField()
+    unpublished = serializers.CharField()
+
+    class Meta(AccountOut.Meta):
+        fields = (*AccountOut.Meta.fields, "keys", "jobs", "open_bytes", "unpublished")
+
+
+class AccountIn(Strict):
+    """An account's terms. models: what its keys may use, empty: every model."""
+
+    name = serializers.CharField(max_length=accounts.MOST_NAME)
+    note = serializers.CharField(
+        max_length=accounts.MOST_NOTE, required=False, default="", allow_blank=True
+    )
+    models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    stored_bytes = serializers.IntegerField(
+        min_value=0,
+        max_value=accounts.MOST_STORED_BYTES,
+        required=False,
+        default=0,
+        help_text=f"Of inputs of its jobs that have not ended. {_ABOUT}",
+    )
+    waiting = serializers.IntegerField(
+        min_value=0,
+        max_value=accounts.MOST_WAITING,
+        required=False,
+        default=0,
+        help_text=f"Its calls that wait for a result at one gateway. {_ABOUT}",
+    )
+    idempotency_keys = serializers.IntegerField(
+        min_value=0,
+        max_value=accounts.MOST_IDEMPOTENCY_KEYS,
+        required=False,
+        default=0,
+        help_text=f"Remembered at once. {_ABOUT}",
+    )
+
+
+class AccountChangeIn(AccountIn):
+    """Any of an account's terms, and why they change."""
+
+    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class Accounts(Endpoint):
+    """All accounts; create one."""
+
+    @extend_schema(operation_id="accounts_list", responses=AccountOut(many=True))
+    def get(self, request: Request) -> Response:
+        """List accounts."""
+        self.sees(request, Act.ACCOUNTS_VIEW)
+        return Response(AccountOut(accounts.listed()[:_LISTED], many=True).data)
+
+    @extend_schema(request=AccountIn, responses={201: AccountDetailOut})
+    def post(self, request: Request) -> Response:
+        """Create an account; it has no keys yet."""
+        self.confirmed(request)
+        made = accounts.create(self.actor(request), Terms(**self.given(request, AccountIn)))
+        return Response(_told(made.pk, ""), status=201)
+
+
+class AccountDetail(Endpoint):
+    """One account."""
+
+    @extend_schema(responses=AccountDetailOut)
+    def get(self, request: Request, account_id: str) -> Response:
+        """Show an account, its keys and what it does now."""
+        self.sees(request, Act.ACCOUNTS_VIEW)
+        return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
+
+    @extend_schema(
+        request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut}
+    )
+    def patch(self, request: Request, account_id: str) -> Response:
+        """Change its terms; 202 while gateways do not know of them, see ``unpublished``."""
+        self.confirmed(request)
+        changes = self.given(request, AccountChangeIn, partial=True)
+        reason = changes.pop("reason", "")
+        account = accounts.change(self.actor(request), account_id, changes, reason=reason)
+        why = accounts.why_unpublished(account)
+        return Response(_told(account_id, why), status=202 if why else 200)
+
+
+def _told(account_id: str, why_unpublished: str) -> dict[str, Any]:
+    account = accounts.shown(account_id)
+    used = usage.of_account(account_id)
+    return {
+        **AccountOut(account).data,
+        "keys": list(account.keys.values_list("pk", flat=True)),
+        "jobs": used.jobs,
+        "open_bytes": used.open_bytes,
+        "unpublished": why_unpublished,
+    }

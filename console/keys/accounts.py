@@ -1,0 +1,204 @@
+"""Acts on accounts. Gateways hear of an account with each of its keys, so a change publishes all of them anew."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from django.db.models import Count, Max, Q, QuerySet
+from django.utils import timezone
+
+from console.accounts.rights import Act, Actor
+from console.audit.acts import Target, act
+from console.catalog.models import ServedModel
+from console.keys.models import Account, ApiKey
+from console.outbox import services as outbox
+from console.outbox.services import post_document
+from signalbox import keys, messages
+from signalbox.assets import KEPT_MAX_BYTES, KIB
+from signalbox.errors import Conflict, InvalidRequest, NotFound
+from signalbox.names import Bucket
+
+MOST_NAME: Final = 100
+MOST_NOTE: Final = 500
+"""Characters."""
+MOST_STORED_BYTES: Final = 2**50
+MOST_WAITING: Final = 1_000_000
+MOST_IDEMPOTENCY_KEYS: Final = 2**31 - 1
+BOUNDS: Final = {
+    "stored_bytes": MOST_STORED_BYTES,
+    "waiting": MOST_WAITING,
+    "idempotency_keys": MOST_IDEMPOTENCY_KEYS,
+}
+"""The highest value of each share; 0 = what the gateways' settings give every account."""
+MOST_KEYS: Final = 1000
+"""Of one account, ended ones too: a change publishes each of them, in one transaction."""
+MOST_DOCUMENT: Final = KEPT_MAX_BYTES - KIB
+"""What NATS takes of a key's document, less its headers."""
+_TERMS_PUBLISHED: Final = ("models", *BOUNDS)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account is called, may use and may hold. models: names, empty = all. The numbers: see :data:`BOUNDS`."""
+
+    name: str
+    note: str = ""
+    models: Sequence[str] = ()
+    stored_bytes: int = 0
+    waiting: int = 0
+    idempotency_keys: int = 0
+
+
+def find(account_id: str) -> Account:
+    """The account with this id. Raises :class:`NotFound`."""
+    return _found(Account.objects.all(), account_id)
+
+
+def locked(account_id: str) -> Account:
+    """The account, which nobody else changes, and which gets no other key, until this transaction ends.
+
+    Raises :class:`NotFound`.
+    """
+    return _found(Account.objects.select_for_update(), account_id)
+
+
+def listed() -> QuerySet[Account]:
+    """All accounts, the newest first, with ``active_keys`` and ``last_used_at``."""
+    now = timezone.now()
+    is_active = Q(keys__revoked_at=None) & (Q(keys__expires_at=None) | Q(keys__expires_at__gt=now))
+    return Account.objects.annotate(
+        active_keys=Count("keys", filter=is_active), last_used_at=Max("keys__last_used_at")
+    )
+
+
+def shown(account_id: str) -> Account:
+    """The account with this id as :func:`listed` has it. Raises :class:`NotFound`."""
+    return _found(listed(), account_id)
+
+
+def create(actor: Actor, terms: Terms) -> Account:
+    """A new account, without keys. Raises :class:`InvalidRequest` naming the field."""
+    _check(terms)
+    _, account_id = keys.mint()  # an id like a key's, so that no key has it
+    with act(actor, Act.ACCOUNTS_MANAGE, Target("account", account_id)) as change:
+        now = timezone.now()
+        account = Account(id=account_id, created_at=now, created_by=actor.name)
+        _fill(account, terms)
+        account.save(force_insert=True)
+        change.after = msgspec.to_builtins(terms)
+    return account
+
+
+def change(actor: Actor, account_id: str, changes: dict[str, Any], *, reason: str = "") -> Account:
+    """Change some of an account's terms, and publish its keys if gateways are to know.
+
+    Raises :class:`NotFound`, and :class:`InvalidRequest` naming the field.
+    """
+    with act(actor, Act.ACCOUNTS_MANAGE, Target("account", account_id), reason=reason) as noted:
+        account = locked(account_id)
+        before = terms_of(account)
+        after = msgspec.structs.replace(before, **changes)
+        _check(after)
+        _fill(account, after)
+        account.save()
+        was, now = msgspec.to_builtins(before), msgspec.to_builtins(after)
+        noted.before = {name: was[name] for name in was if was[name] != now[name]}
+        noted.after = {name: now[name] for name in noted.before}
+        if not noted.before.keys().isdisjoint(_TERMS_PUBLISHED):
+            _publish(account)
+    return account
+
+
+def terms_of(account: Account) -> Terms:
+    """What it is called, may use and may hold now."""
+    return Terms(
+        name=account.name,
+        note=account.note,
+        models=list(account.models_allowed),
+        **{field: getattr(account, field) for field in BOUNDS},
+    )
+
+
+def require_room(account: Account) -> None:
+    """Raise :class:`Conflict` where a :func:`locked` account has as many keys as one may have."""
+    if account.keys.count() >= MOST_KEYS:
+        raise Conflict(
+            f"Account {account.name} has had {MOST_KEYS} keys, the most of one account: create another account."
+        )
+
+
+def check_models(names: Sequence[str]) -> None:
+    """Raise :class:`InvalidRequest` for a list of models that names one twice, or one that is not there."""
+    if len(set(names)) < len(names):
+        raise InvalidRequest("models: name each once.")
+    if (size := len(msgspec.json.encode(names))) > MOST_DOCUMENT:
+        raise _too_long(size)
+    there = ServedModel.objects.filter(name__in=names).values_list("name", flat=True)
+    missing = sorted(set(names) - set(there))
+    if missing:
+        raise InvalidRequest(f"models: there is no {', '.join(missing)}.")
+
+
+def post_key(key: ApiKey) -> None:
+    """Queue a key's document. Raises :class:`InvalidRequest` for one that NATS would not take."""
+    document = key.document()
+    if (size := len(messages.encode(document))) > MOST_DOCUMENT:
+        raise _too_long(size)
+    post_document(Bucket.KEYS, key.pk, document)
+
+
+def why_unpublished(account: Account) -> str:
+    """Empty once gateways know of an account's newest terms; waits a moment for it."""
+    last = account.keys.order_by("pk").last()
+    if last is not None:  # the one that :func:`_publish` posted last
+        outbox.why_unpublished(Bucket.KEYS, last.pk)
+    return unpublished(account)
+
+
+def unpublished(account: Account) -> str:
+    """Why gateways do not know of some key of an account as it is now; empty once they do."""
+    waiting = outbox.waiting(Bucket.KEYS)
+    kids = account.keys.filter(pk__in=waiting).order_by("pk").values_list("pk", flat=True)
+    reasons = [waiting[kid] for kid in kids]
+    return f"{len(reasons)} of its keys, {reasons[0]}" if reasons else ""
+
+
+def _publish(account: Account) -> None:
+    # Locked, and in one order: a revocation under way is waited for, and read as it ended.
+    for key in account.keys.select_for_update().order_by("pk"):
+        key.account = account
+        post_key(key)
+
+
+def _too_long(size: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"models: gateways are told at most {MOST_DOCUMENT} bytes of one key and its account, and this takes {size}:"
+        " name fewer models, or none for all."
+    )
+
+
+def _found(accounts: QuerySet[Account], account_id: str) -> Account:
+    account = accounts.filter(pk=account_id).first()
+    if account is None:
+        raise NotFound(f"There is no account {account_id!r}.")
+    return account
+
+
+def _fill(account: Account, terms: Terms) -> None:
+    account.name, account.note = terms.name.strip(), terms.note.strip()
+    account.models_allowed = list(terms.models)
+    for field in BOUNDS:
+        setattr(account, field, getattr(terms, field))
+    account.updated_at = timezone.now()
+
+
+def _check(terms: Terms) -> None:
+    if not terms.name.strip() or len(terms.name) > MOST_NAME:
+        raise InvalidRequest(
+            f"name: 1 to {MOST_NAME} characters, so that others know the customer."
+        )
+    if len(terms.note) > MOST_NOTE:
+        raise InvalidRequest(f"note: at most {MOST_NOTE} characters.")
+    check_models(terms.models)
+    for field, most in BOUNDS.items():
+        if not 0 <= getattr(terms, field) <= most:
+            raise InvalidRequest(f"{field}: 0 to {most}.")

@@ -1,0 +1,65 @@
+"""What forms of keys and of accounts have in common, and the form of an account."""
+
+from typing import Any
+
+from django import forms
+
+from console.catalog.models import ServedModel
+from console.keys import accounts
+
+
+class ModelsForm(forms.Form):
+    """A form with a list of models, of those there are."""
+
+    models = forms.MultipleChoiceField(
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="None ticked: every model, also those to come.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = ServedModel.objects.values_list("name", flat=True)
+        offer(self, "models", [(name, name) for name in names])
+
+
+def offer(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
+    """Set what a field of this one form may be chosen from."""
+    field = form.fields[name]
+    if isinstance(field, forms.ChoiceField):
+        field.choices = choices
+
+
+class AccountForm(ModelsForm):
+    """A new account, or the terms of one."""
+
+    name = forms.CharField(
+        max_length=accounts.MOST_NAME, help_text="The customer, e.g. “Checkout team”."
+    )
+    note = forms.CharField(
+        max_length=accounts.MOST_NOTE,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="For operators: who to ask, a contract, why a share differs.",
+    )
+    stored_bytes = forms.IntegerField(
+        label="Stored inputs (bytes)",
+        min_value=0,
+        max_value=accounts.MOST_STORED_BYTES,
+        initial=0,
+        help_text="Of its jobs that have not ended. 0: as the gateways are set for every account.",
+    )
+    waiting = forms.IntegerField(
+        label="Waiting calls",
+        min_value=0,
+        max_value=accounts.MOST_WAITING,
+        initial=0,
+        help_text="Calls that wait for a result at once, at one gateway. 0: as the gateways are set.",
+    )
+    idempotency_keys = forms.IntegerField(
+        label="Idempotency keys",
+        min_value=0,
+        max_value=accounts.MOST_IDEMPOTENCY_KEYS,
+        initial=0,
+        help_text="Remembered at once. 0: as the gateways are set.",
+    )
