@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from typing import Annotated, Any, Final
+from contextlib import suppress
+from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 from channels.db import database_sync_to_async
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from msgspec import Meta
@@ -36,6 +38,8 @@ PER_S: Final = 10.0
 _CLOSED: Final = metrics.counter(
     "console_live_closed", "Websockets that the console closed, by the reason it gave.", "reason"
 )
+_GONE: Final = (OSError, RuntimeError)
+"""What a server raises for a socket that is closed: the first by ASGI's word, the other in uvicorn's deed."""
 _REASONS: Final = {
     NOT_LOGGED_IN: "not_logged_in", NOT_ALLOWED: "not_allowed", TOO_SLOW: "too_slow",
     BAD_MESSAGE: "bad_message", TOO_MANY: "too_many", NOT_RUNNING: "not_running",
@@ -77,57 +81,58 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """Protocol of the spec, section 6.2.
 
     Close codes: 4400 bad message, 4401 logged out, 4403 not allowed, 4408 too slow, 4429 too many connections or
-    messages.
+    messages. Reader and writer end together, and with them the connection's place, whatever ends them: a disconnect
+    that the server tells, a socket that is closed, a fault of ours.
     """
 
-    async def connect(self) -> None:
-        """Accepts a logged-in operator."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.topics: set[str] = set()
         self._backlog = Backlog()
         self._ready = asyncio.Event()
-        self._writer: asyncio.Task[None] | None = None
         self._checked_at = self._filled_at = time.monotonic()
         self._budget = float(MESSAGES)
-        self._is_doubted = False
+        self._is_doubted = self._is_shut = False
         self._user_id = 0
         self._feed: Feed | None = lifespan.feed
+        self._parts = asyncio.TaskGroup()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One connection, from its handshake to its end."""
+        try:
+            async with self._parts:
+                await super().__call__(scope, receive, send)
+                raise StopConsumer
+        except* StopConsumer:
+            pass
+        finally:
+            attendance.leave(self._user_id, self._doubt)
+            if self._feed is not None:
+                self._feed.hub.leave(self)
+
+    async def connect(self) -> None:
+        """Accepts a logged-in operator."""
         await self.accept()
         user = await database_sync_to_async(self._fresh_user)()
         if user is None:
             await self._shut(NOT_LOGGED_IN)
-        elif not attendance.enter(user.pk, self._doubt, settings.CONSOLE.live_per_user):
+        self._user_id = user.pk
+        if not attendance.enter(user.pk, self._doubt, settings.CONSOLE.live_per_user):
             log.warning("live.too_many_connections", user=user.get_username())
             await self._shut(TOO_MANY)
-        elif self._feed is None:
-            self._user_id = user.pk
+        if self._feed is None:
             await self._shut(NOT_RUNNING)
-        else:
-            self._user_id = user.pk
-            self._writer = asyncio.create_task(self._write(self._feed), name="live writer")
-
-    async def disconnect(self, code: int) -> None:
-        """The browser has gone."""
-        attendance.leave(self._user_id, self._doubt)
-        if self._feed is not None:
-            self._feed.hub.leave(self)
-        writer, self._writer = self._writer, None
-        if writer is not None and writer is not asyncio.current_task():
-            writer.cancel()
-            await asyncio.wait([writer])
+        self._parts.create_task(self._write(self._feed), name="live writer")
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """A subscription. Anything else closes the connection."""
-        if self._feed is None or self._writer is None:
-            return
         wish = read(text_data)
         if wish is None or not self._has_budget(time.monotonic()):
             log.warning("live.message_refused", user_id=self._user_id, is_read=wish is not None)
-            await self._end(self._feed, BAD_MESSAGE if wish is None else TOO_MANY)
-            return
+            await self._shut(BAD_MESSAGE if wish is None else TOO_MANY)
         allowed = await self._allowed(wish.topics)
-        if allowed is None:
-            await self._end(self._feed, NOT_ALLOWED)
-            return
+        if allowed is None or self._feed is None:
+            await self._shut(NOT_ALLOWED)
         self._feed.hub.subscribe(self, allowed, wish.resume, time.time())
 
     def push(self, frame: Frame) -> None:
@@ -146,42 +151,41 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._budget, self._filled_at = min(float(MESSAGES), self._budget + gained) - 1, now
         return self._budget >= 0
 
-    async def _write(self, feed: Feed) -> None:
-        """Sends what is queued, at the pace the browser takes it."""
+    async def _write(self, feed: Feed) -> NoReturn:
+        """Sends what is queued, at the pace the browser takes it. Raises :class:`StopConsumer` at the end."""
         while True:
             await self._ready.wait()
             self._ready.clear()
             is_due = self._is_doubted or time.monotonic() > self._checked_at + RECHECK_S
-            if is_due and not await self._recheck(feed):
-                return
+            if is_due:
+                await self._recheck()
             while not self._is_doubted and (item := self._backlog.pop()) is not None:
                 now = time.time()
                 frame = feed.view.topics.snapshot(item, now) if isinstance(item, str) else item
-                await self.send(frame.text)
+                try:
+                    await self.send(frame.text)
+                except _GONE as error:
+                    raise StopConsumer from error
                 behind_since = self._backlog.behind_since
                 if behind_since is not None and now - behind_since > BEHIND_S:
                     log.info("live.viewer_too_slow", overflows=self._backlog.overflows)
-                    await self._end(feed, TOO_SLOW)
-                    return
+                    await self._shut(TOO_SLOW)
 
-    async def _recheck(self, feed: Feed) -> bool:
+    async def _recheck(self) -> None:
         self._checked_at, self._is_doubted = time.monotonic(), False
         if not await self._is_logged_in():
-            await self._end(feed, NOT_LOGGED_IN)
-            return False
+            await self._shut(NOT_LOGGED_IN)
         if self.topics and await self._allowed(sorted(self.topics)) is None:
-            await self._end(feed, NOT_ALLOWED)
-            return False
-        return True
+            await self._shut(NOT_ALLOWED)
 
-    async def _end(self, feed: Feed, code: int) -> None:
-        feed.hub.leave(self)
-        await self._shut(code)
-
-    async def _shut(self, code: int) -> None:
-        """Close, and count why."""
-        _CLOSED.labels(_REASONS[code]).inc()
-        await self.close(code)
+    async def _shut(self, code: int) -> NoReturn:
+        """Close, count why, and be done. Closed already, by the other part: only be done."""
+        if not self._is_shut:
+            self._is_shut = True
+            _CLOSED.labels(_REASONS[code]).inc()
+            with suppress(*_GONE):
+                await self.close(code)
+        raise StopConsumer
 
     async def _is_logged_in(self) -> bool:
         """Asks the session store and the database, not what was true when the socket opened."""

@@ -35,8 +35,14 @@ class Visitor:
     def __init__(self, base: str, metrics_port: int) -> None:
         self.base = base
         self._metrics_port = metrics_port
-        jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-        self._open = urllib.request.build_opener(jar).open
+        self._jar = http.cookiejar.CookieJar()
+        kept = urllib.request.HTTPCookieProcessor(self._jar)
+        self._open = urllib.request.build_opener(kept).open
+
+    @property
+    def cookie(self) -> str:
+        """The header that says who it is."""
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._jar)
 
     def get(self, path: str) -> str:
         """A page's text."""
