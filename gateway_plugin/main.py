@@ -20,6 +20,7 @@ from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
 from signalbox import log, metrics, topology
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, SignalboxError
+from signalbox.front.bounds import raise_descriptors
 from signalbox.looplag import LoopWatch
 from signalbox.settings import describe, load
 
@@ -115,9 +116,14 @@ async def _listen(
         from gateway_plugin.edge.definition import SOURCE
         from gateway_plugin.edge.server import EdgeServer
 
-        folder = Path(settings.edge_files) if settings.edge_files else SOURCE
+        raise_descriptors(settings, f"{PREFIX}HTTP_CONNECTIONS")
         edge = await EdgeServer.start(
-            dispatch, listen=settings.edge_listen, folder=folder, secret=settings.secret
+            dispatch,
+            listen=settings.edge_listen,
+            folder=Path(settings.edge_files) if settings.edge_files else SOURCE,
+            secret=settings.secret,
+            bounds=settings,
+            has_proxy=settings.trusted_proxies > 0,
         )
     return server, edge
 

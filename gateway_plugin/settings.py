@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from signalbox.front.bounds import HttpBounds
 from signalbox.jsonbody import MAX_NAMES
-from signalbox.settings import Wire
 
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
 UNIX: Final = "unix://"
@@ -17,7 +17,7 @@ _ELEMENT_BYTES: Final = 96
 """The most an array element takes once parsed: an empty list and the place that names it."""
 
 
-class GatewaySettings(Wire, frozen=True, kw_only=True):
+class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     """Where the plugin listens, what it accepts and how long it waits."""
 
     listen: Annotated[

@@ -16,6 +16,7 @@ from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.edge.settings import EdgeSettings
 from signalbox import log
 from signalbox.errors import Misconfigured
+from signalbox.front.bounds import raise_descriptors
 from signalbox.settings import describe, load
 
 _PREFIX = "SIGNALBOX_EDGE_"
@@ -54,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def serve(settings: EdgeSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises Misconfigured when it cannot listen."""
+    raise_descriptors(settings, f"{_PREFIX}HTTP_CONNECTIONS")
     front = load_front(settings.folder, secret=settings.secret)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -61,7 +63,7 @@ async def serve(settings: EdgeSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with RemotePlugin(settings.plugin, front.answer_s) as plugin:
         edge = Edge(front, plugin.call)
-        server = await EdgeServer.serve(edge, listen=settings.listen, idle_s=front.idle_s)
+        server = await EdgeServer.serve(edge, listen=settings.listen, bounds=settings)
         log.info("edge.listening", address=server.address, plugin=settings.plugin)
         await stop.wait()
         await server.close(settings.grace_s)

@@ -1,13 +1,10 @@
 """The edge as an ASGI application: Tyk's chain of checks around the plugin's two hooks."""
 
 import asyncio
-import email.utils
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
-
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from typing import Any, Final
 
 from gateway_plugin.dispatcher import count_refusal
 from gateway_plugin.edge import answers
@@ -18,6 +15,8 @@ from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
 from gateway_plugin.edge.target import Redirect, Target, read
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
 from signalbox.errors import SignalboxError
+from signalbox.front.front import EXCHANGE
+from signalbox.front.gate import Exchange
 from signalbox.log import get_logger
 
 Call = Callable[[Object], Awaitable[Object]]
@@ -25,7 +24,6 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-EXCHANGE: Final = "signalbox.exchange"
 BAD_HTTP: Final = "invalid_request:http"
 _DRAIN_S: Final = 2.0  # how long the rest of a refused body is read, so that the client sees why
 _RETRY_AFTER: Final = b"Retry-After"
@@ -41,27 +39,6 @@ _REASONS: Final = {
 """Why a caller is refused here. What the plugin refuses it counts itself; the rest is no fault of a caller's."""
 
 _log = get_logger()
-
-
-class Exchange(Protocol):
-    """One request and its answer on a client's connection, made by the server.
-
-    is_given_up: the task that answers was cancelled, because the client left or its time was over.
-    """
-
-    is_given_up: bool
-
-    def begin(self) -> None:
-        """The calling task answers this request."""
-
-    def end(self) -> None:
-        """It does no more but send."""
-
-    def give_up(self) -> None:
-        """Cancels that task and closes the connection without a word."""
-
-    async def respond(self, head: bytes, body: bytes) -> None:
-        """Sends one whole answer. head: status line and headers, without the empty line."""
 
 
 class _TooLarge(Exception):
@@ -93,7 +70,6 @@ class Edge:
         self._limits = Limits(monotonic, wall)
         self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
-        self._date = (0, b"")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. A client that leaves ends the plugin's call, as with Tyk.
@@ -117,7 +93,7 @@ class Edge:
             timer.cancel()
             exchange.end()
         body = b"" if answer.status in _BODILESS else answer.body
-        await exchange.respond(self._head(answer), body)
+        await _send(answer, body, send)
 
     async def answer(self, scope: Scope, receive: Receive) -> Answer:
         """The answer to one request, whoever gives it."""
@@ -277,18 +253,14 @@ class Edge:
                 raise _TooLarge
         return b"".join(parts)
 
-    def _head(self, answer: Answer) -> bytes:
-        status, headers, body = answer
-        now = int(self._wall())
-        if self._date[0] != now:
-            stamp = email.utils.formatdate(now, usegmt=True)
-            self._date = (now, f"Date: {stamp}\r\n".encode())
-        parts = [STATUS_LINE[status], self._date[1]]
-        for name, value in headers:
-            parts += (name, b": ", value, b"\r\n")
-        if status not in _BODILESS:
-            parts.append(b"Content-Length: %d\r\n" % len(body))
-        return b"".join(parts)
+
+async def _send(answer: Answer, body: bytes, send: Send) -> None:
+    """One whole answer."""
+    headers = answer.headers
+    if answer.status not in _BODILESS:
+        headers = [*headers, (b"Content-Length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _part(message: dict[str, Any]) -> bytes:

@@ -78,7 +78,6 @@ class Front(msgspec.Struct, frozen=True):
     hooked: HookedApi
     keyless: tuple[KeylessApi, ...]
     max_body_bytes: int
-    idle_s: float
     answer_s: float
     shows_rate: bool
     xff_depth: int
@@ -107,7 +106,6 @@ def load(folder: Path = SOURCE, *, secret: str = "") -> Front:
         hooked=hooked[0],
         keyless=tuple(_keyless(doc) for doc in documents if doc.get("use_keyless")),
         max_body_bytes=http.get("max_request_body_size", 0),
-        idle_s=http.get("read_timeout", 120),
         answer_s=http.get("write_timeout", 120),
         shows_rate=conf.get("rate_limit_response_headers") == "rate_limits",
         xff_depth=http.get("xff_depth", 0),

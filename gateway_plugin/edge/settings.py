@@ -6,10 +6,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from gateway_plugin.edge.definition import SOURCE
-from signalbox.settings import Wire
+from signalbox.front.bounds import HttpBounds
 
 
-class EdgeSettings(Wire, frozen=True, kw_only=True):
+class EdgeSettings(HttpBounds, frozen=True, kw_only=True):
     """What ``python -m gateway_plugin.edge`` needs; it does not speak NATS itself."""
 
     listen: Annotated[

@@ -169,6 +169,34 @@ def test_header_that_is_not_utf8_is_never_taken_for_a_bad_key(front: Front) -> N
     assert answer.startswith(b"HTTP/1.1 503 ")
 
 
+@pytest.mark.parametrize(
+    ("status", "request_"),
+    [
+        (400, b"GET /v1/x HTTP/1.1\r\nHost: h\r\nHost: other\r\n\r\n"),
+        (400, b"GET /v1/x HTTP/1.1\r\n\r\n"),
+        (505, b"GET /v1/x HTTP/2.0\r\nHost: h\r\n\r\n"),
+        (
+            501,
+            b"POST /v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ),
+    ],
+)
+def test_what_has_two_meanings_or_none_is_refused(
+    front: Front, status: int, request_: bytes
+) -> None:
+    assert raw(front, request_).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_trailers_become_no_headers(front: Front) -> None:
+    answer = raw(
+        front,
+        b"POST /v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        b"1\r\nx\r\n0\r\nX-Evil: yes\r\n\r\n",
+    )
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert "X-Evil" not in json.loads(answer.partition(b"\r\n\r\n")[2])["request"]["headers"]
+
+
 def test_header_values_are_trimmed(front: Front) -> None:
     answer = raw(
         front, b"GET /v1/x HTTP/1.1\r\nHost: h\r\nX-P:  a b \t\r\nConnection: close\r\n\r\n"

@@ -1,0 +1,100 @@
+"""How many connections there are, of whom, and since when some are turned away. Pure; time is passed in."""
+
+import ipaddress
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+FULL: Final = "unavailable:connections"
+"""The listener has as many connections as it may."""
+ADDRESS: Final = "limit_exceeded:connections"
+"""One address has as many as it may."""
+QUIET_S: Final = 60.0
+"""So long after the last connection that was turned away, a listener counts as having room again."""
+
+
+class Crowding(msgspec.Struct, frozen=True):
+    """A listener that turns connections away. since: Unix time. refused: how many, by reason.
+
+    address: the last one that had too many, if one had.
+    """
+
+    since: float
+    open: int
+    bound: int
+    refused: dict[str, int]
+    address: str = ""
+
+    @property
+    def total(self) -> int:
+        """Connections turned away, whatever for."""
+        return sum(self.refused.values())
+
+
+class Connections:
+    """Counts the connections of one listener. per_address: 0 = any number."""
+
+    def __init__(self, *, most: int, per_address: int) -> None:
+        self._most = most
+        self._per_address = per_address
+        self._held: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._since = self._last = 0.0
+        self._address = ""
+        self.open = 0
+
+    def enter(self, address: str, now: float) -> str:
+        """Why a connection of ``address`` is turned away; empty: it is counted, until it leaves. now: Unix time."""
+        if self.open >= self._most:
+            return self._refuse(FULL, "", now)
+        if self._per_address and address and self._held[address] >= self._per_address:
+            return self._refuse(ADDRESS, address, now)
+        self.open += 1
+        if address:
+            self._held[address] += 1
+        return ""
+
+    def leave(self, address: str) -> None:
+        """A counted connection has ended."""
+        self.open -= 1
+        if address:
+            self._held[address] -= 1
+            if not self._held[address]:
+                del self._held[address]
+
+    def crowding(self) -> Crowding | None:
+        """What is turned away since when; None while there is room."""
+        if not self._refused:
+            return None
+        return Crowding(self._since, self.open, self._most, dict(self._refused), self._address)
+
+    def calmed(self, now: float) -> Crowding | None:
+        """What was turned away, once, when nothing has been for :data:`QUIET_S`."""
+        if not self._refused or now - self._last < QUIET_S:
+            return None
+        ended = self.crowding()
+        self._refused.clear()
+        self._address = ""
+        return ended
+
+    def _refuse(self, reason: str, address: str, now: float) -> str:
+        if not self._refused:
+            self._since = now
+        self._refused[reason] += 1
+        self._last = now
+        self._address = address or self._address
+        return reason
+
+
+def share_of(peer: object) -> str:
+    """Whose share a peer's connection counts in: its IPv4 address or IPv6 /64; empty for a unix socket."""
+    if not isinstance(peer, tuple) or not peer:
+        return ""
+    text = str(peer[0])
+    if ":" not in text:
+        return text
+    address = ipaddress.IPv6Address(text.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

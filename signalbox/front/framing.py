@@ -1,0 +1,271 @@
+"""Where a request of HTTP/1.1 begins and ends, and what of it a server may see. Pure; bytes in, bytes out.
+
+A server behind this reads one request at a time: a head within its bounds that means one thing, then as many
+bytes of body as belong to it. Trailers are dropped, and a chunked body is framed anew, so that what the
+server takes for the end of a request is what was taken for it here. Source: RFC 9112.
+"""
+
+import re
+from enum import Enum
+from typing import Final
+
+_TOKEN: Final = rb"[!#-'*+\-.0-9A-Z^_`a-z|~]++"
+_HEAD: Final = re.compile(
+    rb"%b [^\x00-\x20\x7f]++ HTTP/1\.[01]\r\n(?:%b:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*\r\n"
+    % (_TOKEN, _TOKEN)
+)
+_OTHER_VERSION: Final = re.compile(rb"%b [^\x00-\x20\x7f]++ HTTP/(?!1\.[01]\r)\d\.\d\r\n" % _TOKEN)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
+_CODING: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_END: Final = b"\r\n\r\n"
+_MOST_DIGITS: Final = 18
+_LONGEST_CHUNK_LINE: Final = 4096
+_EXCESS: Final = 16 * 1024
+"""Bytes of chunk extensions beyond 16 and twice its data for each chunk, as Go counts them."""
+
+
+class Refusal(Exception):
+    """What came is refused. status: of HTTP. reason: for metrics. text: cause and mend, for the client."""
+
+    def __init__(self, status: int, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+        self.text = text
+
+
+class Part(Enum):
+    """What is expected next on a connection."""
+
+    HEAD = "head"
+    BODY = "body"
+    CHUNK_LINE = "chunk line"
+    CHUNK = "chunk"
+    CHUNK_END = "chunk end"
+    TRAILERS = "trailers"
+    END = "end"
+
+
+# An enum's members are looked up slowly, and each request asks often.
+_IN_HEAD: Final = Part.HEAD
+_IN_BODY: Final = Part.BODY
+_IN_CHUNK_LINE: Final = Part.CHUNK_LINE
+_IN_CHUNK: Final = Part.CHUNK
+_IN_CHUNK_END: Final = Part.CHUNK_END
+_IN_TRAILERS: Final = Part.TRAILERS
+_AT_END: Final = Part.END
+
+
+class Framing:
+    """The requests of one connection, one after the other.
+
+    part: what is expected next; END: the request is whole, and what follows it is held until :meth:`next`.
+    held: bytes that were not handed on. body_bytes: of the body of this request, so far. is_waiting: the client
+    sends its body when it is told to (``Expect: 100-continue``). may_upgrade: it asks for another protocol.
+    """
+
+    __slots__ = (
+        "_excess", "_left", "_most_bytes", "_most_fields", "_trailer_bytes",
+        "body_bytes", "held", "is_waiting", "may_upgrade", "part",
+    )  # fmt: skip
+
+    def __init__(self, *, most_bytes: int, most_fields: int) -> None:
+        """most_bytes, most_fields: of a head."""
+        self._most_bytes = most_bytes
+        self._most_fields = most_fields
+        self.held = bytearray()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.part = _IN_HEAD
+        self.body_bytes = 0
+        self.is_waiting = self.may_upgrade = False
+        self._left = self._excess = self._trailer_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of a request is here."""
+        return self.part is _IN_HEAD and not self.held
+
+    def feed(self, data: bytes) -> bytes:
+        """What of ``data`` and of what is held the server may see now. Raises :class:`Refusal`."""
+        part = self.part
+        if part is _IN_HEAD:
+            return self._head(data)
+        if part is _AT_END:
+            self.held += data
+            return b""
+        if part is _IN_BODY:
+            return self._body(data)
+        return self._chunks(data)
+
+    def next(self) -> bytes:
+        """Begin the next request with what is held."""
+        held = bytes(self.held)
+        self.held.clear()
+        self._begin()
+        return self._head(held) if held else b""
+
+    def _head(self, data: bytes) -> bytes:
+        held = self.held
+        if held:
+            searched = max(0, len(held) - len(_END) + 1)
+            held += data
+            end = held.find(_END, searched)
+            if end >= 0:
+                data = bytes(held)
+                held.clear()
+        else:
+            data = data.lstrip(b"\r\n") if data[:1] in b"\r\n" else data
+            end = data.find(_END)
+            if end < 0:
+                held += data
+        if end < 0:
+            self._check_open(held)
+            return b""
+        size = end + len(_END)
+        if size > self._most_bytes:
+            raise self._head_too_long()
+        self._read_head(data[:size])
+        if self.part is _AT_END:
+            held += data[size:]
+            return data[:size] if held else data
+        if len(data) == size:
+            return data
+        if self.part is _IN_BODY and len(data) - size <= self._left:
+            self._count(len(data) - size)
+            return data
+        return data[:size] + self.feed(data[size:])
+
+    def _check_open(self, held: bytearray) -> None:
+        """Refuse early what can become no head of ours."""
+        if len(held) > self._most_bytes:
+            raise self._head_too_long()
+        line_end = held.find(b"\n")
+        if held and (held[0] <= 0x20 or held[0] >= 0x7F or (line_end >= 0 and held[line_end - 1] != 0x0D)):  # fmt: skip
+            raise _malformed("the request line is no HTTP")
+
+    def _head_too_long(self) -> Refusal:
+        return Refusal(
+            431, "too_large:head",
+            f"The head of a request may have {self._most_bytes} bytes; send less in its header fields.",
+        )  # fmt: skip
+
+    def _read_head(self, head: bytes) -> None:
+        """What follows the head. Raises :class:`Refusal` unless it has one meaning."""
+        if head.count(b"\r\n") - 2 > self._most_fields:
+            raise Refusal(
+                431, "too_large:fields",
+                f"A request may have {self._most_fields} header fields; send fewer.",
+            )  # fmt: skip
+        if not _HEAD.fullmatch(head):
+            if _OTHER_VERSION.match(head):
+                raise Refusal(505, "invalid_request:http", "HTTP/1.1 is spoken here; use that.")
+            raise _malformed("the request line or a header field is no HTTP")
+        line_end = head.index(b"\r\n")
+        is_old = head[line_end - 1] == 0x30  # HTTP/1.0
+        fields = head[line_end:].lower()
+        hosts = fields.count(b"\r\nhost:")
+        if hosts > 1:
+            raise _malformed("too many Host headers")
+        if not hosts and not is_old:
+            raise _malformed("missing required Host header")
+        self.is_waiting = b"\r\nexpect:" in fields
+        self.may_upgrade = b"\r\nupgrade:" in fields or head.startswith(b"CONNECT ")
+        if b"\r\ntransfer-encoding:" in fields:
+            self._read_coding(fields, is_old=is_old)
+            return
+        self._left = _content_length(fields) if b"\r\ncontent-length:" in fields else 0
+        self.part = _IN_BODY if self._left else _AT_END
+
+    def _read_coding(self, fields: bytes, *, is_old: bool) -> None:
+        if is_old or b"\r\ncontent-length:" in fields:
+            raise _malformed("Transfer-Encoding with HTTP/1.0 or beside Content-Length")
+        if _CODING.findall(fields) != [b"chunked"]:
+            raise Refusal(
+                501, "invalid_request:http",
+                "Of transfer codings, chunked alone is known here; compress with Content-Encoding.",
+            )  # fmt: skip
+        self.part = _IN_CHUNK_LINE
+
+    def _body(self, data: bytes) -> bytes:
+        if len(data) > self._left:
+            self.held += data[self._left :]
+            data = data[: self._left]
+        self._count(len(data))
+        return data
+
+    def _count(self, size: int) -> None:
+        """So much more of a body of known length is here."""
+        self.body_bytes += size
+        self._left -= size
+        if not self._left:
+            self.part = _AT_END
+
+    def _chunks(self, data: bytes) -> bytes:
+        """The data of all chunks in ``data`` as one chunk of our own."""
+        if self.held:
+            data = bytes(self.held) + data
+            self.held.clear()
+        found: list[bytes] = []
+        at = 0
+        while at < len(data) and self.part is not _AT_END:
+            if self.part is _IN_CHUNK:
+                piece = data[at : at + self._left]
+                found.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                if not self._left:
+                    self.part = _IN_CHUNK_END
+                continue
+            end = data.find(b"\r\n", at)
+            if (len(data) if end < 0 else end) - at > _LONGEST_CHUNK_LINE:
+                raise self._line_too_long()
+            if end < 0:
+                break
+            self._line(data[at:end])
+            at = end + 2
+        self.held += data[at:]
+        body = b"".join(found)
+        self.body_bytes += len(body)
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        return framed + b"0\r\n\r\n" if self.part is _AT_END else framed
+
+    def _line_too_long(self) -> Refusal:
+        if self.part is _IN_TRAILERS:
+            return self._head_too_long()
+        return _malformed("a line of a chunked body is too long")
+
+    def _line(self, line: bytes) -> None:
+        """One line between the chunks."""
+        if self.part is _IN_CHUNK_END:
+            if line:
+                raise _malformed("a chunk is longer than it says")
+            self.part = _IN_CHUNK_LINE
+        elif self.part is _IN_CHUNK_LINE:
+            size = line.partition(b";")[0].rstrip(b" \t")
+            if not _CHUNK_SIZE.fullmatch(size):
+                raise _malformed("a chunk does not say its size")
+            self._left = int(size, 16)
+            self._excess = max(0, self._excess + len(line) + 2 - 16 - 2 * self._left)
+            if self._excess > _EXCESS:
+                raise _malformed("a chunked body contains too much that is no data")
+            self.part = _IN_CHUNK if self._left else _IN_TRAILERS
+        elif line:
+            self._trailer_bytes += len(line) + 2
+            if self._trailer_bytes > self._most_bytes:
+                raise self._head_too_long()
+        else:
+            self.part = _AT_END
+
+
+def _content_length(fields: bytes) -> int:
+    sizes = _LENGTH.findall(fields)
+    if len(sizes) != 1 or not sizes[0].isdigit() or len(sizes[0]) > _MOST_DIGITS:
+        raise _malformed("Content-Length is no length, or is said twice")
+    return int(sizes[0])
+
+
+def _malformed(why: str) -> Refusal:
+    return Refusal(400, "invalid_request:http", f"400 Bad Request: {why}")

@@ -1,0 +1,128 @@
+"""The gates of one listener, for a server that takes a protocol class (uvicorn: ``http``) and an ASGI application.
+
+The application finds its :class:`signalbox.front.gate.Exchange` in the scope, under :data:`EXCHANGE`.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from signalbox import log, metrics
+from signalbox.front.bounds import HttpBounds
+from signalbox.front.connections import ADDRESS, Connections, Crowding
+from signalbox.front.gate import Gate, Shared, current
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+EXCHANGE: Final = "signalbox.exchange"
+_TICK_S: Final = 1.0
+_OPEN: Final = metrics.gauge("http_connections", "Open connections of HTTP clients.")
+
+
+class Front:
+    """One listener."""
+
+    def __init__(
+        self,
+        bounds: HttpBounds,
+        *,
+        refused: Callable[[str], None],
+        has_proxy: bool = False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """refused: told the reason of each refusal.
+
+        has_proxy: clients come through a proxy of ours, so that the addresses of connections say nothing.
+        """
+        self._connections = Connections(
+            most=bounds.http_connections,
+            per_address=0 if has_proxy else bounds.http_connections_per_address,
+        )
+        self._shared = Shared(bounds, refused, self._enter, self._leave)
+        self._wall = wall
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_draining = False
+
+    def protocol(self, inner: Callable[..., asyncio.Protocol]) -> type[asyncio.Protocol]:
+        """A protocol class for a server: made as ``inner`` is, with a gate before each ``inner``."""
+        shared = self._shared
+
+        class Gated(Gate):
+            def __init__(self, **given: Any) -> None:
+                super().__init__(shared, lambda: inner(**given))
+
+        return Gated
+
+    def app(self, inner: Application) -> Application:
+        """The application, which tells the gate when a request is answered."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            gate = current.get() if scope["type"] == "http" else None
+            if gate is None:
+                await inner(scope, receive, send)
+                return
+            exchange = scope[EXCHANGE] = gate.begin()
+
+            async def told(message: Message) -> None:
+                if not exchange.is_started:
+                    exchange.is_started = True
+                    if self._is_draining:
+                        message["headers"] = [*message["headers"], (b"Connection", b"close")]
+                await send(message)
+                if not message.get("more_body") and message["type"] == "http.response.body":
+                    gate.answered(exchange)
+
+            await inner(scope, receive, told)
+
+        return answer
+
+    def crowding(self) -> Crowding | None:
+        """What is turned away since when; None while there is room for everybody."""
+        return self._connections.crowding()
+
+    def drain(self) -> None:
+        """From now on each answer is its connection's last."""
+        self._is_draining = True
+
+    def give_up(self) -> None:
+        """Cuts every connection, and ends what answers them."""
+        for gate in list(self._shared.gates):
+            gate.abort()
+
+    def _enter(self, address: str) -> str:
+        was_crowded = self._connections.crowding() is not None
+        reason = self._connections.enter(address, self._wall())
+        if not reason:
+            _OPEN.inc()
+        else:
+            self._shared.refused(reason)
+            if not was_crowded:
+                log.warning(
+                    "front.connections_refused", reason=reason, open=self._connections.open,
+                    bound=self._shared.bounds.http_connections,
+                    address=address if reason == ADDRESS else "",
+                )  # fmt: skip
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+        return reason
+
+    def _leave(self, address: str) -> None:
+        self._connections.leave(address)
+        _OPEN.dec()
+
+    def _tick(self) -> None:
+        """Every second while there are connections."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for gate in list(self._shared.gates):
+            gate.check(now)
+        calmed = self._connections.calmed(self._wall())
+        if calmed is not None:
+            log.warning("front.connections_accepted", refused=calmed.refused, since=calmed.since)
+        is_needed = self._shared.gates or self._connections.crowding() is not None
+        self._timer = loop.call_later(_TICK_S, self._tick) if is_needed else None

@@ -1,0 +1,432 @@
+"""A gate before an HTTP server's own protocol: bounds what one connection may send, and times it.
+
+It stands between asyncio's transport and the protocol that a server makes for each connection, and hands on one
+request at a time, as :mod:`signalbox.front.framing` reads it. A connection that becomes another protocol's (a
+websocket's) is from then on only counted.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextvars import ContextVar
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import msgspec
+
+from signalbox.front.bounds import HttpBounds
+from signalbox.front.connections import FULL, share_of
+from signalbox.front.framing import Framing, Part, Refusal
+from signalbox.front.transport import GatedTransport
+
+HEAD_TIME: Final = "deadline_exceeded:head"
+BODY_TIME: Final = "deadline_exceeded:body"
+ANSWER_TIME: Final = "deadline_exceeded:answer"
+_LINGER_S: Final = 2.0
+"""So long what a refused client still sends is read and thrown away: closed at once, it would not see why."""
+_PROGRESS_BYTES: Final = 16 * 1024
+_UNREAD_BYTES: Final = 256 * 1024
+"""As much of a body that its answer did not wait for is read, so that the connection may be used again."""
+_MOST_LINGERING: Final = 64
+"""Of the connections that are turned away; more are closed without an answer."""
+
+current: Final[ContextVar["Gate | None"]] = ContextVar("signalbox.front.gate", default=None)
+"""The gate of the connection whose request a task answers."""
+
+
+class Shared(msgspec.Struct):
+    """What the gates of one listener share. gates: those with a connection.
+
+    refused: told the reason of each refusal. enter, leave: count a connection by its address; enter says why there
+    is no room for it. lingering: connections that are being turned away.
+    """
+
+    bounds: HttpBounds
+    refused: Callable[[str], None]
+    enter: Callable[[str], str]
+    leave: Callable[[str], None]
+    gates: set["Gate"] = msgspec.field(default_factory=set)
+    lingering: int = 0
+
+
+class Exchange:
+    """One request and its answer. is_given_up: its client left, or its time was over."""
+
+    __slots__ = ("_caller", "_gate", "is_given_up", "is_started")
+
+    def __init__(self, gate: "Gate") -> None:
+        self._gate = gate
+        self._caller: asyncio.Task[Any] | None = None
+        self.is_given_up = self.is_started = False
+
+    def begin(self) -> None:
+        """The calling task answers this request; it is cancelled when nobody waits for that any more."""
+        self._caller = asyncio.current_task()
+
+    def end(self) -> None:
+        """It does no more but send."""
+        self._caller = None
+
+    def give_up(self) -> None:
+        """Cancels that task and closes the connection without a word."""
+        self._gate.abort()
+
+    def left(self) -> None:
+        """The client has gone."""
+        if self._caller is not None and not self.is_given_up:
+            self.is_given_up = True
+            self._caller.cancel()
+
+
+class _Mode(Enum):
+    """SERVING: requests are handed on. DISCARDING: what comes is thrown away. ENDED: nothing comes any more."""
+
+    SERVING = auto()
+    TUNNEL = auto()
+    DISCARDING = auto()
+    ENDED = auto()
+
+
+# An enum's members are looked up slowly, and each request asks often.
+_SERVING: Final = _Mode.SERVING
+_HEAD: Final = Part.HEAD
+_END: Final = Part.END
+
+
+class Gate(asyncio.Protocol):
+    """One connection. make: the server's protocol for it."""
+
+    _transport: asyncio.Transport
+    _address: str
+
+    def __init__(self, shared: Shared, make: Callable[[], asyncio.Protocol]) -> None:
+        self._shared = shared
+        self._make = make
+        self._time = asyncio.get_running_loop().time
+        bounds = shared.bounds
+        self._framing = Framing(
+            most_bytes=bounds.http_head_bytes, most_fields=bounds.http_head_fields
+        )
+        self._mode = _SERVING
+        self._inner: asyncio.Protocol | None = None
+        self._exchange: Exchange | None = None
+        self._deadline = math.inf
+        self._is_counted = self._is_lingering = False
+        self._is_resting = False
+        self._is_answered = False
+        self._is_paused = self._is_inner_paused = False
+        self._marked_bytes = -1
+        self._unsent = (0, 0.0)
+
+    # ----------------------------------------------------------------------- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Counts the connection, or turns it away."""
+        shared = self._shared
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by its bases
+        self._transport = transport
+        self._address = share_of(transport.get_extra_info("peername"))
+        shared.gates.add(self)
+        reason = shared.enter(self._address)
+        if reason:
+            self._turn_away(reason)
+            return
+        self._is_counted = True
+        self._inner = self._make()
+        self._inner.connection_made(GatedTransport(self, transport))
+        self._deadline = self._time() + shared.bounds.http_head_s
+
+    def data_received(self, data: bytes) -> None:
+        """Hands on what the server may see."""
+        if self._mode is _SERVING:
+            try:
+                piece = self._framing.feed(data)
+            except Refusal as refusal:
+                self._refuse(refusal)
+                return
+            self._hand_on(piece)
+        elif self._mode is _Mode.TUNNEL and self._inner is not None:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more."""
+        if self._inner is None or self._mode is _Mode.DISCARDING:
+            return None
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is no more."""
+        shared = self._shared
+        shared.gates.discard(self)
+        if self._is_counted:
+            shared.leave(self._address)
+        elif self._is_lingering:
+            shared.lingering -= 1
+        self._mode = _Mode.ENDED
+        self._end_inner(exc)
+
+    def pause_writing(self) -> None:
+        """The client takes its answer more slowly than it is made."""
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has taken most of it."""
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    # ---------------------------------------------------------------------- the server's side
+
+    @property
+    def is_closing(self) -> bool:
+        """Nothing more is sent by the server."""
+        return self._mode in {_Mode.DISCARDING, _Mode.ENDED} or self._transport.is_closing()
+
+    def wrote(self) -> None:
+        """The server sends. If that tells the client to send its body, the time for that begins."""
+        if self._framing.is_waiting:
+            self._framing.is_waiting = False
+            self._restart_body()
+
+    def close(self) -> None:
+        """The server has no more to send."""
+        if self._mode is _SERVING:
+            self._deadline = math.inf
+            part = self._framing.part
+            if part is _HEAD or (part is _END and not self._framing.held):
+                self._mode = _Mode.ENDED
+                self._transport.close()
+            else:
+                self._discard()
+        elif self._mode is not _Mode.DISCARDING:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes the connection at once, and ends what answers it."""
+        self._mode = _Mode.ENDED
+        self._transport.abort()
+        self._end_inner(None)
+
+    def become(self, protocol: asyncio.BaseProtocol) -> None:
+        """The connection is another protocol's from now on."""
+        self._inner = cast("asyncio.Protocol", protocol)
+        self._mode = _Mode.TUNNEL
+        self._deadline = math.inf
+
+    def hold(self, *, is_paused: bool) -> None:
+        """The server takes no more for now, or does again. Meanwhile no body is late."""
+        self._is_inner_paused = is_paused
+        self._control_reading()
+        if is_paused:
+            self._deadline = math.inf
+        else:
+            self._restart_body()
+
+    # --------------------------------------------------------------------- the application's side
+
+    def begin(self) -> Exchange:
+        """A request is being answered."""
+        self._exchange = Exchange(self)
+        return self._exchange
+
+    def answered(self, exchange: Exchange) -> None:
+        """Its answer is whole."""
+        if exchange is not self._exchange or self._mode is not _SERVING:
+            return
+        self._exchange = None
+        if self._framing.part is _END:
+            self._next()
+        else:
+            self._is_answered = True
+            self._marked_bytes = self._framing.body_bytes
+
+    # ------------------------------------------------------------------------------ the clock
+
+    def check(self, now: float) -> None:
+        """Called every second: ends what takes too long. now: the loop's time."""
+        if self._mode is _Mode.TUNNEL:
+            return
+        size = self._transport.get_write_buffer_size()
+        if size and size == self._unsent[0]:
+            if now - self._unsent[1] > self._shared.bounds.http_body_s:
+                self._shared.refused(ANSWER_TIME)
+                self.abort()
+                return
+        else:
+            self._unsent = (size, now)
+        if now >= self._deadline:
+            self._deadline = math.inf
+            self._expire()
+
+    def _expire(self) -> None:
+        framing, bounds = self._framing, self._shared.bounds
+        if self._mode is _Mode.ENDED:
+            self.abort()
+        elif self._mode is _Mode.DISCARDING:
+            self._mode = _Mode.ENDED
+            self._deadline = self._time() + bounds.http_body_s
+            self._transport.close()
+        elif self._is_answered or framing.is_idle:
+            if framing.is_idle and not self._is_resting:
+                self._shared.refused(HEAD_TIME)
+            self.close()
+        elif framing.part is _HEAD:
+            self._refuse(Refusal(
+                408, HEAD_TIME,
+                f"The head of the request did not come within {bounds.http_head_s:g} seconds; send it at once.",
+            ))  # fmt: skip
+        else:
+            self._refuse(Refusal(
+                408, BODY_TIME,
+                f"The body brought less than {_PROGRESS_BYTES} bytes in {bounds.http_body_s:g} seconds;"
+                " send it faster, or in smaller requests.",
+            ))  # fmt: skip
+
+    def _restart_body(self) -> None:
+        framing = self._framing
+        if framing.part is not _END and framing.part is not _HEAD:
+            self._marked_bytes = framing.body_bytes
+            if not self._is_inner_paused:
+                self._deadline = self._time() + self._shared.bounds.http_body_s
+
+    # ------------------------------------------------------------------------------ the way in
+
+    def _hand_on(self, piece: bytes) -> None:
+        """Gives the server a piece of the request, and sets the time for what comes next."""
+        if piece:
+            inner = self._inner
+            assert inner is not None
+            token = current.set(self)
+            try:
+                inner.data_received(piece)
+            finally:
+                current.reset(token)
+            if self._mode is not _SERVING:
+                self._after_turn()
+                return
+        part = self._framing.part
+        if part is _END:
+            if self._is_answered:
+                self._next()
+                return
+            self._deadline = math.inf
+            if self._framing.held:
+                self._control_reading()
+        elif part is _HEAD:
+            if self._is_resting and self._framing.held:
+                self._is_resting = False
+                self._deadline = self._time() + self._shared.bounds.http_head_s
+        else:
+            self._note_progress()
+
+    def _after_turn(self) -> None:
+        """The server made the connection another's, or closed it before any application saw the request."""
+        if self._mode is _Mode.TUNNEL:
+            held = bytes(self._framing.held)
+            if held and self._inner is not None:
+                self._framing.held.clear()
+                self._inner.data_received(held)
+        else:
+            self._shared.refused("invalid_request:http")
+
+    def _note_progress(self) -> None:
+        """Part of a body is here."""
+        seen = self._framing.body_bytes
+        if self._is_answered:
+            if seen - self._marked_bytes > _UNREAD_BYTES:
+                self.close()
+        elif self._marked_bytes < 0:
+            if self._framing.is_waiting:
+                self._marked_bytes, self._deadline = 0, math.inf
+            else:
+                self._restart_body()
+        elif seen - self._marked_bytes >= _PROGRESS_BYTES:
+            self._restart_body()
+
+    def _next(self) -> None:
+        """The request is answered and whole; the next one may be read."""
+        if self._framing.may_upgrade:  # the server's parser reads no further
+            self.close()
+            return
+        self._is_answered = False
+        self._marked_bytes = -1
+        try:
+            piece = self._framing.next()
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return
+        self._control_reading()
+        self._is_resting = self._framing.is_idle
+        bounds = self._shared.bounds
+        self._deadline = self._time() + (
+            bounds.http_idle_s if self._is_resting else bounds.http_head_s
+        )
+        if piece:
+            self._hand_on(piece)
+
+    def _control_reading(self) -> None:
+        """Reads no more than the server takes, and of later requests no more than a head."""
+        is_full = len(self._framing.held) > self._shared.bounds.http_head_bytes
+        wanted = self._mode is not _Mode.DISCARDING and (is_full or self._is_inner_paused)
+        if wanted != self._is_paused and not self._transport.is_closing():
+            self._is_paused = wanted
+            if wanted:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # ----------------------------------------------------------------------------- the way out
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answers in the server's place, unless it has begun to."""
+        self._shared.refused(refusal.reason)
+        if self._exchange is not None and self._exchange.is_started:
+            self.abort()
+            return
+        if not self._is_answered:
+            self._transport.write(_answer(refusal.status, refusal.text))
+        self._discard()
+        self._end_inner(None)
+
+    def _turn_away(self, reason: str) -> None:
+        """There is no room for this connection."""
+        if self._shared.lingering >= _MOST_LINGERING:
+            self._mode = _Mode.ENDED
+            self._transport.abort()
+            return
+        self._is_lingering = True
+        self._shared.lingering += 1
+        whose = "the gateway" if reason == FULL else "your address"
+        text = (
+            f"Too many connections of {whose} are open; use those again, or come back in a moment."
+        )
+        self._transport.write(_answer(503, text))
+        self._discard()
+
+    def _discard(self) -> None:
+        """Says that no more will be sent, and throws away what still comes until the client has closed."""
+        self._mode = _Mode.DISCARDING
+        self._framing.held.clear()
+        self._control_reading()
+        self._deadline = self._time() + _LINGER_S
+        if self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def _end_inner(self, exc: Exception | None) -> None:
+        inner, self._inner = self._inner, None
+        exchange, self._exchange = self._exchange, None
+        if inner is not None:
+            inner.connection_lost(exc)
+        if exchange is not None:
+            exchange.left()
+
+
+def _answer(status: int, text: str) -> bytes:
+    body = text.encode() + b"\n"
+    later = "Retry-After: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else ""
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"{later}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

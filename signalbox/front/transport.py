@@ -1,0 +1,108 @@
+"""The transport that a server behind a gate sees: the connection's own, but for what the gate must know."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+
+class Owner(Protocol):
+    """The gate, as its transport needs it."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Nothing more is sent."""
+
+    def wrote(self) -> None:
+        """The server sends."""
+
+    def close(self) -> None:
+        """It has no more to send."""
+
+    def abort(self) -> None:
+        """It closes at once."""
+
+    def become(self, protocol: asyncio.BaseProtocol) -> None:
+        """The connection is another protocol's."""
+
+    def hold(self, *, is_paused: bool) -> None:
+        """It takes no more for now, or does again."""
+
+
+class GatedTransport(asyncio.Transport):
+    """One connection, seen from behind its gate."""
+
+    def __init__(self, gate: Owner, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._gate = gate
+        self._transport = transport
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._is_paused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Of the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._gate.is_closing
+
+    def close(self) -> None:
+        """What is written is still sent."""
+        self._gate.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        self._gate.abort()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """What comes is another protocol's."""
+        self._protocol = protocol
+        self._gate.become(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Whose the connection became, or the gate's."""
+        return self._protocol or self._transport.get_protocol()
+
+    def is_reading(self) -> bool:
+        """Whether the server takes what comes."""
+        return not self._is_paused
+
+    def pause_reading(self) -> None:
+        """Take no more."""
+        self._is_paused = True
+        self._gate.hold(is_paused=True)
+
+    def resume_reading(self) -> None:
+        """Take more."""
+        self._is_paused = False
+        self._gate.hold(is_paused=False)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Sends."""
+        if not self._gate.is_closing:
+            self._gate.wrote()
+            self._transport.write(data)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Sends all of them."""
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        """Sends no more, and reads on."""
+        self._transport.write_eof()
+
+    def can_write_eof(self) -> bool:
+        """Whether :meth:`write_eof` can be done."""
+        return self._transport.can_write_eof()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When the server is told to wait."""
+        self._transport.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """The limits, lower first."""
+        return self._transport.get_write_buffer_limits()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes not sent yet."""
+        return self._transport.get_write_buffer_size()

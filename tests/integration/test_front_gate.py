@@ -1,0 +1,248 @@
+"""What strangers can take of the edge's listener before anybody knows them, while another caller goes on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from gateway_plugin.edge.server import EdgeServer
+from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from signalbox import metrics
+from signalbox.front.bounds import HttpBounds
+from tests.hostileclients import (
+    LIMIT_S,
+    Address,
+    dial,
+    half_body,
+    half_head,
+    long_field,
+    many_fields,
+    nothing,
+    refused_by,
+    silent,
+)
+
+CALL = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+QUICK = HttpBounds(http_head_s=1.0, http_body_s=1.0)
+
+
+class Plugin:
+    """Lets everybody in, and answers with what it was sent; a wait as long as a test likes."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.go.set()
+        self.asked = asyncio.Semaphore(0)
+
+    async def call(self, obj: Object) -> Object:
+        if obj.hook_type == HookType.CustomKeyCheck:
+            obj.session.metadata["token"] = "t"
+            return obj
+        self.asked.release()
+        await self.go.wait()
+        overrides = obj.request.return_overrides
+        overrides.response_code = 200
+        names = ",".join(sorted(obj.request.headers))
+        overrides.response_body = f"{obj.request.url} {len(obj.request.raw_body)} {names}"
+        return obj
+
+
+Serve = Callable[..., Awaitable[Address]]
+
+
+@pytest.fixture
+async def plugin() -> Plugin:
+    return Plugin()
+
+
+@pytest.fixture
+async def serve(plugin: Plugin) -> AsyncIterator[Serve]:
+    servers: list[EdgeServer] = []
+
+    async def start(bounds: HttpBounds = QUICK) -> Address:
+        server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0", bounds=bounds)
+        servers.append(server)
+        host, _, port = server.address.rpartition(":")
+        return host, int(port)
+
+    yield start
+    for server in servers:
+        await server.close(1)
+
+
+def counted(reason: str) -> float:
+    return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
+
+
+@asynccontextmanager
+async def another_caller(address: Address) -> AsyncIterator[None]:
+    """Somebody whose calls go on all the while; each of them must succeed."""
+    has_called = asyncio.Event()
+
+    async def call_often() -> None:
+        async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as client:
+            while True:
+                answer = await client.post("/v1/models/x:predict", json={}, timeout=LIMIT_S)
+                assert answer.status_code == 200
+                has_called.set()
+                await asyncio.sleep(0)
+
+    caller = asyncio.create_task(call_often())
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await has_called.wait()
+        yield
+        has_called.clear()
+        async with asyncio.timeout(LIMIT_S):
+            await has_called.wait()
+    finally:
+        caller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await caller
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"), [(long_field, "too_large:head"), (many_fields, "too_large:head")]
+)
+async def test_heads_without_end_are_431_and_cost_nobody_anything(
+    serve: Serve, attack: Callable[[Address], Awaitable[bytes]], reason: str
+) -> None:
+    address = await serve(HttpBounds())
+    before = counted(reason)
+    async with another_caller(address):
+        answers = await asyncio.gather(*(attack(address) for _ in range(4)))
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [
+        b"HTTP/1.1 431 Request Header Fields Too Large"
+    ] * 4
+    assert counted(reason) == before + 4
+
+
+@pytest.mark.parametrize(
+    ("say", "status", "reason"),
+    [
+        (nothing, None, "deadline_exceeded:head"),
+        (half_head, 408, "deadline_exceeded:head"),
+        (half_body, 408, "deadline_exceeded:body"),
+    ],
+)
+async def test_five_hundred_silent_clients_are_closed(
+    serve: Serve, say: bytes, status: int | None, reason: str
+) -> None:
+    address = await serve()
+    before = counted(reason)
+    async with another_caller(address):
+        answers = await silent(address, say, 500)
+    assert {refused_by(answer) for answer in answers} == {status}
+    assert counted(reason) == before + 500
+
+
+async def test_connections_past_the_bounds_are_503_until_others_have_gone(serve: Serve) -> None:
+    reasons = ("limit_exceeded:connections", "unavailable:connections")
+    for change, reason in zip(
+        ({"http_connections_per_address": 20}, {"http_connections": 20}), reasons, strict=True
+    ):
+        address = await serve(replace(HttpBounds(), **change))
+        before = counted(reason)
+        held = [await dial(address) for _ in range(20)]
+        reader, writer = await dial(address)
+        writer.write(CALL)
+        async with asyncio.timeout(LIMIT_S):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: " in answer
+        writer.close()
+        assert counted(reason) == before + 1
+        for _, idle in held:
+            idle.close()
+            await idle.wait_closed()
+        async with another_caller(address):
+            pass
+
+
+async def test_a_long_wait_and_what_is_computed_meanwhile_are_nobodys_fault(
+    serve: Serve, plugin: Plugin
+) -> None:
+    plugin.go.clear()
+    reader, writer = await dial(await serve())
+    writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+    await plugin.asked.acquire()
+    silent_ones = await silent((await serve())[:2], half_head, 3)  # all their time passes meanwhile
+    assert {refused_by(answer) for answer in silent_ones} == {408}
+    plugin.go.set()
+    async with asyncio.timeout(LIMIT_S):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+async def test_a_body_that_comes_slowly_but_comes_is_taken(serve: Serve) -> None:
+    """Longer than the time for a body, in pieces each of which is progress."""
+    address = await serve()
+    reader, writer = await dial(address)
+    pieces = 8
+    writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (pieces * 32768))
+    for _ in range(pieces):
+        writer.write(bytes(32768))
+        await asyncio.sleep(QUICK.http_body_s / 3)  # time itself is what is tested
+    async with asyncio.timeout(LIMIT_S):
+        assert b" 200 " in await reader.readline()
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"content-length" in head
+        assert f"/v1/x {pieces * 32768} ".encode() in await reader.read(200)
+    writer.close()
+
+
+async def test_trailers_become_no_headers(serve: Serve) -> None:
+    reader, writer = await dial(await serve())
+    writer.write(
+        b"POST /v1/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nabc\r\n0\r\nX-Evil: yes\r\nAuthorization: Bearer other\r\n\r\n"
+    )
+    async with asyncio.timeout(LIMIT_S):
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"/v1/x 3 " in answer
+    assert b"X-Evil" not in answer
+    assert b"Authorization" not in answer
+    writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_their_order(serve: Serve) -> None:
+    reader, writer = await dial(await serve())
+    requests = [
+        b"POST /v1/%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (i, i) + bytes(i)
+        for i in range(200)
+    ]
+    writer.write(b"".join(requests) + CALL.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    async with asyncio.timeout(LIMIT_S):
+        answer = await reader.read()
+    at = [answer.index(b"/v1/%d %d " % (i, i)) for i in range(200)]
+    assert at == sorted(at)
+    assert answer.count(b"HTTP/1.1 200 ") == 201
+    writer.close()
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(serve: Serve) -> None:
+    before = counted("deadline_exceeded:answer")
+    _, writer = await dial(await serve(), limit=1024)
+
+    async def ask_on_and_read_nothing() -> None:
+        while True:
+            writer.write(b"GET /v1/%b HTTP/1.1\r\nHost: x\r\n\r\n" % (b"x" * 30_000))
+            await writer.drain()
+
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(ask_on_and_read_nothing(), LIMIT_S)
+    assert counted("deadline_exceeded:answer") == before + 1
+    writer.close()
+
+
+async def test_an_upgrade_nobody_offers_does_not_stand_in_the_way(serve: Serve) -> None:
+    reader, writer = await dial(await serve())
+    writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
+    async with asyncio.timeout(LIMIT_S):
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
