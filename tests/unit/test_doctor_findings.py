@@ -438,7 +438,7 @@ def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
     tried |= {"host.core_dumps", "worker.runner_is_root"}
     of_a_running_server = {
         "nats.away", "nats.old", "nats.streams_differ", "nats.single_copy", "nats.other_rights",
-        "nats.lazy_copies", "nats.nearly_full", "nats.overcommitted",
+        "nats.lazy_copies", "nats.nearly_full", "nats.overcommitted", "nats.damaged",
     }  # fmt: skip
     assert tried | of_a_running_server == set(CATALOG)
     assert len(BAD) + len(CONFS) + len(TYKS) + len(APIS) > 70
