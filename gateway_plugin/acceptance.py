@@ -17,6 +17,7 @@ from signalbox import metrics
 from signalbox.errors import SignalboxError
 from signalbox.jobs import joblog
 from signalbox.messages import ApiKey, Job, Share
+from signalbox.ops.disk import Reserve
 
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class Acceptance:
-    """Admits and writes jobs. instance: of this plugin, for whoever waits."""
+    """Admits and writes jobs. instance: of this plugin, for whoever waits. reserve: of the disk of NATS."""
 
     def __init__(
         self,
@@ -46,7 +47,9 @@ class Acceptance:
         idempotency: Idempotency,
         *,
         instance: str,
+        reserve: Reserve,
     ) -> None:
+        self._reserve = reserve
         self._submitter = submitter
         self._admission = admission
         self._idempotency = idempotency
@@ -80,10 +83,11 @@ class Acceptance:
         *,
         is_waiting: bool,
     ) -> Entry:
-        """The job, in the class it goes into, but not yet written. Raises as :meth:`Admission.admit`.
+        """The job, in the class it goes into, but not yet written. Raises as the reserve and :meth:`Admission.admit`.
 
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
+        self._reserve.check()
         named = None
         if slip is not None and slip.revision:
             named = slip.priority or wishes.priority

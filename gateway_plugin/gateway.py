@@ -23,6 +23,7 @@ from gateway_plugin.waiting import Waiters
 from signalbox.bus import Bus
 from signalbox.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.names import Bucket
+from signalbox.ops.disk import Reserve
 from signalbox.records import Records
 from signalbox.sharedclock import SharedClock
 from signalbox.table import Table
@@ -67,6 +68,7 @@ class Gateway:
             Admission(bus, fair_room=settings.fair_room),
             Idempotency(bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=wall),
             instance=bus.instance,
+            reserve=Reserve(settings.nats_store, settings.nats_reserve_bytes),
         )
         self._post = Post(
             settings,

@@ -202,6 +202,9 @@ def cancel(job_id: str = "*") -> str:
     return f"cancel.{job_id}"
 
 
+NATS_FAULT: Final = "evt.kv.nats.fault"
+"""Core message of ``signalbox up`` while NATS stores nothing: one sentence for the board. Below ``evt.kv.``, as the
+console may listen there, but of no bucket."""
 KEY_USE: Final = "used.keys"
 """Core subject on which gateways tell, about once a minute, the ids of the API keys in use."""
 

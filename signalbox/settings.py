@@ -72,6 +72,19 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             description="NATS ping period; a connection with two unanswered is given up at the third.",
         ),
     ] = 2.0
+    nats_store: Annotated[
+        str,
+        Meta(
+            description="Folder of NATS's store, where it is on this machine: new jobs get 503 while its disk has less"
+            " room than `SIGNALBOX_NATS_RESERVE_BYTES`. Empty = the disk cannot be seen from here."
+        ),
+    ] = ""
+    nats_reserve_bytes: Annotated[
+        int,
+        Meta(
+            ge=0, description="Room on the disk of NATS that is kept for jobs that were accepted."
+        ),
+    ] = 64 * 1024 * 1024
     metrics_port: Annotated[
         int, Meta(ge=0, le=65_535, description="Prometheus metrics on this port; 0 = none.")
     ] = 0

@@ -39,7 +39,7 @@ def find(
                 text = (
                     f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
                 )
-                found[f"load:{worker.id}:{loaded.model}"] = _alarm(
+                found[f"load:{worker.id}:{loaded.model}"] = alarm(
                     "error", text, f"/models/{loaded.model}"
                 )
     for rollout in held_back:
@@ -48,7 +48,7 @@ def find(
             f"{rollout.model}:{rollout.new} does not load: {what} stay with version {rollout.old}."
             " Mend it and publish the model again (a change of any setting does), or choose another version."
         )
-        found[f"rollout:{rollout.model}:{rollout.label}"] = _alarm(
+        found[f"rollout:{rollout.model}:{rollout.label}"] = alarm(
             "error", text, f"/models/{rollout.model}"
         )
     return found
@@ -58,15 +58,15 @@ def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> Non
     name = f"{lane.name} ({lane.host})" if lane.host else lane.name
     href = f"#lane-{lane.gpu}"
     if lane.state == "expired":
-        found[f"expired:{lane.gpu}"] = _alarm(
+        found[f"expired:{lane.gpu}"] = alarm(
             "error", f"The lease on {name} ran out and nobody has taken it over.", href
         )
     elif lane.state == "held" and lane.holder in lost:
-        found[f"lost:{lane.gpu}"] = _alarm(
+        found[f"lost:{lane.gpu}"] = alarm(
             "error", f"{name} is held by {lane.holder}, which is lost.", href
         )
     elif lane.state == "held" and lane.ttl_s and lane.expires_at - now < LEASE_LOW * lane.ttl_s:
-        found[f"low:{lane.gpu}"] = _alarm(
+        found[f"low:{lane.gpu}"] = alarm(
             "warning", f"The lease on {name} was not renewed in time; it will run out.", href
         )
 
@@ -80,7 +80,7 @@ def _idle(lane: Lane, queues: Sequence[Queue], now: float, found: dict[str, Made
         is_old = queue.oldest_at is not None and now - queue.oldest_at > IDLE_S
         if is_old and queue.model in resident and queue.is_enabled and not queue.is_paused:
             text = f"{lane.holder} holds {lane.name} and computes nothing while jobs of {queue.model} wait."
-            found[f"idle:{lane.gpu}"] = _alarm("error", text, f"#lane-{lane.gpu}")
+            found[f"idle:{lane.gpu}"] = alarm("error", text, f"#lane-{lane.gpu}")
             return
 
 
@@ -88,26 +88,27 @@ def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str
     href = f"/models/{queue.model}"
     if queue.waiting and queue.is_paused:
         text = f"{queue.model} is paused and {queue.waiting} jobs wait."
-        found[f"paused:{queue.model}"] = _alarm("warning", text, href)
+        found[f"paused:{queue.model}"] = alarm("warning", text, href)
     elif queue.waiting and not queue.ready and not queue.loading:
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
         text = f"{queue.model}: {queue.waiting} jobs wait and {reason}."
-        found[f"unserved:{queue.model}"] = _alarm("error", text, href)
+        found[f"unserved:{queue.model}"] = alarm("error", text, href)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
         text = f"The oldest job of {queue.model} has waited more than a minute."
-        found[f"old:{queue.model}"] = _alarm("warning", text, href)
+        found[f"old:{queue.model}"] = alarm("warning", text, href)
     elif queue.behind and now - queue.behind_since > BEHIND_S:
         text = (
             f"Jobs of {queue.model} wait behind {queue.behind}, which has kept the GPU busy for more"
             f" than {BEHIND_S:.0f} seconds."
         )
-        found[f"behind:{queue.model}"] = _alarm("warning", text, href)
+        found[f"behind:{queue.model}"] = alarm("warning", text, href)
     if queue.redelivered >= REDELIVERED:
         text = f"{queue.redelivered} jobs of {queue.model} in hand are repeated deliveries."
-        found[f"redelivered:{queue.model}"] = _alarm("warning", text, href)
+        found[f"redelivered:{queue.model}"] = alarm("warning", text, href)
 
 
-def _alarm(level: str, text: str, href: str) -> Made:
+def alarm(level: str, text: str, href: str) -> Made:
+    """An alarm of which only the beginning is not known yet."""
     return lambda since: Alarm(level, text, since, href)

@@ -27,6 +27,7 @@ from signalbox.bus import Bus, Message, Subscription
 from signalbox.errors import SignalboxError, Unavailable
 from signalbox.messages import Desired, Job, Lease, Model, Record, Serving, Ticket, Worker, decode
 from signalbox.names import (
+    NATS_FAULT,
     Bucket,
     Header,
     event_of_jobs,
@@ -35,6 +36,7 @@ from signalbox.names import (
     key,
     untoken,
 )
+from signalbox.ops.disk import Reserve
 from signalbox.settings import Wire
 from signalbox.table import Table
 
@@ -51,6 +53,12 @@ LINGER_S: Final = 60.0
 """How long job events are followed after the last viewer has gone."""
 LEASE_TTL_S: Final = 20.0
 """Lease time shown where a write does not say its own."""
+
+FAULT_KEPT_S: Final = 5.0
+"""How long a fault of NATS that is told every second stays on the board after the last time."""
+_DISK_LOW: Final = (
+    "The disk of NATS has only the room that accepted jobs need: new ones get 503. Make room there."
+)
 
 Unpublished = Callable[[], Awaitable[dict[str, Alarm] | None]]
 """Tells what was decided and is not published, as alarms by key; None where the database does not answer."""
@@ -81,6 +89,8 @@ class Feed:
         self._tables: list[Table[Any]] = []
         self._gauges: Gauges | None = None
         self._storage = StorageFigure()
+        self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
+        self._fault_until = float("-inf")
         self._models: set[str] = set()
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
@@ -145,6 +155,9 @@ class Feed:
             self._down_since = self._down_since or now
         else:
             self._down_since = None
+        self.view.told("disk", _DISK_LOW if self._reserve.is_low else "")
+        if now >= self._fault_until:
+            self.view.told("nats", "")
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
@@ -170,6 +183,7 @@ class Feed:
         self._gauges = Gauges(bus)
         bus.on_reconnect(self._on_reconnect)
         await bus.subscribe(event_of_key(Bucket.LEASES), self._on_lease)
+        await bus.subscribe(NATS_FAULT, self._on_fault)
         self._tables = [
             self._table(bus, Bucket.WORKERS, Worker, self._on_worker),
             self._table(bus, Bucket.WAITERS, Ticket, self._on_ticket),
@@ -256,6 +270,10 @@ class Feed:
             await self._leases_stale.wait()
             self._leases_stale.clear()
             await self._until_done(self._read_leases)
+
+    def _on_fault(self, message: Message) -> None:
+        self._fault_until = self._clock() + FAULT_KEPT_S
+        self.view.told("nats", message.data.decode(errors="replace")[:500])
 
     def _on_lease(self, message: Message) -> None:
         headers = message.headers

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from console.live.alarms import Made, find
+from console.live.alarms import Made, alarm, find
 from console.live.lanes import Lanes
 from console.live.protocol import Frame, Topic, Topics
 from console.live.queues import Gauge, Queues
@@ -52,6 +52,7 @@ class LiveView:
         self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
         self._news_count = 0
         self._unpublished: dict[str, Alarm] = {}
+        self._told: dict[str, Made] = {}
 
     def lease(
         self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
@@ -121,6 +122,13 @@ class LiveView:
     def unpublished(self, alarms: dict[str, Alarm]) -> None:
         """What the database has decided and NATS does not know, by key."""
         self._unpublished = alarms
+
+    def told(self, key: str, text: str) -> None:
+        """An alarm that stands whether NATS can be reached or not, until ``text`` is empty."""
+        if text:
+            self._told[key] = alarm("error", text, "/")
+        else:
+            self._told.pop(key, None)
 
     @staticmethod
     def _always(alarm: Alarm) -> Callable[[float], Alarm]:
@@ -197,6 +205,7 @@ class LiveView:
         topic = self._topic["alarms"]
         found = {} if is_blind else self._alarms(now)
         found |= {key: self._always(alarm) for key, alarm in self._unpublished.items()}
+        found |= self._told
         for key in [k for k in topic.rows if k not in found]:
             topic.remove(key)
             self._alarm_since.pop(key, None)

@@ -14,6 +14,7 @@ from typing import Final
 from signalbox import log
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
+from signalbox.names import NATS_FAULT
 from signalbox.ops.disk import Room
 from signalbox.up.child import Child
 
@@ -22,6 +23,8 @@ MOST_RESTARTS: Final = 3
 PERIOD_S: Final = 3600.0
 _LOOK_S: Final = 0.25
 """How often the room is looked at while there is none."""
+TELL_S: Final = 1.0
+_FAULT_TEXT: Final = "NATS stores nothing: its disk is full, or was."
 _WATCH_S: Final = 5.0
 _BACK_S: Final = 60.0
 _FAULT: Final = re.compile(
@@ -43,6 +46,7 @@ class NatsKeeper:
         self._loop = asyncio.get_running_loop()
         self._has_failed = asyncio.Event()
         self._rest = b""
+        self._fault = _FAULT_TEXT
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)
         self._known: deque[dict[str, int]] = deque(maxlen=2)
 
@@ -58,17 +62,36 @@ class NatsKeeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(bus))
             group.create_task(self._mend(server, bus))
+            group.create_task(self._tell(bus))
+
+    async def _tell(self, bus: Bus) -> None:
+        """Have the board say what is wrong, for as long as it is."""
+        while True:
+            await self._has_failed.wait()
+            await bus.publish(NATS_FAULT, self._fault.encode())
+            await asyncio.sleep(TELL_S)
 
     async def _watch(self, bus: Bus) -> None:
-        """Remember how far the streams are while they store."""
+        """Remember how far the streams are while they store, and say when room runs out and is there again."""
+        was_low = False
         while True:
             if not self._has_failed.is_set() and (found := await last_sequences(bus)):
                 self._known.append(found)
+            is_low = self._room.is_low()
+            if is_low != was_low:
+                self._say(
+                    f"the disk of NATS has less than {self._room.reserve_bytes >> 20} MB left: new jobs are refused"
+                    f" until there is room again under {self._room.folder}"
+                    if is_low
+                    else "the disk of NATS has room again; new jobs are taken"
+                )
+            was_low = is_low
             await asyncio.sleep(_WATCH_S)
 
     async def _mend(self, server: Child, bus: Bus) -> None:
         while True:
             await self._has_failed.wait()
+            self._fault = f"{_FAULT_TEXT} `signalbox up` restarts it once the disk has room."
             self._say(
                 "NATS cannot write to its disk and stores nothing now; waiting for room there"
             )
@@ -100,6 +123,10 @@ class NatsKeeper:
             self._say(
                 f"NATS was restarted {MOST_RESTARTS} times within an hour because its disk was full; the next"
                 f" restart is in {wait_s / 60:.0f} min. Give its disk more room, then restart `signalbox up`."
+            )
+            self._fault = (
+                f"{_FAULT_TEXT} It was restarted {MOST_RESTARTS} times within an hour: give its disk more room, then"
+                " restart `signalbox up`."
             )
             log.error("nats.restarts_exhausted", wait_s=round(wait_s))
             await asyncio.sleep(wait_s)

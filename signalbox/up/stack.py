@@ -21,7 +21,7 @@ from signalbox.messages import Worker, decode
 from signalbox.names import MODEL_NAME, Bucket, key, token
 from signalbox.ops.disk import Room
 from signalbox.ports import HOST, choose_port
-from signalbox.settings import Wire
+from signalbox.settings import PREFIX, Wire, load
 from signalbox.up.child import Child, Spec
 from signalbox.up.ground import (
     PASSWORD_BYTES,
@@ -42,7 +42,6 @@ ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
 PROBE_S: Final = 2.0
 ADMIN: Final = "admin"
 DAYS_VALID: Final = "366"
-RESERVE_BYTES: Final = 64 * 1024 * 1024
 WORKER_READY_S: Final = 120.0
 """A worker is ready when its standby runner has imported TensorFlow, which a cold disk makes slow."""
 
@@ -92,7 +91,7 @@ class Stack:
         text = natsserver.render(folder / "store", port=self.nats_port, users=users, name="up")
         write_private(config, text)
         argv = (natsserver.binary(), "-c", str(config))
-        keeper = NatsKeeper(Room(folder, RESERVE_BYTES), self.say)
+        keeper = NatsKeeper(Room(folder, self._reserve_bytes()), self.say)
         spec = Spec(
             "nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear
         )
@@ -109,6 +108,13 @@ class Stack:
         )
         await self._streams.make()
         self._beside += [self._streams.keep, lambda: keeper.run(server, self.bus)]
+
+    @staticmethod
+    def _reserve_bytes() -> int:
+        """As the programs are told it, by the environment that they inherit."""
+        name = "SIGNALBOX_NATS_RESERVE_BYTES"
+        given = {name: os.environ[name]} if name in os.environ else {}
+        return load(Wire, PREFIX, given).nats_reserve_bytes
 
     def _storage_bytes(self) -> int:
         """What the streams may take: half of what was free on the first start, then always the same."""
@@ -219,6 +225,7 @@ class Stack:
             "SIGNALBOX_NATS_URL": self.nats_url,
             "SIGNALBOX_NATS_USER": role,
             "SIGNALBOX_NATS_PASSWORD_FILE": str(self._password(role)),
+            "SIGNALBOX_NATS_STORE": str(self.data.path / "nats"),
             "SIGNALBOX_KEY_PEPPER_FILE": str(self.data.secret("pepper")),
         }
 

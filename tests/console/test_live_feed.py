@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from console.live import feed as feed_module
 from console.live.feed import Feed
 from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.messages import Desired, Lease
-from signalbox.names import Bucket, Stream, job, token
+from signalbox.names import NATS_FAULT, Bucket, Stream, job, token
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from signalbox.table import put, remove
@@ -172,6 +174,31 @@ async def test_a_lease_that_runs_out_is_shown_as_expired_and_raises_an_alarm(
         await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "expired")
         await viewer.until(lambda: viewer.row("alarms", f"expired:{GPU.id}"))
         assert viewer.row("lanes", GPU.id)["holder"] == "worker-a"
+
+
+async def test_a_nats_that_stores_nothing_is_an_alarm_as_long_as_it_is_told(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "FAULT_KEPT_S", 1.0)
+    async with watching(wire) as (feed, viewer):
+        await asyncio.wait_for(feed.synced.wait(), 60)
+        await bus.publish(NATS_FAULT, b"NATS stores nothing: its disk was full.")
+        await viewer.until(lambda: viewer.row("alarms", "nats"))
+        assert viewer.row("alarms", "nats")["text"] == "NATS stores nothing: its disk was full."
+        assert viewer.row("alarms", "nats")["level"] == "error"
+        await viewer.until(lambda: not viewer.row("alarms", "nats"))
+
+
+async def test_a_disk_of_nats_that_is_short_of_room_is_an_alarm_also_when_nats_is_away(
+    wire: Wire, tmp_path: Path
+) -> None:
+    low = replace(
+        wire, nats_url="nats://127.0.0.1:1", nats_store=str(tmp_path), nats_reserve_bytes=2**62
+    )
+    async with watching(low) as (_, viewer):
+        await viewer.until(
+            lambda: "Make room there" in viewer.row("alarms", "disk").get("text", "")
+        )
 
 
 async def test_what_happened_between_the_start_and_the_first_viewer_is_in_the_ticker_once(

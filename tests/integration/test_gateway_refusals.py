@@ -17,6 +17,7 @@ from signalbox import metrics, table
 from signalbox.messages import Signature, TensorSpec, Version
 from signalbox.names import Bucket, Stream
 from signalbox.natsserver import NatsServer
+from signalbox.ops.disk import REFUSED as REFUSED_FOR_ROOM
 from signalbox.tensors import MAX_HOLLOW, Tensor
 from tests.gatewayrig import (
     HALF_PLUS_TWO,
@@ -249,6 +250,32 @@ async def test_a_full_queue_is_429_with_retry_after(front: Rig, mine: Key) -> No
     assert int(refused.headers["Retry-After"]) >= 1
     assert "full" in refused.doc["error"]
     assert await queued(front) == 2
+
+
+async def test_a_disk_of_nats_without_room_takes_no_job_and_lets_those_there_end(
+    front: Rig, mine: Key, nats: NatsServer, tmp_path: Path
+) -> None:
+    await front.publish(model())
+    asynchronous = {"Prefer": "respond-async"}
+    body = {"instances": [1.0]}
+    job = (await front.call("POST", PREDICT, body, key=mine, headers=asynchronous)).doc["id"]
+    (tmp_path / "other").mkdir()
+    async with rig(
+        nats.url, tmp_path / "other", nats_store=str(tmp_path), nats_reserve_bytes=2**62
+    ) as full:
+        before = REFUSED_FOR_ROOM._value.get()
+        for headers in (asynchronous, {}):
+            got = await full.call("POST", PREDICT, body, key=mine, headers=headers)
+            assert got.status == 503
+            assert int(got.headers["Retry-After"]) >= 1
+            assert "The disk of NATS has less than" in got.doc["error"]
+            assert str(tmp_path) not in got.doc["error"]
+        assert REFUSED_FOR_ROOM._value.get() == before + 2
+        assert await queued(full) == 1
+        async with ScriptedWorker(full.bus, "half") as worker, asyncio.timeout(60):
+            await worker.finished.wait()
+        ended = await full.call("GET", f"/v1/jobs/{job}", key=mine)
+        assert (ended.status, ended.doc["state"]) == (200, "succeeded")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import SignalboxError
-from signalbox.names import Stream
+from signalbox.names import NATS_FAULT, Stream
 from signalbox.ops.disk import Room
 from signalbox.up import natskeeper
 from signalbox.up.ground import DataDir
@@ -110,9 +110,14 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
     stack: Stack, disk: SmallDisk, said: Said
 ) -> None:
     first = stack.children[0].pid
+    told: asyncio.Queue[bytes] = asyncio.Queue()
+    await stack.bus.subscribe(NATS_FAULT, lambda message: told.put_nowait(message.data))
     disk.fill()
     assert not await stored(stack, 1)
     await said.wait_for("waiting for room")
+    await said.wait_for("the disk of NATS has less than 64 MB left: new jobs are refused")
+    async with asyncio.timeout(EVENT_S):
+        assert (await told.get()).startswith(b"NATS stores nothing: its disk is full, or was.")
     os.truncate(disk.folder / "filler", (SIZE_MB - 32) << 20)  # room, and less than the reserve
     assert not await stored(stack, 2)
     assert stack.children[0].pid == first
@@ -121,6 +126,7 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
         while not await stored(stack, 3):
             pass
     assert stack.children[0].pid != first
+    await said.wait_for("the disk of NATS has room again; new jobs are taken")
 
 
 async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(
