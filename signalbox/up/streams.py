@@ -47,8 +47,6 @@ class Streams:
         last = await topology.last_sequences(self._bus)
         gone = [name for name in had if not last.get(name)]
         cut = [name for name in had if 0 < last.get(name, 0) < had[name]]
-        if gone:
-            self._say(f"NATS has lost all that {', '.join(gone)} held; it is made again. {_MORE}")
         for name in cut:
             self._say(
                 f"{name} has lost its end: NATS had {had[name]} and has {last[name]}. {_MORE}"
@@ -57,10 +55,17 @@ class Streams:
             await self._restart()
         first_seq = topology.numbers_from(time.time())
         await topology.apply(self._bus, storage_bytes=self._storage_bytes, first_seq=first_seq)
+        found = await topology.last_sequences(self._bus)
+        if empty := [name for name in gone if found[name] >= first_seq - 1]:
+            self._say(f"NATS has lost all that {', '.join(empty)} held; made again. {_MORE}")
+        if whole := [name for name in gone if name not in empty]:
+            self._say(
+                f"NATS had lost what {', '.join(whole)} is; its messages are there again. {_MORE}"
+            )
         for name in set(cut).intersection(COUNTED):  # the living write it again, under new numbers
             await self._bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
-        for found in await damage.look(self._bus):
-            self._say(f"NATS cannot read all of {found.stream}: {found.what}. {_MORE}")
+        for one in await damage.look(self._bus):
+            self._say(f"NATS cannot read all of {one.stream}: {one.what}. {_MORE}")
         await self.note()
 
     async def note(self) -> None:

@@ -16,6 +16,7 @@ from signalbox.errors import Misconfigured
 from signalbox.events import is_removal
 from signalbox.names import PRIORITIES, Stream, consumer, job
 from signalbox.natsserver import NatsServer
+from signalbox.queues import Position, Queues
 from signalbox.settings import Wire
 
 
@@ -197,6 +198,9 @@ async def test_a_stream_that_was_emptied_counts_on(own_nats: NatsServer) -> None
         assert "numbered JOBS" in done
         seq = await bus.write(job("m", "hi", "2"), b"in", expect=0)
         assert seq > before
+        later = await bus.write(job("m", "hi", "3"), b"in", expect=0)
+        await bus.write(job("m", "hi", "4"), b"in", expect=0)
+        assert await Queues(bus).position("m", "hi", later) == Position(1)
         taken: asyncio.Queue[Delivery] = asyncio.Queue()
         puller = await bus.pull(consumer("m", "hi"), taken.put_nowait, stream=Stream.JOBS)
         puller.ask(1, expires_s=60)

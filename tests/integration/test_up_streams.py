@@ -1,0 +1,84 @@
+"""The streams of ``signalbox up``: what NATS comes back without is made again, said, and forgotten by every program."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from signalbox import topology
+from signalbox.bus import Bus
+from signalbox.natsserver import NatsServer
+from signalbox.settings import Wire
+from signalbox.up.ground import DataDir
+from signalbox.up.streams import Streams
+from tests.integration.test_core_topology import files_of, last_of
+
+
+class Kept:
+    """Streams that are kept, with what they said and how often they had the programs started anew."""
+
+    def __init__(self, bus: Bus, data: DataDir) -> None:
+        self.bus = bus
+        self.said: list[str] = []
+        self.restarts = 0
+        self.streams = Streams(
+            bus, data, storage_bytes=2**30, say=self.said.append, restart=self._restart
+        )
+
+    async def _restart(self) -> None:
+        assert "STATE" not in await topology.last_sequences(self.bus), "first they forget"
+        self.restarts += 1
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    async with NatsServer(tmp_path / "nats") as made:
+        yield made
+
+
+@pytest.fixture
+async def kept(server: NatsServer, tmp_path: Path) -> AsyncIterator[Kept]:
+    bus = await Bus.connect(Wire(nats_url=server.url), role="admin", name="up")
+    with DataDir(tmp_path / "data") as data:
+        made = Kept(bus, data)
+        await made.streams.make()
+        assert made.said == []
+        task = asyncio.create_task(made.streams.keep())
+        yield made
+        task.cancel()
+        await asyncio.wait([task])
+        await bus.close()
+
+
+async def until_said(kept: Kept, words: str) -> None:
+    async with asyncio.timeout(60):
+        while not any(words in line for line in kept.said):  # noqa: ASYNC110  a list has no event
+            await asyncio.sleep(0.02)
+
+
+async def test_what_nats_comes_back_without_is_made_again(server: NatsServer, kept: Kept) -> None:
+    before = await kept.bus.write("st.1", b"{}", expect=0)
+    await server.stop()
+    shutil.rmtree(files_of(server, "STATE"))
+    await server.start()
+    await until_said(kept, "NATS has lost all that STATE held")
+    assert kept.restarts == 1
+    assert await kept.bus.write("st.1", b"{}", expect=0) > before
+    await topology.require(kept.bus)
+
+
+async def test_leases_that_lost_their_end_are_numbered_anew(server: NatsServer, kept: Kept) -> None:
+    tokens = [await kept.bus.write(f"$KV.leases.gpu{n}", b"{}", expect=0) for n in range(20)]
+    await kept.streams.note()
+    await server.kill()
+    (block,) = (files_of(server, "KV_leases") / "msgs").glob("*.blk")
+    with block.open("r+b") as file:
+        file.truncate(block.stat().st_size // 2)
+    await server.start()
+    await until_said(kept, "KV_leases has lost its end")
+    async with asyncio.timeout(60):
+        while await last_of(kept.bus, "KV_leases") < max(tokens):  # noqa: ASYNC110  a server has no event
+            await asyncio.sleep(0.02)
+    assert await kept.bus.write("$KV.leases.gpu1", b"{}", expect=0) > max(tokens)
