@@ -13,7 +13,7 @@ from console.catalog.services import SETTINGS, unpublished
 from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
-from console.keys.models import ApiKey
+from console.keys.models import ApiKey, StrayKey
 
 
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
@@ -176,6 +176,29 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
     def get_state(self, key: ApiKey) -> str:
         """``active``, ``expired`` or ``revoked``."""
         return key.state()
+
+
+class UnknownKeyOut(serializers.ModelSerializer[StrayKey]):
+    """What gateways know of a key that this console does not know."""
+
+    name = serializers.CharField(source="grant.name")
+    state = serializers.SerializerMethodField()
+    scopes = serializers.ListField(source="grant.scopes", child=serializers.CharField())
+    models = serializers.ListField(source="grant.models", child=serializers.CharField())
+    networks = serializers.ListField(source="grant.networks", child=serializers.CharField())
+    account = serializers.SerializerMethodField()
+
+    class Meta:
+        model = StrayKey
+        fields = ("id", "name", "state", "scopes", "models", "networks", "account", "seen_at")
+
+    def get_state(self, stray: StrayKey) -> str:
+        """``active``, ``expired`` or ``revoked``."""
+        return stray.state()
+
+    def get_account(self, stray: StrayKey) -> str:
+        """The account that owns its jobs."""
+        return stray.grant.tenant or stray.pk
 
 
 class RotationIn(Strict):

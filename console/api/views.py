@@ -24,7 +24,8 @@ from console.fleet.models import Wish
 from console.jobs import pages, query
 from console.jobs import services as jobs
 from console.keys import services as keys
-from console.keys.models import ApiKey
+from console.keys import strays
+from console.keys.models import ApiKey, StrayKey
 
 _SCHEMA_TAKES: Final = frozenset({"format", "lang"})
 
@@ -205,12 +206,34 @@ class KeyRotation(Endpoint):
         return _made(key, text)
 
 
+class UnknownKeys(Endpoint):
+    """API keys that NATS holds and this console's database does not know."""
+
+    @extend_schema(operation_id="unknown_keys_list", responses=wire.UnknownKeyOut(many=True))
+    def get(self, request: Request) -> Response:
+        """List keys that gateways let in and that this console does not know: adopt them or revoke them."""
+        self.sees(request, Act.KEYS_VIEW)
+        return Response(wire.UnknownKeyOut(StrayKey.objects.all()[:1000], many=True).data)
+
+
+class KeyAdoption(Endpoint):
+    """A key that only NATS knows, made one of this console."""
+
+    @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
+    def post(self, request: Request, kid: str) -> Response:
+        """Adopt a key that only NATS knows, as it is."""
+        data = self.given(request, wire.ReasonIn)
+        return Response(
+            wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data
+        )
+
+
 class KeyRevocation(Endpoint):
     """The end of one API key."""
 
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
     def post(self, request: Request, kid: str) -> Response:
-        """Revoke it now and for ever."""
+        """Revoke it now and for ever, also one that only NATS knows."""
         data = self.given(request, wire.ReasonIn)
         return Response(
             wire.KeyOut(keys.revoke(self.actor(request), kid, reason=data["reason"])).data

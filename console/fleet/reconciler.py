@@ -16,6 +16,7 @@ from console.fleet.models import Wish
 from console.fleet.queues import make_missing
 from console.fleet.services import wish_key
 from console.jobs.models import Job
+from console.keys import strays
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
@@ -218,6 +219,13 @@ def _wanted(bucket: Bucket) -> Documents:
 def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:
     count = 0
     with transaction.atomic():
+        if bucket is Bucket.KEYS:
+            strays.compare(
+                {
+                    subject.removeprefix(names.key(bucket, "")): data
+                    for subject, data in held.items()
+                }
+            )
         waiting = set(
             OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list(
                 "key", flat=True

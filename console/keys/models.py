@@ -114,3 +114,36 @@ class ApiKey(models.Model):
             updated_at=self.updated_at.timestamp(), networks=tuple(self.networks),
             tenant=self.account_id, account_models=tuple(self.account.models_allowed), share=self.account.share,
         )  # fmt: skip
+
+
+class StrayKey(models.Model):
+    """A key that NATS holds and this database does not know: gateways let it in. The controller keeps the list.
+
+    document: as NATS holds it.
+    """
+
+    id = models.CharField(primary_key=True, max_length=100)
+    document = models.TextField()
+    seen_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """By id."""
+
+        default_permissions = ()
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def grant(self) -> messages.ApiKey:
+        """What gateways know of it."""
+        return messages.decode(messages.ApiKey, self.document.encode())
+
+    def state(self, now: datetime | None = None) -> str:
+        """``active``, ``expired`` or ``revoked``."""
+        grant = self.grant
+        if grant.revoked_at is not None:
+            return "revoked"
+        at = (now or timezone.now()).timestamp()
+        return "expired" if grant.expires_at is not None and at >= grant.expires_at else "active"

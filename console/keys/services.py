@@ -12,8 +12,8 @@ from django.utils import timezone
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
 from console.bounds import MOST_COUNT
-from console.keys import accounts
-from console.keys.models import Account, ApiKey
+from console.keys import accounts, strays
+from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox import keys
@@ -157,9 +157,14 @@ def _mint() -> tuple[str, str, dict[str, str]]:
 
 
 def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
-    """End a key now and for ever. Raises :class:`NotFound`, or :class:`Conflict` if it is revoked already."""
+    """End a key now and for ever, also one that only NATS knows.
+
+    Raises :class:`NotFound`, or :class:`Conflict` if it is revoked already.
+    """
     with act(actor, Act.KEYS_MANAGE, Target("key", kid), reason=reason) as change:
         key = ApiKey.objects.select_for_update().filter(pk=kid).first()
+        if key is None and StrayKey.objects.filter(pk=kid).exists():
+            key = strays.take_in(actor, kid)
         if key is None:
             raise NotFound(f"There is no API key {kid!r}.")
         if key.revoked_at is not None:

@@ -22,9 +22,9 @@ from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel
-from console.keys import services
+from console.keys import services, strays
 from console.keys.forms import ModelsForm, offer
-from console.keys.models import Account, ApiKey
+from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox import services as outbox
 from signalbox.errors import SignalboxError
 from signalbox.names import Bucket
@@ -99,9 +99,10 @@ class RotationForm(forms.Form):
 @sees(Act.KEYS_VIEW)
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
-    """All keys, newest first."""
+    """All keys, newest first; before them those that only NATS knows."""
     rows = [(key, key.state()) for key in ApiKey.objects.select_related("account")[:1000]]
-    return render(request, "keys/index.html", {"rows": rows})
+    unknown = [(stray, stray.state()) for stray in StrayKey.objects.all()[:1000]]
+    return render(request, "keys/index.html", {"rows": rows, "unknown": unknown})
 
 
 @require_http_methods(["GET", "POST"])
@@ -172,6 +173,14 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
         "most_overlap_days": services.MAX_OVERLAP_DAYS,
     }  # fmt: skip
     return render(request, "keys/detail.html", context)
+
+
+@require_POST
+def adopt(request: HttpRequest, kid: str) -> HttpResponse:
+    """Make a key that only NATS knows one of this console."""
+    key = strays.adopt(actor_of(request), kid)
+    messages.success(request, f"The key {key.name} is known to this console from now on.")
+    return redirect("key", kid=kid)
 
 
 @require_POST

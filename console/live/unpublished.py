@@ -5,6 +5,7 @@ from typing import Final
 from channels.db import database_sync_to_async
 from django.db import Error
 
+from console.keys.models import StrayKey
 from console.live.damaged import damaged
 from console.live.rows import Alarm
 from console.outbox import services as outbox
@@ -12,6 +13,7 @@ from console.outbox.models import OutboxEntry
 from signalbox import log
 from signalbox.names import Bucket
 
+_MOST_STRAYS: Final = 1000
 SHOWN: Final = 8
 """More are counted in one alarm."""
 
@@ -34,7 +36,18 @@ def _alarms() -> dict[str, Alarm]:
         text = f"{len(rest)} more decisions are not published to the fleet."
         since = rest[0].created_at.timestamp()
         found["outbox:more"] = Alarm("error", text, since, "/models")
-    return found | damaged()
+    return found | damaged() | _unknown_keys()
+
+
+def _unknown_keys() -> dict[str, Alarm]:
+    """Keys that gateways let in and that nobody here can have made."""
+    strays = [stray for stray in StrayKey.objects.all()[:_MOST_STRAYS] if stray.state() == "active"]
+    if not strays:
+        return {}
+    noun = "API key is" if len(strays) == 1 else "API keys are"
+    text = f"{len(strays)} {noun} in force that this console does not know: adopt or revoke."
+    since = min(stray.seen_at for stray in strays).timestamp()
+    return {"keys:unknown": Alarm("warning", text, since, "/keys")}
 
 
 def _alarm(entry: OutboxEntry) -> Alarm:

@@ -9,9 +9,11 @@ import asyncio
 import time
 from typing import Final
 
+import msgspec
 from channels.db import database_sync_to_async
 from django.utils import timezone
 
+from console.keys.ends import with_ends_of
 from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
 from signalbox import job as life
@@ -156,10 +158,11 @@ class Publisher:
             if bucket is Bucket.MODELS and entry.subject_name:
                 await self._ensure_queues(entry.subject_name)
             headers = None if entry.body else _REMOVAL
+            body = entry.body.encode()
+            if bucket is Bucket.KEYS and stored is not None:
+                body = _still_ended(body, stored.data)
             try:
-                written = await self._bus.write(
-                    subject, entry.body.encode(), headers=headers, expect=revision
-                )
+                written = await self._bus.write(subject, body, headers=headers, expect=revision)
             except StaleRevision:
                 continue
             await _settle(entry, written)
@@ -203,6 +206,16 @@ class Publisher:
             await self._bus.publish(names.cancel(job_id))
             return
         raise Conflict(f"Lost {_RACES} races for job {job_id}; it is tried again.")
+
+
+def _still_ended(body: bytes, held: bytes) -> bytes:
+    """A key's document with the end that NATS knows of: a database of before a revocation must not undo it."""
+    try:
+        mine, other = (messages.decode(messages.ApiKey, data) for data in (body, held))
+    except msgspec.MsgspecError:
+        return body
+    ended = with_ends_of(mine, other)
+    return body if ended == mine else messages.encode(ended)
 
 
 @database_sync_to_async

@@ -35,6 +35,8 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/keys"): Act.KEYS_VIEW,
     ("post", "/api/keys"): Act.KEYS_MANAGE,
     ("get", "/api/keys/{kid}"): Act.KEYS_VIEW,
+    ("get", "/api/unknown-keys"): Act.KEYS_VIEW,
+    ("post", "/api/keys/{kid}/adopt"): Act.KEYS_MANAGE,
     ("post", "/api/keys/{kid}/revoke"): Act.KEYS_MANAGE,
     ("post", "/api/keys/{kid}/rotate"): Act.KEYS_MANAGE,
     ("get", "/api/accounts"): Act.ACCOUNTS_VIEW,

@@ -18,7 +18,7 @@ from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.keys import services as keys
-from console.keys.models import ApiKey
+from console.keys.models import ApiKey, StrayKey
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_jobs import make
@@ -41,6 +41,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     job = make(1, state="running", worker="w1", gpu="GPU-1")
     old, _ = keys.create(admin, keys.Grant(name="old"))
     lost, _ = keys.create(admin, keys.Grant(name="lost"))
+    stray = StrayKey.objects.create(id="stray", document='{"id": "stray", "hmac": "00"}')
     model = {"args": ["digits"]}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "register-model": ({}, {"name": "digits", "path": str(base), "is_default": "new"}),
@@ -56,6 +57,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "revoke-key": ({"args": [lost.pk]}, {}),
         "create-account": ({}, ACCOUNT),
         "edit-account": ({"args": [old.pk]}, ACCOUNT),
+        "adopt-key": ({"args": [stray.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "lane-release": ({"args": ["GPU-1"]}, {}),

@@ -29,7 +29,8 @@ ACTS: dict[str, Act | None] = {
     "model-enabled": Act.MODELS_SETTINGS, "model-replicas": Act.MODELS_SETTINGS,
     "model-default": Act.MODELS_ROLLOUT, "model-label": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE, "create-key": Act.KEYS_MANAGE, "rotate-key": Act.KEYS_MANAGE,
-    "revoke-key": Act.KEYS_MANAGE, "create-account": Act.ACCOUNTS_MANAGE, "edit-account": Act.ACCOUNTS_MANAGE,
+    "revoke-key": Act.KEYS_MANAGE, "adopt-key": Act.KEYS_MANAGE,
+    "create-account": Act.ACCOUNTS_MANAGE, "edit-account": Act.ACCOUNTS_MANAGE,
     "cancel-job": Act.JOBS_CANCEL, "worker-drain": Act.WORKERS_DRAIN, "lane-release": Act.LANES_RELEASE,
     "live:release": Act.LANES_RELEASE,
 }  # fmt: skip

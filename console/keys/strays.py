@@ -1,0 +1,117 @@
+"""Keys as NATS holds them, against the database: ends come over, and what is unknown here is kept for an operator.
+
+A database that was lost, or restored from before a key was made, replaced or revoked, knows less than the gateways.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from django.utils import timezone
+
+from console.accounts.rights import Act, Actor, system_actor
+from console.audit.acts import Target, act
+from console.keys import accounts
+from console.keys.ends import with_ends_of
+from console.keys.models import Account, ApiKey, StrayKey
+from console.outbox.services import post_document
+from signalbox import log, messages
+from signalbox.errors import Conflict, NotFound
+from signalbox.names import Bucket
+
+_MOST_LETTERS: Final = 32
+_WHY: Final = "NATS knew of it, and this database did not: was it restored from an older backup?"
+
+
+def compare(held: Mapping[str, bytes]) -> None:
+    """Take over what NATS knows of ends, and note the keys that only NATS knows. held: documents by key id."""
+    found = {}
+    for kid, data in held.items():
+        if len(kid) > _MOST_LETTERS:
+            continue  # no key that a gateway reads has such an id
+        try:
+            found[kid] = messages.decode(messages.ApiKey, data)
+        except msgspec.MsgspecError as error:
+            log.warning("keys.unreadable", key=kid, reason=str(error))
+    known = {key.pk: key for key in ApiKey.objects.all()}
+    for kid in found.keys() & known.keys():
+        _take_end(known[kid], found[kid])
+    strays = {kid: held[kid].decode() for kid in found.keys() - known.keys()}
+    StrayKey.objects.exclude(pk__in=strays).delete()
+    for kid, document in strays.items():
+        StrayKey.objects.update_or_create(id=kid, defaults={"document": document})
+
+
+def find(kid: str) -> StrayKey:
+    """The key that only NATS knows. Raises :class:`NotFound`."""
+    stray = StrayKey.objects.filter(pk=kid).first()
+    if stray is None:
+        raise NotFound(f"There is no API key {kid!r} that only NATS knows.")
+    return stray
+
+
+def adopt(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
+    """Make a key that only NATS knows one of this database, as it is: it goes on, and can be replaced and revoked.
+
+    Raises :class:`NotFound`, and :class:`Conflict` where the database knows it already.
+    """
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid), reason=reason) as change:
+        key = take_in(actor, kid)
+        change.after = {"adopted": key.name, "account": key.account_id, "scopes": key.scopes}
+        post_document(Bucket.KEYS, kid, key.document())
+    return key
+
+
+def take_in(actor: Actor, kid: str) -> ApiKey:
+    """The row of a key that only NATS knows; inside the act of somebody who may. Raises as :func:`adopt`.
+
+    An account that the database does not know either is made as the key says it was.
+    """
+    if ApiKey.objects.filter(pk=kid).exists():
+        raise Conflict("This key is known already.")
+    stray = find(kid)
+    doc = stray.grant
+    now = timezone.now()
+    account, _ = Account.objects.get_or_create(
+        pk=doc.tenant or kid,
+        defaults={
+            "name": doc.name[:100] or kid, "models_allowed": list(doc.account_models),
+            "created_at": now, "created_by": actor.name, "updated_at": now,
+            **{field: getattr(doc.share, field) for field in accounts.BOUNDS},
+        },
+    )  # fmt: skip
+    key = ApiKey.objects.create(
+        id=kid, name=doc.name[:100] or kid, owner=actor.name, hmac=doc.hmac, pepper=doc.pepper,
+        scopes=list(doc.scopes), models_allowed=list(doc.models), networks=list(doc.networks),
+        account=account, rate=doc.rate, per_s=doc.per_s, quota=doc.quota,
+        quota_window_s=doc.quota_window_s, expires_at=_instant(doc.expires_at),
+        revoked_at=_instant(doc.revoked_at), created_at=now, updated_at=now, created_by=actor.name,
+    )  # fmt: skip
+    stray.delete()
+    return key
+
+
+def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
+    mine = key.document()
+    ended = with_ends_of(mine, held)
+    if ended == mine:
+        return
+    with act(
+        system_actor("controller"), Act.KEYS_MANAGE, Target("key", key.pk), reason=_WHY
+    ) as change:
+        row = ApiKey.objects.select_for_update().get(pk=key.pk)
+        now = timezone.now()
+        row.expires_at = _instant(ended.expires_at)
+        if row.revoked_at is None and ended.revoked_at is not None:
+            row.revoked_at = _instant(ended.revoked_at)
+            row.revoked_by, row.revoked_reason = "controller", _WHY
+        row.updated_at = now
+        row.save()
+        change.before = {"state": key.state(now)}
+        change.after = {"state": row.state(now), "expires_at": str(row.expires_at)}
+        post_document(Bucket.KEYS, key.pk, row.document())
+
+
+def _instant(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, tz=UTC)
