@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from signalbox.errors import Unavailable
+from signalbox.errors import Unauthorized, Unavailable
 from signalbox.http1 import Pool
 
 SLOW_S: Final = 180.0
@@ -32,6 +32,10 @@ class Console:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session. Idempotent."""
         await self._pool.close()
 
     async def models(self) -> set[str]:
@@ -54,6 +58,10 @@ class Console:
         body = json.dumps(doc).encode() if doc is not None else b""
         response = await self._pool.request(method, path, body, self._headers)
         text = response.body.decode(errors="replace")
+        if response.status == 401:
+            raise Unauthorized(
+                f"The console refused {method} {path}: {response.status} {text[:500]}"
+            )
         if response.status >= 400:
             raise Unavailable(
                 f"The console refused {method} {path}: {response.status} {text[:500]}"

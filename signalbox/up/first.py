@@ -40,7 +40,7 @@ async def show(stack: Stack, folder: Path | None) -> Shown:
     password = stack.admin_password().read_text()
     if folder is None:
         return Shown(ADMIN, password, "")
-    async with Console(stack.console_url, await stack.operator_token()) as console:
+    async with await _console(stack) as console:
         known = await console.models()
         for name, description in MODELS.items():
             if name not in known:
@@ -49,6 +49,19 @@ async def show(stack: Stack, folder: Path | None) -> Shown:
         api_key = await _key(stack, console)
     await _predict(stack, api_key)
     return Shown(ADMIN, password, api_key)
+
+
+async def _console(stack: Stack) -> Console:
+    """A session with the console, by the kept token if that still opens it."""
+    console = Console(stack.console_url, await stack.operator_token())
+    try:
+        await console.models()
+    except Unauthorized:
+        stack.say("the console does not know the kept operator token; making another")
+    else:
+        return console
+    await console.close()
+    return Console(stack.console_url, await stack.operator_token(anew=True))
 
 
 async def train(stack: Stack) -> Path | None:

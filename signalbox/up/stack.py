@@ -142,10 +142,13 @@ class Stack:
         """File of the first admin's password."""
         return self.data.secret("admin_password", size_bytes=PASSWORD_BYTES)
 
-    async def operator_token(self) -> str:
-        """A token of the first admin for the console's REST API. Kept; :meth:`start_console` first."""
+    async def operator_token(self, *, anew: bool = False) -> str:
+        """A token of the first admin for the console's REST API. Kept; :meth:`start_console` first.
+
+        anew: the one that is kept is of no use: it has expired, or the database that knew it is gone.
+        """
         path = self.data.path / "secrets" / "operator_token"
-        if not path.exists():
+        if anew or not path.exists():
             printed = await self.run_to_end(
                 "token", "console", "token", "signalbox up", "--user", ADMIN, "--days", DAYS_VALID,
                 env=self._console_env(),

@@ -6,6 +6,7 @@ import queue
 import re
 import select
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -331,3 +332,36 @@ def test_killing_it_leaves_no_process_and_a_start_in_the_moved_folder_keeps_ever
     finally:
         if again.process.poll() is None:
             again.end(signal.SIGKILL)
+
+
+def test_a_start_after_streams_and_database_were_lost_serves_without_a_person(
+    up: Up, doc: dict[str, Any], tmp_path: Path
+) -> None:
+    if up.process.poll() is None:
+        up.end(signal.SIGINT)
+    (streams,) = (up.data / "nats" / "store").rglob("streams")
+    for name in ("JOBS", "STATE", "KV_leases"):
+        shutil.rmtree(streams / name)
+    (streams / "KV_models" / "meta.inf").unlink()
+    for path in (up.data / "console").glob("console.sqlite3*"):
+        path.unlink()
+
+    again = Up(up.data)
+    try:
+        third = again.wait_until_up()
+        printed = "".join(again.printed)
+        assert "NATS has lost all that JOBS, STATE, KV_leases held" in printed
+        assert "NATS had lost what KV_models is; its messages are there again" in printed
+        assert "the console does not know the kept operator token" in printed
+        assert third["api_key"] == doc["api_key"], "it goes on in force"
+        half = readme_commands("half_plus_two:predict", "curl -s $FRONT")[0]
+        assert json.loads(call(third, half, tmp_path)) == {"predictions": [2.5, 3.0, 4.5]}
+        token = (up.data / "secrets" / "operator_token").read_text()
+        listed = f"curl -s -H 'Authorization: Bearer {token}' {third['console']}/api/unknown-keys"
+        deadline = time.monotonic() + END_S
+        while not (unknown := json.loads(call(third, listed, tmp_path))):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert [key["name"] for key in unknown] == ["demo"]
+    finally:
+        again.end(signal.SIGKILL)
