@@ -1,7 +1,7 @@
 """From a request that may be served to a job that is durable: its slip, its class, its one message."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission import Admission
@@ -17,7 +17,6 @@ from signalbox import metrics
 from signalbox.errors import SignalboxError
 from signalbox.jobs import joblog
 from signalbox.messages import ApiKey, Job, Share
-from signalbox.ops.disk import Reserve
 
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 
@@ -38,7 +37,10 @@ class Entry(NamedTuple):
 
 
 class Acceptance:
-    """Admits and writes jobs. instance: of this plugin, for whoever waits. reserve: of the disk of NATS."""
+    """Admits and writes jobs.
+
+    instance: of this plugin, for whoever waits. check: raises why nothing can be stored now.
+    """
 
     def __init__(
         self,
@@ -47,9 +49,9 @@ class Acceptance:
         idempotency: Idempotency,
         *,
         instance: str,
-        reserve: Reserve,
+        check: Callable[[], None],
     ) -> None:
-        self._reserve = reserve
+        self._check = check
         self._submitter = submitter
         self._admission = admission
         self._idempotency = idempotency
@@ -83,11 +85,11 @@ class Acceptance:
         *,
         is_waiting: bool,
     ) -> Entry:
-        """The job, in the class it goes into, but not yet written. Raises as the reserve and :meth:`Admission.admit`.
+        """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`.
 
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
-        self._reserve.check()
+        self._check()
         named = None
         if slip is not None and slip.revision:
             named = slip.priority or wishes.priority

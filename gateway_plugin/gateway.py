@@ -35,6 +35,7 @@ class Gateway:
     def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
         self._bus = bus
         self._settings = settings
+        self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
         self._keys = Table(bus, Bucket.KEYS, ApiKey, asks_leader=True)
         self._models = Table(bus, Bucket.MODELS, Model)
         self._workers = Table(bus, Bucket.WORKERS, Worker)
@@ -68,7 +69,7 @@ class Gateway:
             Admission(bus, fair_room=settings.fair_room),
             Idempotency(bus, self._jobs, request_timeout_s=settings.request_timeout_s, wall=wall),
             instance=bus.instance,
-            reserve=Reserve(settings.nats_store, settings.nats_reserve_bytes),
+            check=self._check_storing,
         )
         self._post = Post(
             settings,
@@ -116,6 +117,11 @@ class Gateway:
     def is_healthy(self) -> bool:
         """Whether requests can be accepted now: NATS is there and the key table is current."""
         return self._bus.is_connected and self._keys.synced_age_s <= self._settings.stale_keys_s
+
+    def _check_storing(self) -> None:
+        """Raises :class:`Unavailable` with cause and mend while NATS has no room for a job, or stores none."""
+        self._reserve.check()
+        self._bus.stalls.check("jobs")
 
     def stop_waiting(self) -> None:
         """Answer everyone who still waits with 503 and their job's id; the jobs go on."""

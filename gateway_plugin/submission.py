@@ -16,6 +16,7 @@ from signalbox.bus import Bus
 from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
 from signalbox.messages import ApiKey, Job, header
 from signalbox.names import PRIORITIES, Header, Priority, Stream
+from signalbox.stalls import BOUND, WHY
 
 _REPEATS: Final = 2
 _LONGEST_DEADLINE_S: Final = 7 * 86_400.0
@@ -124,21 +125,22 @@ class Submitter:
                 # Only we write to this subject: an earlier try of ours arrived after all.
                 if error.last:
                     return error.last
-                raise _unknown(job) from error
+                raise _unknown(job, error) from error
             except Ambiguous as error:
                 if repeat == _REPEATS:
-                    raise _unknown(job) from error
+                    raise _unknown(job, error) from error
             except SignalboxError as error:
                 if repeat == 0:
                     raise
                 # This try was certainly not stored; the one before it perhaps was.
-                raise _unknown(job) from error
+                raise _unknown(job, error) from error
         raise AssertionError  # pragma: no cover  every turn returns or raises
 
 
-def _unknown(job: Job) -> Ambiguous:
+def _unknown(job: Job, cause: SignalboxError) -> Ambiguous:
+    why = f" {WHY}" if cause.facts.get("bound") == BOUND else ""
     return Ambiguous(
-        "It is not known whether the job was accepted; ask for it by its id.",
+        f"It is not known whether the job was accepted; ask for it by its id.{why}",
         retry_after_s=2.0,
         job_id=job.id,
     )

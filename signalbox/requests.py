@@ -16,9 +16,10 @@ import msgspec
 from signalbox import log
 from signalbox.answers import ApiError, Reply, api_refused, unanswered
 from signalbox.connection import Connection, Events, Transport, status
-from signalbox.errors import Misconfigured, TooLarge, Unavailable
+from signalbox.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
 from signalbox.roles import inbox
 from signalbox.settings import Wire
+from signalbox.stalls import BOUND, WHY, Stalls
 
 _SWEEP_S: Final = 0.1
 """How often overdue requests are looked for, while there are any."""
@@ -62,6 +63,8 @@ class Requests:
         ] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self.stalls = Stalls(self._loop.time)
+        """What NATS does not store, as this connection has seen it."""
         self._on_reconnect: list[Callable[[], None]] = []
         self._on_disconnect: list[Callable[[], None]] = []
         self._last_error = ""
@@ -109,9 +112,15 @@ class Requests:
         try:
             head, body = await answer
         except TimeoutError as error:
+            if is_write and self.connection.is_open:
+                self.stalls.lost(subject)
+                if self.stalls.is_stalled(subject):
+                    raise Ambiguous(WHY, retry_after_s=5.0, bound=BOUND, subject=subject) from None
             raise unanswered(subject, str(error), is_write=is_write) from None
         finally:
             self._waiting.pop(token, None)
+        if is_write and self.stalls:
+            self.stalls.answered(subject)
         if head[8:9] == b" " and status(head) == 503:
             raise Unavailable("JetStream does not answer for this subject now.", subject=subject)
         return head, body
@@ -263,6 +272,7 @@ class Requests:
 
     async def _disconnected(self) -> None:
         """What was sent on the lost connection will not be answered any more."""
+        self.stalls.clear()
         for answer, _, _ in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(TimeoutError("the connection was lost"))

@@ -43,7 +43,6 @@ from signalbox.errors import (
 from signalbox.messages import ApiKey, Job, Record, State, decode
 from signalbox.names import Header, Stream
 from signalbox.natsserver import NatsServer
-from signalbox.ops.disk import Reserve
 from signalbox.records import Records
 from signalbox.settings import Wire
 from tests import depth, streams
@@ -154,7 +153,7 @@ class Gateway:
             Admission(frail, fair_room=1),
             Idempotency(frail, self.jobs, request_timeout_s=0.0, wall=time.time),
             instance="gateway",
-            reserve=Reserve("", 0),
+            check=lambda: None,
         )
 
     async def submit(self, slot: Slot, body: str) -> str:

@@ -5,19 +5,25 @@ import contextlib
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from signalbox import stalls, topology
+from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.names import NATS_FAULT, Stream
+from signalbox.natsserver import NatsServer
 from signalbox.ops.disk import Room
+from signalbox.settings import Wire
 from signalbox.up import natskeeper
 from signalbox.up.ground import DataDir
 from signalbox.up.natskeeper import NatsKeeper
 from signalbox.up.options import Options
 from signalbox.up.stack import Stack
 from tests.chaos.network import SmallDisk
+from tests.gatewayrig import ScriptedWorker, key, model, rig
 
 SIZE_MB = 160
 EVENT_S = 60.0
@@ -156,6 +162,46 @@ async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
     running = asyncio.create_task(keeper._mend(server, stack.bus))
     await said.wait_for("stream JOBS of NATS ends at 0, and 7 was stored")
     running.cancel()
+
+
+async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
+    disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nats-server that nobody restarts, as in a deployment."""
+    monkeypatch.setattr(stalls, "STALLED_S", 1.0)
+    async with NatsServer(disk.folder) as server:
+        wire = Wire(nats_url=server.url, request_timeout_s=0.5)
+        admin = await Bus.connect(wire, role="admin")
+        await topology.apply(admin, storage_bytes=64 << 20)
+        await topology.ensure_consumers(admin, "half")
+        async with rig(server.url, tmp_path, request_timeout_s=0.5) as front:
+            mine = key()
+            await front.publish(model(), mine)
+            disk.fill()
+            ask = partial(
+                front.call, "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine
+            )
+            async with asyncio.timeout(EVENT_S):
+                while stalls.WHY not in (answer := await ask()).doc["error"]:
+                    assert answer.status == 503
+            disk.free()  # which changes nothing
+            answers = [await ask() for _ in range(3)]
+            assert {one.status for one in answers} == {503}
+            assert all(stalls.WHY in one.doc["error"] for one in answers)
+            assert any("Nothing was accepted." in one.doc["error"] for one in answers)
+            assert all(int(one.headers["Retry-After"]) >= 1 for one in answers)
+            is_back = asyncio.Event()
+            front.bus.on_reconnect(is_back.set)
+            await server.kill()
+            await server.start()
+            async with asyncio.timeout(EVENT_S):
+                await is_back.wait()
+                async with ScriptedWorker(front.bus, "half"):
+                    while True:
+                        if (await ask()).status == 200:
+                            break
+                        await asyncio.sleep(0.05)
+        await admin.close()
 
 
 async def test_words_of_a_fault_that_come_in_two_pieces_are_heard(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""A stream that answers no write is known as such, and tried again now and then."""
+
+import pytest
+
+from signalbox.errors import Unavailable
+from signalbox.stalls import STALLED_S, TRY_S, Stalls
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stalls(clock: Clock) -> Stalls:
+    return Stalls(clock)
+
+
+def stall(stalls: Stalls, clock: Clock, subject: str) -> None:
+    stalls.lost(subject)
+    clock.now += STALLED_S
+    stalls.lost(subject)
+
+
+def test_one_lost_answer_says_nothing_and_none_for_long_says_that_nothing_is_stored(
+    stalls: Stalls, clock: Clock
+) -> None:
+    stalls.lost("jobs.m.mid.1")
+    stalls.check("jobs")
+    stall(stalls, clock, "jobs.m.mid.2")
+    assert stalls.is_stalled("jobs.n.hi.3")
+    assert not stalls.is_stalled("st.1")
+    stalls.check("st.1")
+
+
+def test_while_nothing_is_stored_one_try_in_a_while_is_let_through(
+    stalls: Stalls, clock: Clock
+) -> None:
+    stall(stalls, clock, "jobs.m.mid.1")
+    stalls.check("jobs")
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="make room and restart nats-server"):
+            stalls.check("jobs")
+    clock.now += TRY_S
+    stalls.check("jobs")
+    stalls.answered("jobs.m.mid.9")
+    for _ in range(3):
+        stalls.check("jobs")
+
+
+def test_a_new_connection_knows_of_nothing(stalls: Stalls, clock: Clock) -> None:
+    stall(stalls, clock, "$KV.leases.a")
+    assert stalls.is_stalled("$KV.leases.b")
+    assert not stalls.is_stalled("$KV.workers.b")
+    stalls.clear()
+    assert not stalls
+    assert not stalls.is_stalled("$KV.leases.b")
