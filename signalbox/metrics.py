@@ -5,10 +5,18 @@ Counting costs about a microsecond; nothing is served until :func:`serve`.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    make_wsgi_app,
+    start_http_server,
+)
 
+from signalbox import readiness
 from signalbox.errors import Misconfigured
 
 PREFIX: Final = "signalbox_"
@@ -37,9 +45,9 @@ def histogram(
 
 
 def serve(port: int, *, host: str = "127.0.0.1") -> int:
-    """Serve ``/metrics`` from a thread of its own; returns the port. 0 does nothing, as ``metrics_port`` means it.
+    """Serve ``/metrics`` and ``/readyz`` from a thread of its own; returns the port.
 
-    Raises :class:`Misconfigured` when the port is taken.
+    0 does nothing, as ``metrics_port`` means it. Raises :class:`Misconfigured` when the port is taken.
     """
     if port == 0:
         return 0
@@ -47,4 +55,15 @@ def serve(port: int, *, host: str = "127.0.0.1") -> int:
         server, _ = start_http_server(port, addr=host, registry=REGISTRY)
     except OSError as error:
         raise Misconfigured(f"Metrics port {port} cannot be opened: {error.strerror}.") from error
+    shown = make_wsgi_app(REGISTRY)
+
+    def app(environ: Any, start_response: Any) -> Any:
+        if environ["PATH_INFO"] != "/readyz":
+            return shown(environ, start_response)
+        faults = readiness.faults()
+        status = "503 Service Unavailable" if faults else "200 OK"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return ["\n".join([*(faults or ["ready"]), ""]).encode()]
+
+    server.set_app(app)
     return int(server.server_port)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox import log
+from signalbox import log, readiness
 from signalbox.answers import ApiError, Reply, api_refused, unanswered
 from signalbox.connection import Connection, Events, Transport, status
 from signalbox.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
@@ -21,6 +21,7 @@ from signalbox.roles import inbox
 from signalbox.settings import Wire
 from signalbox.stalls import BOUND, WHY, Stalls
 
+_AWAY: Final = "NATS cannot be reached."
 _SWEEP_S: Final = 0.1
 """How often overdue requests are looked for, while there are any."""
 _REFUSED_SUBJECT: Final = re.compile(r'(?i)publish to "([^"]+)"')
@@ -207,8 +208,13 @@ class Requests:
         except (TimeoutError, OSError) as error:
             raise Unavailable("NATS does not answer.", retry_after_s=1.0) from error
 
+    def faults(self) -> list[str]:
+        """Why this connection cannot do its work now, see :mod:`signalbox.readiness`."""
+        return self.stalls.faults() if self.connection.is_open else [_AWAY]
+
     async def _end(self) -> None:
         """Wait for open requests (each has its deadline), then end the connection."""
+        readiness.remove(self)
         open_requests = [answer for answer, _, _ in self._waiting.values()]
         if open_requests and self.connection.is_open:
             await asyncio.wait(open_requests, timeout=self._timeout_s)
@@ -242,6 +248,7 @@ class Requests:
             connecting.result()
             self.connection.listen((self._inbox + b">").decode(), self._answer)
             await self.flush()
+            readiness.add(self)
         except BaseException:
             self._is_closing = True
             connecting.cancel()

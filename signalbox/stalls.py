@@ -61,6 +61,10 @@ class Stalls:
         since = self._since.get(stream_of(subject))
         return since is not None and self._clock() >= since + STALLED_S
 
+    def faults(self) -> list[str]:
+        """What is stalled, with cause and mend."""
+        return [f"{stream}.>: {WHY}" for stream in sorted(self._said)]
+
     def check(self, subject: str) -> None:
         """Raises :class:`Unavailable` with cause and mend where nothing is stored, but for a write now and then."""
         if not self._since or not self.is_stalled(subject):

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from signalbox import metrics
+from signalbox import metrics, readiness
 from signalbox.errors import Unavailable
 
 LOOK_S: Final = 0.25
 """How long an answer about the room is good: a disk fills in seconds."""
 _RETRY_AFTER_S: Final = 5.0
 _MIB: Final = 1024 * 1024
+
+_LOW: Final = (
+    "The disk of NATS has no more room than is kept for jobs that were accepted: make room there."
+)
 
 REFUSED: Final = metrics.counter(
     "jobs_refused_for_room", "Jobs refused because the disk of NATS has no more than its reserve."
@@ -49,6 +53,12 @@ class Reserve:
         self._clock = clock
         self._looked_at = float("-inf")
         self._is_low = False
+        if self._room is not None:
+            readiness.add(self)
+
+    def faults(self) -> list[str]:
+        """Why no new job is taken, see :mod:`signalbox.readiness`."""
+        return [_LOW] if self.is_low else []
 
     @property
     def is_low(self) -> bool:

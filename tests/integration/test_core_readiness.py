@@ -1,0 +1,53 @@
+"""``/readyz``: whether a program can do its work, and why not."""
+
+import asyncio
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from signalbox import metrics, readiness, stalls
+from signalbox.bus import Bus
+from signalbox.natsserver import NatsServer
+from signalbox.ops.disk import Reserve
+from signalbox.ports import free_port
+from signalbox.settings import Wire
+
+
+async def ask(port: int, path: str = "/readyz") -> tuple[int, str]:
+    def get() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(get)
+
+
+async def test_a_program_says_what_keeps_it_from_its_work(
+    own_nats: NatsServer, tmp_path: Path
+) -> None:
+    for other in list(readiness._sources):  # of tests before this one
+        readiness.remove(other)
+    port = metrics.serve(free_port())
+    assert await ask(port) == (503, f"{readiness.NOT_YET}\n")
+    bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
+    assert await ask(port) == (200, "ready\n")
+    reserve = Reserve(str(tmp_path), 2**62)
+    assert await ask(port) == (503, "\n".join([*reserve.faults(), ""]))
+    readiness.remove(reserve)
+    bus.stalls = stalls.Stalls(iter((0.0, 0.0, stalls.STALLED_S, stalls.STALLED_S)).__next__)
+    for _ in range(2):
+        bus.stalls.lost("jobs.m.mid.1")
+    assert await ask(port) == (503, f"jobs.>: {stalls.WHY}\n")
+    is_away = asyncio.Event()
+    bus.on_disconnect(is_away.set)
+    await own_nats.kill()
+    async with asyncio.timeout(60):
+        await is_away.wait()
+    assert await ask(port) == (503, "NATS cannot be reached.\n")
+    await bus.close()
+    status, text = await ask(port, "/metrics")
+    assert status == 200
+    assert "signalbox_nats_stalled_streams" in text
