@@ -8,25 +8,33 @@ import orjson
 
 from gateway_plugin.addresses import forwarded_address
 from gateway_plugin.answers import Answer
-from gateway_plugin.keyring import Keyring
+from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN
+from gateway_plugin.keyring import SUBMIT, Keyring, tenant_of
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
 from signalbox.messages import ApiKey
 
-KEY_ID: Final = "key_id"
-_TOKEN: Final = "token"  # noqa: S105  the field's name in Tyk
 _MOST_SESSIONS: Final = 50_000
 _SESSION_LIFETIME_S: Final = 3600
+_NO_INPUTS_BYTES: Final = 65_536
+"""The largest body of a key that submits nothing."""
 
 
 class Auth:
     """The SignalboxAuth hook.
 
-    trusted_proxies: see :mod:`gateway_plugin.addresses`. org_id: of the API definition; part of the token.
+    max_body_bytes: of a key that may submit. trusted_proxies: see :mod:`gateway_plugin.addresses`. org_id: of the API
+    definition; part of the token.
     """
 
     def __init__(
-        self, keyring: Keyring, *, trusted_proxies: int = 0, org_id: str = "signalbox"
+        self,
+        keyring: Keyring,
+        *,
+        max_body_bytes: int,
+        trusted_proxies: int = 0,
+        org_id: str = "signalbox",
     ) -> None:
+        self._max_body_bytes = max_body_bytes
         self._trusted_proxies = trusted_proxies
         self._keyring = keyring
         self._org_id = org_id
@@ -40,7 +48,7 @@ class Auth:
         session = self._session(key)
         obj.session.CopyFrom(session)
         metadata = obj.metadata
-        metadata[_TOKEN] = session.metadata[_TOKEN]
+        metadata[TOKEN] = session.metadata[TOKEN]
         metadata[KEY_ID] = key.id
         return None
 
@@ -50,7 +58,8 @@ class Auth:
             return known[1]
         if len(self._sessions) >= _MOST_SESSIONS:
             self._sessions.clear()
-        made = session_of(key, self._org_id)
+        most = self._max_body_bytes if SUBMIT in key.scopes else _NO_INPUTS_BYTES
+        made = session_of(key, self._org_id, most)
         self._sessions[key.id] = (key, made)
         return made
 
@@ -64,8 +73,8 @@ def credential(headers: Mapping[str, str]) -> str:
     return headers.get("X-Api-Key", "").strip()
 
 
-def session_of(key: ApiKey, org_id: str) -> SessionState:
-    """What the gateway enforces for ``key``.
+def session_of(key: ApiKey, org_id: str, body_bytes: int) -> SessionState:
+    """What the gateway enforces for ``key``. body_bytes: its largest body, which only the edge can enforce.
 
     The token names the key's public id in the form whose own ``h`` makes the gateway hash it with
     sha256: any other form is hashed to 32 bits, where different keys share one counter. last_updated
@@ -84,5 +93,10 @@ def session_of(key: ApiKey, org_id: str) -> SessionState:
         last_updated=repr(key.updated_at),
         session_lifetime=_SESSION_LIFETIME_S,
         alias=key.id,
-        metadata={_TOKEN: token, KEY_ID: key.id},
+        metadata={
+            TOKEN: token,
+            KEY_ID: key.id,
+            ACCOUNT: tenant_of(key),
+            BODY_BYTES: str(body_bytes),
+        },
     )

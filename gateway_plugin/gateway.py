@@ -81,7 +81,11 @@ class Gateway:
             self._jobs,
             ModelViews(catalog, fleet),
         )
-        auth = Auth(keyring, trusted_proxies=settings.trusted_proxies)
+        auth = Auth(
+            keyring,
+            max_body_bytes=settings.max_body_bytes,
+            trusted_proxies=settings.trusted_proxies,
+        )
         self.dispatcher = Dispatcher(
             auth.hook,
             self._post.hook,

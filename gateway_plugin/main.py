@@ -124,6 +124,7 @@ async def _listen(
             secret=settings.secret,
             bounds=settings,
             has_proxy=settings.trusted_proxies > 0,
+            bodies_bytes=settings.max_bodies_bytes,
         )
     return server, edge
 

@@ -14,8 +14,8 @@ from gateway_plugin.acceptance import Acceptance, Entry
 from gateway_plugin.addresses import client_address
 from gateway_plugin.answers import JOB_ID, JSON, Answer, answer, retry_after
 from gateway_plugin.api.jobbody import require_empty, target_of
-from gateway_plugin.auth import KEY_ID
 from gateway_plugin.catalog import Catalog, Ready, require_open
+from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.idempotency import REPLAYED
 from gateway_plugin.intake import C, Choose, Inputs, Intake
 from gateway_plugin.jobs import Found, Jobs, failure
@@ -33,7 +33,7 @@ from gateway_plugin.modelviews import ModelViews, metadata
 from gateway_plugin.preferences import Preference, preference
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.routing import Act, Route, Routes
-from gateway_plugin.service.pool import Pool
+from gateway_plugin.service.pool import Pool, bodies_pool
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Wishes, wishes_of
 from gateway_plugin.waiting import End, Waiters
@@ -80,6 +80,7 @@ class Post:
             of_account="As many of your account's calls wait for results as may now",
             mend="Have fewer of them wait at once, or do not wait: Prefer: respond-async.",
         )
+        self._bodies = bodies_pool(settings.max_bodies_bytes)
         WAITING.set_function(lambda: self._places.held)
 
     async def close(self) -> None:
@@ -95,6 +96,10 @@ class Post:
         if key.networks:
             address = client_address(request.headers, self._settings.trusted_proxies)
             self._keyring.require_address(key, address)
+        with self._bodies.holding(tenant_of(key), len(request.raw_body)):
+            return await self._answered(request, key)
+
+    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> Answer:
         route = self._routes.find(request.method, request.url.partition("?")[0])
         act = route.act
         if act is Act.TFS_PREDICT:

@@ -88,6 +88,14 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")
     ] = 32 * _MIB
+    max_bodies_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="Most bytes of request bodies in flight; more get 503. Of one account as many as are still "
+            "free; more get 429.",
+        ),
+    ] = 512 * _MIB
     max_elements: Annotated[
         int, Meta(ge=1, description="Most array elements in one JSON body.")
     ] = 8_000_000
@@ -192,6 +200,8 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             )
         if self.max_waiting >= self.max_concurrent:
             yield f"{PREFIX}MAX_WAITING must be below {PREFIX}MAX_CONCURRENT"
+        if self.max_bodies_bytes < self.max_body_bytes:
+            yield f"{PREFIX}MAX_BODIES_BYTES must be at least {PREFIX}MAX_BODY_BYTES"
         if self.max_message_bytes < self.max_body_bytes + _MIB:
             yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_BODY_BYTES by at least 1 MiB"
         needed = _MEMORY_FLOOR + 8 * self.max_body_bytes + _ELEMENT_BYTES * self.max_elements

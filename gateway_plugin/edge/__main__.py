@@ -62,7 +62,7 @@ async def serve(settings: EdgeSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with RemotePlugin(settings.plugin, front.answer_s) as plugin:
-        edge = Edge(front, plugin.call)
+        edge = Edge(front, plugin.call, bodies_bytes=settings.max_bodies_bytes)
         server = await EdgeServer.serve(edge, listen=settings.listen, bounds=settings)
         log.info("edge.listening", address=server.address, plugin=settings.plugin)
         await stop.wait()

@@ -6,26 +6,35 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from gateway_plugin.answers import dialect_of, refusal
 from gateway_plugin.dispatcher import count_refusal
 from gateway_plugin.edge import answers
 from gateway_plugin.edge.answers import Answer, ErrorPages, Headers
+from gateway_plugin.edge.bodies import (
+    BODIES_BYTES,
+    Body,
+    BodyTooLargeError,
+    ClientLeftError,
+    Receive,
+    Share,
+)
 from gateway_plugin.edge.definition import Front
 from gateway_plugin.edge.limits import Limits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
 from gateway_plugin.edge.target import Redirect, Target, read
+from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from signalbox.errors import SignalboxError
+from gateway_plugin.service.pool import bodies_pool
+from signalbox.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.log import get_logger
 
 Call = Callable[[Object], Awaitable[Object]]
 Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 BAD_HTTP: Final = "invalid_request:http"
-_DRAIN_S: Final = 2.0  # how long the rest of a refused body is read, so that the client sees why
 _RETRY_AFTER: Final = b"Retry-After"
 _BODILESS: Final = frozenset({204, 304})
 _REASONS: Final = {
@@ -41,18 +50,10 @@ _REASONS: Final = {
 _log = get_logger()
 
 
-class _TooLarge(Exception):
-    """The body is above the gateway's limit."""
-
-
-class _ClientLeft(Exception):
-    """The connection ended before the request was complete."""
-
-
 class Edge:
     """One front. call: the plugin, in process or over gRPC; any exception of it means it is away.
 
-    monotonic, wall: clocks in seconds.
+    bodies_bytes: of all bodies in flight. monotonic, wall: clocks in seconds.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Edge:
         front: Front,
         call: Call,
         *,
+        bodies_bytes: int = BODIES_BYTES,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -68,6 +70,7 @@ class Edge:
         self._wall = wall
         self._pages = ErrorPages(front)
         self._limits = Limits(monotonic, wall)
+        self._bodies = bodies_pool(bodies_bytes)
         self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
 
@@ -83,7 +86,7 @@ class Edge:
         timer = loop.call_later(self._front.answer_s, exchange.give_up)
         try:
             answer = await self.answer(scope, receive)
-        except _ClientLeft:
+        except ClientLeftError:
             return
         except asyncio.CancelledError:
             if exchange.is_given_up:
@@ -109,11 +112,20 @@ class Edge:
         if scope["http_version"] == "1.1" and "Host" not in headers:
             count_refusal(BAD_HTTP)
             return answers.bad_request(": missing required Host header")
+        body = Body(headers, receive)
         try:
-            body = await self._body(headers, receive)
-        except _TooLarge:
+            body.require_within(self._front.max_body_bytes)
+            answer = await self._answered(scope, target, headers, body)
+        except BodyTooLargeError:
             count_refusal("too_large:http")
-            return answers.TOO_LARGE
+            answer = answers.TOO_LARGE
+        # Whoever is refused before the body was read sends it all the same, and sees why only then.
+        is_whole = body.is_over or await body.skip()
+        return answer if is_whole else _closing(answer)
+
+    async def _answered(
+        self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body
+    ) -> Answer:
         if isinstance(target, Redirect):
             return answers.moved(target.location)
         for prefix, api in self._keyless:
@@ -127,10 +139,11 @@ class Edge:
         return await self._hooked(scope, target, headers, body)
 
     async def _hooked(
-        self, scope: Scope, target: Target, headers: dict[str, str], body: bytes
+        self, scope: Scope, target: Target, headers: dict[str, str], body: Body
     ) -> Answer:
+        """The key first, from the headers alone; its body only once it may call."""
         try:
-            sent = self._objects.auth(scope["method"], target, headers, body)
+            sent = self._objects.auth(scope["method"], target, headers)
         except ValueError:  # a protobuf string must be UTF-8
             count_refusal(BAD_HTTP)
             return self._page(answers.PLUGIN_AWAY, headers)
@@ -156,7 +169,26 @@ class Edge:
         quota = self._limits.spend(token, session) if self._front.hooked.has_quota else None
         if quota and not quota.is_allowed:
             return _later(self._page(answers.QUOTA_EXCEEDED, headers, shown), quota.left_s)
-        return await self._post(sent, replied, target, headers, shown, scope)
+        own = int(session.metadata.get(BODY_BYTES, "0"))
+        with Share(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
+            try:
+                data = await self._body(body, own, share)
+            except (LimitExceeded, Unavailable, TooLarge) as error:
+                return _refused(error, target, shown)
+            return await self._post(sent, replied, target, headers, shown, scope, data)
+
+    async def _body(self, body: Body, own: int, share: Share) -> bytes:
+        """The body of a caller who may call. own: the key's limit, 0 = the gateway's."""
+        most = self._front.max_body_bytes
+        if not own or (most and own >= most):
+            return await body.read(most, share)
+        try:
+            return await body.read(own, share)
+        except BodyTooLargeError:
+            raise TooLarge(
+                f"The body has more than the {own} bytes that this API key may send; split it, or use another key.",
+                bound="key",
+            ) from None
 
     async def _post(
         self,
@@ -166,10 +198,12 @@ class Edge:
         headers: dict[str, str],
         shown: Headers,
         scope: Scope,
+        body: bytes,
     ) -> Answer:
         client = scope.get("client")
+        peer = client[0] if client else ""
         try:
-            sent = self._objects.post(authed, replied, target.url, client[0] if client else "")
+            sent = self._objects.post(authed, replied, target.url, peer, body)
         except ValueError as error:
             _log.warning("edge.reply_refused", error=str(error))
             return self._page(answers.HOOK_FAILED, headers, shown)
@@ -228,31 +262,6 @@ class Edge:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
         return Answer(status, kept + written, body.encode())
 
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        """The whole body. Raises _TooLarge, after the client had time to send the rest."""
-        declared = headers.get("Content-Length")
-        if declared is None and "Transfer-Encoding" not in headers:
-            return b""
-        headers.pop("Transfer-Encoding", None)
-        limit = self._front.max_body_bytes
-        if limit and declared and int(declared) > limit:
-            await _drain(headers, receive)
-            raise _TooLarge
-        message = await receive()
-        if not message.get("more_body"):
-            return _part(message)
-        parts = [_part(message)]
-        size = len(parts[0])
-        while message.get("more_body"):
-            message = await receive()
-            parts.append(_part(message))
-            size += len(parts[-1])
-            if limit and size > limit:
-                parts.clear()
-                await _drain({}, receive)
-                raise _TooLarge
-        return b"".join(parts)
-
 
 async def _send(answer: Answer, body: bytes, send: Send) -> None:
     """One whole answer."""
@@ -263,23 +272,18 @@ async def _send(answer: Answer, body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _part(message: dict[str, Any]) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise _ClientLeft
-    part: bytes = message["body"]
-    return part
+def _refused(error: SignalboxError, target: Target, shown: Headers) -> Answer:
+    """An error of ours that no hook saw, in the shape the plugin gives it."""
+    count_refusal(f"{error.code}:{error.facts['bound']}")
+    given = refusal(error, dialect_of(target.url))
+    return Answer(given.status, shown + answers.wire_headers(given.headers.items()), given.body)
 
 
-async def _drain(headers: dict[str, str], receive: Receive) -> None:
-    """Reads on and throws away: a connection closed on unread bytes would lose our answer."""
-    if "Expect" in headers:
-        return
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            while (await receive()).get("more_body"):
-                pass
-    except TimeoutError:
-        return
+def _closing(answer: Answer) -> Answer:
+    """An answer after which the connection cannot go on: what comes next is the rest of a body."""
+    if (b"Connection", b"close") in answer.headers:
+        return answer
+    return answer._replace(headers=[*answer.headers, (b"Connection", b"close")])
 
 
 def _later(page: Answer, left_s: float | None) -> Answer:

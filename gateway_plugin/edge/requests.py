@@ -108,8 +108,8 @@ class ObjectMaker:
             if value.startswith("$") and value.removeprefix(_CONTEXT) not in _VARIABLES:
                 raise Misconfigured(f"global header {name}: the edge does not know {value!r}")
 
-    def auth(self, method: str, target: Target, headers: dict[str, str], body: bytes) -> Object:
-        """The object of the auth hook. Raises ValueError on text a protobuf string cannot hold."""
+    def auth(self, method: str, target: Target, headers: dict[str, str]) -> Object:
+        """The object of the auth hook, without a body. Raises ValueError on text a protobuf string cannot hold."""
         made = Object()
         made.CopyFrom(self._template)
         request = made.request
@@ -119,16 +119,15 @@ class ObjectMaker:
         request.method = method
         if "?" in target.url:
             request.params.update(parameters(target.url.partition("?")[2]))
-        if body:
-            is_large = len(body) > _FORM_LIMIT
-            request.raw_body = _form_as_tyk_has_it(headers, body) if is_large else body
         return made
 
-    def post(self, authed: Object, replied: Object, sent_url: str, peer: str) -> Object:
-        """The object of the Post hook: what the auth hook was sent, with its reply's changes applied.
+    def post(
+        self, authed: Object, replied: Object, sent_url: str, peer: str, body: bytes
+    ) -> Object:
+        """The object of the Post hook: what the auth hook was sent, with its reply's changes applied, and the body.
 
-        Like Tyk, it reads of the reply the url, method, body, changes and session. Raises ValueError on a
-        url or a change of parameters that the edge does not carry out.
+        Like Tyk, it reads of the reply the url, method, changes and session. Raises ValueError on a url or a change
+        of parameters that the edge does not carry out.
         """
         request = replied.request
         headers = request.headers
@@ -148,6 +147,8 @@ class ObjectMaker:
         request.ClearField("delete_headers")
         request.ClearField("set_headers")
         request.ClearField("body")
+        is_large = len(body) > _FORM_LIMIT
+        request.raw_body = _form_as_tyk_has_it(headers, body) if is_large else body
         self._add_headers(headers, peer)
         session = replied.session
         session.org_id = self._api.org_id

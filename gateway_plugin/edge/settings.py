@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from gateway_plugin.edge.bodies import BODIES_BYTES
 from gateway_plugin.edge.definition import SOURCE
 from signalbox.front.bounds import HttpBounds
 
@@ -29,6 +30,14 @@ class EdgeSettings(HttpBounds, frozen=True, kw_only=True):
             extra={"secret": True},
         ),
     ] = ""
+    max_bodies_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="Most bytes of request bodies in flight; more get 503. Of one account as many as are still "
+            "free; more get 429.",
+        ),
+    ] = BODIES_BYTES
     grace_s: Annotated[
         float, Meta(ge=0, description="How long requests in hand may go on after SIGTERM.")
     ] = 30.0

@@ -43,6 +43,8 @@ class Pool:
 
         Raises :class:`Unavailable` where all is held, and :class:`LimitExceeded` where the account has its share.
         """
+        if not units:
+            return
         free, own = self.free, self.of(account)
         if units > free:
             raise Unavailable(
@@ -64,6 +66,8 @@ class Pool:
 
     def give_back(self, account: str, units: int = 1) -> None:
         """What :meth:`take` took."""
+        if not units:
+            return
         self.held -= units
         left = self._held[account] - units
         if left:
@@ -79,3 +83,14 @@ class Pool:
             yield
         finally:
             self.give_back(account, units)
+
+
+def bodies_pool(size_bytes: int) -> Pool:
+    """The bytes of all bodies in flight."""
+    return Pool(
+        size_bytes,
+        bound="bodies",
+        of_all="As many bytes of bodies are in flight as may be",
+        of_account="As many bytes of your account's bodies are in flight as may be now",
+        mend="Send fewer large bodies at once.",
+    )

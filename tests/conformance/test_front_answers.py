@@ -220,14 +220,16 @@ def test_chunked_body_arrives_intact(front: Front) -> None:
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_body_above_the_limit_is_413_and_no_hook_is_called(front: Front, is_chunked: bool) -> None:
+def test_body_above_the_limit_is_413_and_post_is_not_called(front: Front, is_chunked: bool) -> None:
+    """The edge looks at the key first, so it asks about that before it knows a chunked body's size."""
     tag = f"too-large-{is_chunked}"
     size = 32 * MIB + 1
     body = iter([b"x" * MIB] * 32 + [b"x"]) if is_chunked else b"x" * size
     answer = front.ask({"tag": tag}, method="POST", content=body)
     assert answer.status_code == 413
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-    assert front.seen({"tag": tag})["calls"] == {"auth": 1, "post": 1}
+    asked = 2 if is_chunked and not front.is_tyk else 1
+    assert front.seen({"tag": tag})["calls"] == {"auth": asked, "post": 1}
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_variables_for_tyk_name_fields_of_its_configuration(secrets: Path) -> No
     given = set(SERVICES["tyk"]["environment"])
     given |= {line.partition("=")[0] for line in (secrets / "tyk.env").read_text().splitlines()}
     fields = {"TYK_GW_" + name.replace("_", "").upper() for name in TYK}
-    assert given - {"TYK_GW_STORAGE_PASSWORD"} <= fields
+    assert given - {"TYK_GW_STORAGE_PASSWORD", "GOMEMLIMIT"} <= fields
 
 
 def test_messages_to_the_plugin_have_room_for_the_largest_body() -> None:

@@ -92,7 +92,7 @@ def test_a_secret_of_the_deployment_stands_in_where_the_definition_has_none(file
 
 def test_config_data_reaches_the_plugin_as_go_writes_it(files: Path) -> None:
     front = load(changed(files, lambda doc: doc.update(config_data={"secret": "s", "a": [1, 2]})))
-    made = ObjectMaker(front.hooked, 0).auth("GET", Target("/", "/"), {}, b"")
+    made = ObjectMaker(front.hooked, 0).auth("GET", Target("/", "/"), {})
     assert made.spec["config_data"] == '{"a":[1,2],"secret":"s"}'
 
 

@@ -23,7 +23,7 @@ def maker() -> ObjectMaker:
 
 def replied(maker: ObjectMaker) -> Object:
     """An auth object with a session, as the plugin gives it back."""
-    made = maker.auth("POST", Target("/v1/x?a=1", "/v1/x?a=1"), {"Host": "h", "X-A": "1"}, b"body")
+    made = maker.auth("POST", Target("/v1/x?a=1", "/v1/x?a=1"), {"Host": "h", "X-A": "1"})
     made.session.metadata["token"] = "t"
     return made
 
@@ -77,10 +77,8 @@ def test_request_ids_are_random_uuids() -> None:
 
 
 def test_auth_object_holds_what_tyk_sends(maker: ObjectMaker) -> None:
-    made = maker.auth("POST", Target("/v1/x?a=1&a=2", "/v1/x?a=1&a=2"), {"Host": "h"}, b"\xff\x00")
+    made = maker.auth("POST", Target("/v1/x?a=1&a=2", "/v1/x?a=1&a=2"), {"Host": "h"})
     assert (made.hook_type, made.hook_name) == (HookType.CustomKeyCheck, "SignalboxAuth")
-    assert made.request.raw_body == b"\xff\x00"
-    assert made.request.body == ""
     assert dict(made.request.params) == {"a": "1"}
     assert made.request.return_overrides.response_code == -1
     assert not made.HasField("session")
@@ -98,7 +96,9 @@ def test_post_object_carries_session_and_changes(maker: ObjectMaker) -> None:
     auth.request.set_headers["x-plan"] = "gold"
     auth.request.delete_headers.append("x-a")
     auth.request.return_overrides.headers["X-Left"] = "over"
-    made = maker.post(auth, auth, "/v1/x?a=1", "10.0.0.1")
+    made = maker.post(auth, auth, "/v1/x?a=1", "10.0.0.1", b"\xff\x00")
+    assert made.request.raw_body == b"\xff\x00"
+    assert made.request.body == ""
     assert (made.hook_type, made.hook_name) == (HookType.Post, "SignalboxPost")
     assert made.request.headers["X-Plan"] == "gold"
     assert "X-A" not in made.request.headers
@@ -112,8 +112,8 @@ def test_reply_that_sends_the_request_elsewhere_is_refused(maker: ObjectMaker) -
     auth = replied(maker)
     auth.request.url = "nonsense"
     with pytest.raises(ValueError, match="nonsense"):
-        maker.post(auth, auth, "/v1/x?a=1", "")
+        maker.post(auth, auth, "/v1/x?a=1", "", b"")
     auth = replied(maker)
     auth.request.add_params["b"] = "2"
     with pytest.raises(ValueError, match="parameters"):
-        maker.post(auth, auth, "/v1/x?a=1", "")
+        maker.post(auth, auth, "/v1/x?a=1", "", b"")

@@ -51,6 +51,14 @@ def test_past_its_share_an_account_is_told_so_and_past_all_everybody_is() -> Non
     assert all_of_it.value.facts == {"bound": "things"}
 
 
+def test_who_wants_nothing_gets_it_even_past_its_share() -> None:
+    made = pool()
+    fill(made, "a")
+    fill(made, "b")
+    with made.holding("a", 0):
+        assert made.of("a") == 8
+
+
 def test_what_is_held_in_a_block_is_free_after_it_however_it_ends() -> None:
     made = pool()
 

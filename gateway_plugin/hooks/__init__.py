@@ -1,0 +1,1 @@
+"""What the gateway calls for each request."""

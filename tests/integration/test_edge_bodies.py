@@ -1,0 +1,167 @@
+"""Bodies at the edge: the key first, then so many bytes of one key, of an account and of all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from gateway_plugin.edge.server import EdgeServer
+from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from signalbox import metrics
+
+LIMIT_S = 60
+MIB = 1024 * 1024
+HEAD = b"POST /v1/x HTTP/1.1\r\nHost: h\r\nAuthorization: %s\r\n"
+
+
+class Plugin:
+    """A key is the name of its account; ``nobody`` is none, ``small`` may send 1 KiB. Holds bodies until ``go``."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.arrived: asyncio.Queue[int] = asyncio.Queue()
+        self.go = asyncio.Event()
+
+    async def call(self, obj: Object) -> Object:
+        overrides = obj.request.return_overrides
+        account = obj.request.headers["Authorization"]
+        if obj.hook_type == HookType.CustomKeyCheck:
+            self.asked.set()
+            assert not obj.request.raw_body
+            if account == "nobody":
+                overrides.response_code = 401
+                overrides.override_error = True
+            obj.session.metadata.update({"token": account, "account": account})
+            if account == "small":
+                obj.session.metadata["body_bytes"] = "1024"
+            return obj
+        size = len(obj.request.raw_body)
+        self.arrived.put_nowait(size)
+        if size >= MIB:
+            await self.go.wait()
+        overrides.response_code = 200
+        overrides.response_body = str(size)
+        return obj
+
+
+class Edge:
+    """A listening edge whose bodies together have at most 16 MiB."""
+
+    def __init__(self, plugin: Plugin, server: EdgeServer, client: httpx.AsyncClient) -> None:
+        self.plugin = plugin
+        self._address = server.address
+        self._client = client
+
+    async def post(self, account: str, body: bytes) -> httpx.Response:
+        return await self._client.post("/v1/x", headers={"Authorization": account}, content=body)
+
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        host, _, port = self._address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(LIMIT_S):
+            yield reader, writer
+        writer.close()
+
+
+@pytest.fixture
+async def edge() -> AsyncIterator[Edge]:
+    plugin = Plugin()
+    server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0", bodies_bytes=16 * MIB)
+    url = f"http://{server.address}"
+    async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
+        yield Edge(plugin, server, client)
+        plugin.go.set()
+    await server.close(1)
+
+
+def counted(reason: str) -> float:
+    return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 30000000", b"Transfer-Encoding: chunked"])
+async def test_the_key_is_looked_at_before_a_byte_of_the_body(edge: Edge, framing: bytes) -> None:
+    async with edge.raw() as (reader, writer):
+        writer.write(HEAD % b"nobody" + framing + b"\r\n\r\n")
+        await edge.plugin.asked.wait()
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_who_waits_to_be_asked_for_a_body_without_a_key_is_not_asked(edge: Edge) -> None:
+    async with edge.raw() as (reader, writer):
+        expecting = b"Content-Length: 30000000\r\nExpect: 100-continue\r\n\r\n"
+        writer.write(HEAD % b"nobody" + expecting)
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"100 Continue" not in answer
+
+
+async def test_a_connection_goes_on_after_a_body_that_nobody_wanted(edge: Edge) -> None:
+    async with edge.raw() as (reader, writer):
+        for _ in range(2):
+            writer.write(HEAD % b"nobody" + b"Content-Length: 5000000\r\n\r\n" + bytes(5_000_000))
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 401 ")
+            assert b"Connection: close" not in head
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_past_what_its_key_may_send_is_413(edge: Edge, chunked: bool) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield bytes(1025)
+
+    before = counted("too_large:key")
+    body = parts() if chunked else bytes(1025)
+    headers = {"Authorization": "small"}
+    got = await edge._client.post("/v1/x", headers=headers, content=body)
+    assert got.status_code == 413
+    assert "1024" in got.json()["detail"]
+    assert counted("too_large:key") == before + 1
+    assert (await edge.post("small", bytes(1024))).text == "1024"
+    assert edge.plugin.arrived.qsize() == 1
+
+
+async def test_bodies_in_flight_are_bounded_for_each_account_and_for_all(edge: Edge) -> None:
+    reasons = ("limit_exceeded:bodies", "unavailable:bodies")
+    before = [counted(reason) for reason in reasons]
+    held = [asyncio.create_task(edge.post("flood", bytes(4 * MIB))) for _ in range(2)]
+    for _ in held:
+        await asyncio.wait_for(edge.plugin.arrived.get(), LIMIT_S)
+    own = await edge.post("flood", bytes(4 * MIB))
+    other = asyncio.create_task(edge.post("other", bytes(4 * MIB)))
+    assert await asyncio.wait_for(edge.plugin.arrived.get(), LIMIT_S) == 4 * MIB
+    full = await edge.post("third", bytes(5 * MIB))
+    small = await edge.post("fourth", bytes(100))
+    assert (own.status_code, full.status_code, small.status_code) == (429, 503, 200)
+    for refused in (own, full):
+        assert "nothing was accepted" in refused.json()["detail"]
+        assert int(refused.headers["Retry-After"]) >= 1
+    assert [counted(reason) for reason in reasons] == [was + 1 for was in before]
+    edge.plugin.go.set()
+    answers = await asyncio.gather(*held, other)
+    assert {answer.status_code for answer in answers} == {200}
+    assert (await edge.post("flood", bytes(8 * MIB))).status_code == 200
+
+
+@pytest.mark.parametrize("leave", ["body", "answer"])
+async def test_what_a_caller_who_leaves_held_is_free_again(edge: Edge, leave: str) -> None:
+    async def is_free() -> bool:
+        return (await edge.post("flood", bytes(16 * MIB - 1))).status_code == 200
+
+    async with edge.raw() as (_, writer):
+        sent = bytes(8 * MIB) if leave == "answer" else bytes(10)
+        writer.write(HEAD % b"flood" + b"Content-Length: 8388608\r\n\r\n" + sent)
+        await (edge.plugin.arrived.get() if leave == "answer" else edge.plugin.asked.wait())
+        assert not await is_free()
+    edge.plugin.go.set()
+    await until(is_free)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not await condition():
+            pass
