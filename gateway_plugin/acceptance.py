@@ -62,6 +62,7 @@ class Acceptance:
         """Wait for open questions. Idempotent."""
         await self._admission.close()
         await self._submitter.close()
+        await self._idempotency.close()
 
     async def slip(self, request: MiniRequestObject, key: ApiKey, route: Route) -> Slip | None:
         """What is known of the request's Idempotency-Key; None for one that has none."""
@@ -85,11 +86,13 @@ class Acceptance:
         *,
         is_waiting: bool,
     ) -> Entry:
-        """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`.
+        """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`, and
+        :class:`Unavailable` where there is no room for its result.
 
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
         self._check()
+        await self._submitter.require_room()
         named = None
         if slip is not None and slip.revision:
             named = slip.priority or wishes.priority
@@ -115,7 +118,7 @@ class Acceptance:
         if slip is None:
             seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
         else:
-            slip = await self._idempotency.hold(slip)
+            slip = await self._idempotency.hold(slip, entry.share.idempotency_keys)
             try:
                 seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
             except SignalboxError:

@@ -15,20 +15,25 @@ import msgspec
 
 from gateway_plugin.jobs import Found, Jobs
 from gateway_plugin.keyring import tenant_of
+from gateway_plugin.service.holdings import Holdings
+from gateway_plugin.service.storedinputs import REFUSED
 from signalbox import log, metrics, names
+from signalbox.answers import unix_time
 from signalbox.bus import Bus
 from signalbox.errors import (
     Ambiguous,
     Conflict,
     InvalidRequest,
     KeyReused,
+    LimitExceeded,
     NotFound,
+    QueueFull,
     SignalboxError,
     StaleRevision,
     Unavailable,
 )
 from signalbox.messages import ApiKey, Idem, decode, encode
-from signalbox.names import Bucket, Priority
+from signalbox.names import Bucket, Priority, Stream
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
@@ -36,6 +41,10 @@ _MOST_CHARS: Final = 255
 _MOST_SEEN: Final = 10_000
 _RETRY_AFTER_S: Final = 1.0
 _TRIES: Final = 4
+MOST_KEYS: Final = 50_000
+KEPT_S: Final = 600.0
+_COUNT_STALE_S: Final = 600.0
+_FULL_RETRY_AFTER_S: Final = 60.0
 _TIMEOUTS_IN_FLIGHT: Final = 5
 """A submission writes at most so often, each for one request timeout, before it has ended one way or the other."""
 
@@ -69,12 +78,25 @@ def digest_of(*parts: str, body: bytes) -> str:
 
 
 class Idempotency:
-    """Reads and writes the bucket. wall: UTC clock, seconds; only ever lets somebody wait less."""
+    """Reads and writes the bucket. wall: UTC clock, seconds; only ever lets somebody wait less.
+
+    most_keys: of one account, unless its share says otherwise. kept_s: how long a job's record is kept at least.
+    """
 
     def __init__(
-        self, bus: Bus, jobs: Jobs, *, request_timeout_s: float, wall: Callable[[], float]
+        self,
+        bus: Bus,
+        jobs: Jobs,
+        *,
+        request_timeout_s: float,
+        wall: Callable[[], float],
+        most_keys: int = MOST_KEYS,
+        kept_s: float = KEPT_S,
     ) -> None:
         self._bus = bus
+        self._most_keys = most_keys
+        self._kept_s = kept_s
+        self._keys = Holdings(self._count, stale_s=_COUNT_STALE_S)
         self._jobs = jobs
         self._in_flight_s = _TIMEOUTS_IN_FLIGHT * request_timeout_s
         self._wall = wall
@@ -111,12 +133,70 @@ class Idempotency:
         except NotFound:
             if held.is_open and self._may_be_in_flight(subject, stored.seq, stored.time):
                 raise _in_flight() from None
+            if await self._may_be_forgotten(stored.time):
+                CONFLICTS.labels("forgotten").inc()
+                raise Conflict(
+                    f"This {HEADER} is of an earlier request whose job is no longer known, if there was one; choose a "
+                    "new one.",
+                    job_id=held.job_id,
+                ) from None
             return slip
         REPLAYS.inc()
         return slip._replace(found=found)
 
-    async def hold(self, slip: Slip) -> Slip:
-        """Name the job durably before it is published. Raises :class:`Conflict` if somebody else does so now."""
+    async def _may_be_forgotten(self, named_at: float) -> bool:
+        """Whether a job named then may have run, ended and lost its record: it must not run again.
+
+        Records go the oldest first, none younger than ``kept_s``, and every record is younger than its job's name.
+        """
+        if self._wall() - named_at < self._kept_s:
+            return False
+        state = (await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
+        return not state["messages"] or unix_time(state["first_ts"]) > named_at
+
+    async def hold(self, slip: Slip, most: int = 0) -> Slip:
+        """Name the job durably before it is published. most: keys its account may have remembered; 0 = the setting's.
+
+        Raises :class:`Conflict` if somebody else does so now, :class:`LimitExceeded` past ``most`` and
+        :class:`Unavailable` where no more keys can be remembered at all.
+        """
+        if slip.revision:
+            return await self._write(slip)
+        account = slip.subject.split(".")[2]
+        most = most or self._most_keys
+        mine = await self._keys.enter(account, 1, most)
+        if mine is None:
+            REFUSED.labels("account_keys").inc()
+            raise LimitExceeded(
+                f"Your account's last {most} {HEADER}s are remembered for a day each, and more cannot be. Nothing was "
+                f"accepted: send the request without {HEADER}, or later.",
+                retry_after_s=_FULL_RETRY_AFTER_S,
+                bound="idempotency_keys",
+                limit=most,
+            )
+        try:
+            return await self._write(slip)
+        except QueueFull as error:
+            REFUSED.labels("keys").inc()
+            raise Unavailable(
+                f"No more {HEADER}s can be remembered now. Nothing was accepted: send the request without, or later.",
+                retry_after_s=_FULL_RETRY_AFTER_S,
+                bound="idempotency_keys",
+            ) from error
+        finally:
+            mine.left(1)
+
+    async def close(self) -> None:
+        """Wait for open questions. Idempotent."""
+        await self._keys.close()
+
+    async def _count(self, account: str) -> int:
+        """Keys of an account that are remembered."""
+        filter_ = {"subjects_filter": names.key(Bucket.IDEM, f"{account}.*")}
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Bucket.IDEM.stream}", filter_)
+        return int(info.get("total", 0))
+
+    async def _write(self, slip: Slip) -> Slip:
         data = encode(Idem(job_id=slip.job_id, digest=slip.digest, priority=slip.priority))
         for last in (False,) * (_TRIES - 1) + (True,):
             try:

@@ -137,6 +137,14 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "inline limit), unless its own share says otherwise; more get 429. 0 = a quarter of all the room there is.",
         ),
     ] = 0
+    max_idempotency_keys: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Idempotency keys of one account that are remembered, each for a day, unless its own share "
+            "says otherwise; new ones above that get 429.",
+        ),
+    ] = 50_000
     max_wait_s: Annotated[
         float, Meta(gt=0, description="Longest wait for a result, whatever the model allows.")
     ] = 110.0

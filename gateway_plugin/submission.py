@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway_plugin.catalog import Ready
 from gateway_plugin.intake import Inputs
 from gateway_plugin.keyring import tenant_of
+from gateway_plugin.service.resultsroom import ResultsRoom
 from gateway_plugin.service.storedinputs import StoredInputs
 from signalbox import names, payloads
 from signalbox.bus import Bus
@@ -19,6 +20,8 @@ from signalbox.names import PRIORITIES, Header, Priority, Stream
 from signalbox.stalls import BOUND, WHY
 
 _REPEATS: Final = 2
+_HEADER_BYTES: Final = 4096
+"""Of a record, beside its result; more than it takes."""
 _LONGEST_DEADLINE_S: Final = 7 * 86_400.0
 
 
@@ -48,7 +51,9 @@ def wishes_of(fields: Mapping[str, Any]) -> Wishes:
 
 
 class Submitter:
-    """Makes jobs and writes them. max_stored_bytes: see :class:`StoredInputs`. wall: UTC clock, seconds."""
+    """Makes jobs and writes them. max_stored_bytes: see :class:`StoredInputs`.
+
+    results_kept_s: see :class:`ResultsRoom`. wall: UTC clock, seconds."""
 
     def __init__(
         self,
@@ -56,10 +61,15 @@ class Submitter:
         *,
         inline_limit_bytes: int,
         max_stored_bytes: int = 0,
+        results_kept_s: float = 600.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
         self._stored = StoredInputs(bus, most_bytes=max_stored_bytes)
+        record_bytes = inline_limit_bytes + _HEADER_BYTES
+        self._results = ResultsRoom(
+            bus, record_bytes=record_bytes, kept_s=results_kept_s, wall=wall
+        )
         self._inline_limit = inline_limit_bytes
         self._wall = wall
         self._jobs = bus.grouped(Stream.JOBS)
@@ -102,6 +112,11 @@ class Submitter:
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
         await self._stored.close()
+        await self._results.close()
+
+    async def require_room(self) -> None:
+        """Raise :class:`Unavailable` where there is no room for records and results of more jobs."""
+        await self._results.require()
 
     async def accept(self, job: Job, frame: bytes, *, share_bytes: int = 0) -> int:
         """Write the job; when this returns it is durable. Returns its sequence in ``JOBS``.

@@ -24,9 +24,9 @@ JOB_MAX_BYTES: Final = MIB
 STORAGE_BYTES: Final = 16 * GIB
 """Disk all streams may take together, unless ``apply`` is told another figure."""
 
-SHARES: Final = {
+SHARES: Final[dict[str, float]] = {
     Stream.JOBS: 0.15,
-    Stream.STATE: 0.34,
+    Stream.STATE: 0.32,
     Stream.EVENTS: 0.02,
     Stream.SCHED: 0.02,
     Stream.DLQ: 0.08,
@@ -34,8 +34,9 @@ SHARES: Final = {
     Stream.DLQ_PARTS: 0.06,
     Stream.PAYLOADS: 0.16,
     Stream.INPUTS: 0.16,
+    Bucket.IDEM.stream: 0.02,
 }
-"""How streams share that disk: each gets its part as ``max_bytes``. Buckets hold little and have no limit."""
+"""How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit."""
 
 Config = dict[str, Any]
 
@@ -107,8 +108,10 @@ JOBS: Final = _stream(
     sources=[_source(Stream.SCHED, "due.>", "jobs.>")],
 )  # fmt: skip
 STATE: Final = _stream(
+    # No record of an open job is ever thrown away: full, the stream takes no more, and its age is a day above the
+    # longest deadline. Records of ended jobs are removed by the reconciler (workers/recovery/records.py, ADR 0191).
     Stream.STATE, ["st.*"], "Records and small results, one message per job",
-    max_msgs_per_subject=1, max_age=DAY, max_msg_size=JOB_MAX_BYTES,
+    discard="new", max_msgs_per_subject=1, max_age=8 * DAY, max_msg_size=JOB_MAX_BYTES,
     allow_direct=True, allow_msg_ttl=True, allow_atomic=True,
     republish=_republish("st.>", "evt.st.>", headers_only=True),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Final
 from signalbox.answers import Stored, stored_of
 from signalbox.bus import Bus
 from signalbox.connection import status
-from signalbox.errors import Ambiguous, Bug, NotFound, SignalboxError
+from signalbox.errors import Ambiguous, Bug, NotFound, SignalboxError, Unavailable
 from signalbox.messages import Job, PayloadRef
 from signalbox.names import Header, job_input, payload, stream_of_payload
 from signalbox.names import job as queue_subject
@@ -83,8 +83,8 @@ async def store_at(
 async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
     """The whole payload behind ``ref``, checked against its digest.
 
-    Raises :class:`NotFound` when it has aged out, :class:`Bug` when it is not what was stored, and as
-    :meth:`Bus.request`.
+    Raises :class:`NotFound` when it is gone, :class:`Unavailable` while only replicas without it answer, :class:`Bug`
+    when it is not what was stored, and as :meth:`Bus.request`.
     """
     found: dict[int, bytes] = {}
     for attempt in range(_TRIES):
@@ -94,6 +94,8 @@ async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
         # Any replica answers a direct get, and one may be a moment behind.
         await asyncio.sleep(_STALE_PAUSE_S * (attempt + 1))
     else:
+        if await _is_with_the_leader(bus, ref):
+            raise Unavailable("A stored payload cannot be read yet.", subject=ref.subject)
         raise NotFound("The payload is no longer stored.", subject=ref.subject)
     parts = [found[number] for number in range(ref.chunks)]
     data = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -128,6 +130,15 @@ async def _read_chunks(bus: Bus, ref: PayloadRef, found: dict[int, bytes]) -> No
         if status(head) != 204 or not batch:
             return
         seq = batch[-1].seq + 1
+
+
+async def _is_with_the_leader(bus: Bus, ref: PayloadRef) -> bool:
+    """Whether all of it is stored, as the stream's leader knows."""
+    info = await bus.request_json(
+        f"$JS.API.STREAM.INFO.{stream_of_payload(ref.subject)}", {"subjects_filter": ref.subject}
+    )
+    subjects = info["state"].get("subjects") or {}
+    return bool(subjects.get(ref.subject, 0) >= ref.chunks)
 
 
 def _keep(batch: list[Stored], head: bytes, body: bytes) -> None:

@@ -4,10 +4,11 @@ import asyncio
 from typing import Final
 
 from signalbox.bus import Bus, Stored
-from signalbox.errors import Ambiguous, NewerVersion, StaleRevision, Unavailable
+from signalbox.errors import Ambiguous, NewerVersion, QueueFull, StaleRevision, Unavailable
 from signalbox.messages import Newer, Record, decode, header
 from signalbox.names import Header, Stream, job_anywhere, state
 
+NO_ROOM: Final = "There is no room for records of jobs now; try again."
 _PAUSE_S: Final = 0.1
 _PATIENCE_S: Final = 15.0
 """How long the outcome of an unanswered write is asked for: longer than NATS takes to elect a leader."""
@@ -45,6 +46,8 @@ class Records:
         headers: dict[str, str] = {Header.RECORD: header(record)}
         try:
             return await self._writer.write(state(record.id), body, headers=headers, expect=expect)
+        except QueueFull as error:
+            raise Unavailable(NO_ROOM, retry_after_s=5.0) from error
         except Ambiguous as error:
             return await self._settle(record, body, expect, error)
 
@@ -69,7 +72,7 @@ class Records:
                 if error.__cause__ is cause:
                     raise
                 # The first write may have arrived between our read and our repeat: look once more.
-            except Unavailable:
+            except (Unavailable, QueueFull):
                 await asyncio.sleep(_PAUSE_S)
         raise cause
 

@@ -115,6 +115,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.JOBS",
             f"{_API}.STREAM.MSG.DELETE.JOBS",
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
+            f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: whoever may write can overwrite
             "st.*",  # claim and commit
             "pl.*.*",  # results above the inline limit
             "dlq.*.*",

@@ -56,6 +56,14 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1024, le=1_000_000, description="Bodies above this travel by claim check."),
     ] = 262_144
+    results_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            description="Records and results of ended jobs are kept a day, and at least so long where room is short: "
+            "with less room than that takes, nothing more is accepted. The same for gateways and workers.",
+        ),
+    ] = 600.0
     connect_timeout_s: Annotated[
         float, Meta(gt=0, description="Longest wait for the first connection to NATS.")
     ] = 5.0

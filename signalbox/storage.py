@@ -34,5 +34,5 @@ async def read(bus: Bus) -> list[Filled]:
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         limit = info["config"].get("max_bytes", -1)
         if limit > 0:
-            found.append(Filled(stream.value, info["state"]["bytes"], limit))
+            found.append(Filled(str(stream), info["state"]["bytes"], limit))
     return sorted(found, key=lambda filled: filled.share, reverse=True)

@@ -20,6 +20,7 @@ from signalbox.errors import (
     Ambiguous,
     Conflict,
     NewerVersion,
+    QueueFull,
     SignalboxError,
     StaleRevision,
     Unavailable,
@@ -279,7 +280,9 @@ class Commits:
                 elif isinstance(outcome, StaleRevision | Ambiguous):
                     if await self._resolve(change) and change.prepare(self._clock()):
                         again.append(change)
-                elif isinstance(outcome, Unavailable):
+                elif isinstance(
+                    outcome, Unavailable | QueueFull
+                ):  # full: until the reconciler makes room
                     is_away = True
                     again.append(change)
                 else:

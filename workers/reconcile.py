@@ -8,7 +8,8 @@ One worker does it for all, every half minute (:mod:`workers.duty`). A turn
    One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
    was not (records hold no inputs). One beyond its deadline that nobody runs is ended;
 4. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.sweep` does it while jobs flow);
-5. removes inputs whose jobs have ended, where no sweep did (:mod:`workers.recovery.inputs`).
+5. removes inputs whose jobs have ended, where no sweep did (:mod:`workers.recovery.inputs`);
+6. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`).
 
 Each turn's work is bounded; what is left over is the next turn's. Every write is a compare-and-set from the
 record that was judged, so a worker that ends the job meanwhile wins, and two reconcilers harm nobody.
@@ -36,6 +37,7 @@ from signalbox.records import Records
 from workers import gauges
 from workers.duty import Tenure
 from workers.recovery.inputs import Inputs
+from workers.recovery.records import Retention, take_out
 from workers.sweep import purge_acknowledged, remove
 from workers.walk import walk
 
@@ -46,8 +48,6 @@ GRACE_S: Final = 5.0
 """A deadline is over so long after it, since clocks differ."""
 BELIEVED_S: Final = 3600.0
 """A run is believed to go on so long after its claim and its model's limit, if its worker still holds that lease."""
-FORGOTTEN_S: Final = 20 * 3600.0
-"""A job this old may have a record that aged out: whether it ran is then asked of its queue."""
 MAX_READ: Final = 20_000
 """Headers read of each stream in one turn."""
 MAX_LOOKS: Final = 500
@@ -56,7 +56,10 @@ MAX_OPEN: Final = 10_000
 """Open records remembered; then reading on waits."""
 MAX_SWEPT: Final = 60
 """Queues swept in one turn."""
-_OPEN: Final = ('"state":"running"', '"state":"queued"')
+MAX_CANCELLED: Final = 2_000
+"""Cancelled jobs looked for in the queue in one turn."""
+_READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
+"""The others need nothing."""
 
 
 class Reconciler:
@@ -65,7 +68,7 @@ class Reconciler:
     def __init__(
         self, bus: Bus, records: Records, *, workers: Callable[[], Iterable[Worker]],
         models: Callable[[], Mapping[str, Model]], worker: str, boot: str,
-        period_s: float = PERIOD_S, settled_s: float = SETTLED_S,
+        period_s: float = PERIOD_S, settled_s: float = SETTLED_S, least_kept_s: float = 600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._bus = bus
@@ -78,6 +81,11 @@ class Reconciler:
         self._tenure = Tenure(
             bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
         )
+        self._retention = Retention(bus, least_s=least_kept_s, clock=clock)
+        self._least_kept_s = least_kept_s
+        self._foreign: list[int] = []
+        self._is_behind = False
+        self._cancelled: list[str] = []
         self._inputs = Inputs(bus, records, settled_s=settled_s, clock=clock)
         self._duty: Duty | None = None
         self._read_to = 0
@@ -89,7 +97,8 @@ class Reconciler:
         while True:
             await asyncio.sleep(self._period_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
             try:
-                await self.turn()
+                while await self.turn() and self._is_behind:
+                    pass
             except SignalboxError as error:
                 gauges.RECONCILED.labels("failed").inc()
                 log.warning("reconciler.turn_failed", why=str(error), code=error.code)
@@ -117,7 +126,9 @@ class Reconciler:
             self._duty = None
         if self._duty is None:
             self._open.clear()
+            self._foreign.clear()
             self._read_to = duty.state_seq
+        self._cancelled.clear()
         self._duty = duty
         jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
         state_seq = await self._read_records(self._read_to, state["state"])
@@ -125,6 +136,8 @@ class Reconciler:
         if jobs["state"]["messages"]:
             await self._sweep()
         await self._inputs.turn()
+        await take_out(self._bus, self._cancelled)
+        await self._retention.turn(self._lowest(state_seq), state)
         gauges.RECONCILER_OPEN.set(len(self._open))
         self._read_to = state_seq
         self._duty = replace(duty, jobs_seq=jobs_seq)
@@ -137,6 +150,10 @@ class Reconciler:
         """What is kept with the duty: whoever comes next reads from the oldest open record on."""
         low = min([self._read_to, *(seq for seq, _ in self._open.values())])
         return replace(duty, state_seq=low)
+
+    def _lowest(self, read_to: int) -> int:
+        """Below this every record is of a job that has ended, and none is a newer program's."""
+        return min([read_to, *(seq for seq, _ in self._open.values()), *self._foreign])
 
     async def _stream(self, stream: Stream) -> dict[str, Any]:
         return await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
@@ -185,8 +202,8 @@ class Reconciler:
         await self._remove(seq)
 
     async def _has_ended_long_ago(self, seq: int, job: Job) -> bool:
-        """Whether a job without a record was acknowledged when it still had one."""
-        if job.created_at > self._clock() - FORGOTTEN_S:
+        """Whether a job without a record was acknowledged when it still had one, which may have gone since."""
+        if job.created_at > self._clock() - self._least_kept_s:
             return False
         try:
             info = await self._bus.consumer_info(names.consumer(job.model, job.priority))
@@ -205,24 +222,35 @@ class Reconciler:
 
     async def _read_records(self, seq: int, state: Mapping[str, Any]) -> int:
         """Remember the open records among those that have settled. Returns where to read on."""
+        self._is_behind = False
         if not state["messages"] or seq > state["last_seq"]:
             return seq
         before = self._clock() - self._settled_s
+        read = 0
 
         def look(delivery: Delivery) -> bool:
             if delivery.time > before or len(self._open) >= MAX_OPEN:
                 return False
+            if len(self._cancelled) >= MAX_CANCELLED:
+                return False
+            nonlocal read
+            read += 1
             text = delivery.headers.get(Header.RECORD, "")
-            if any(state in text for state in _OPEN):
+            if any(state in text for state in _READ):
                 try:
                     record = decode(Record, text)
                 except msgspec.MsgspecError:
+                    self._foreign.append(delivery.seq)
                     return True
                 if not record.state.is_terminal:
                     self._open[record.id] = (delivery.seq, record)
+                elif record.state is State.CANCELLED:
+                    self._cancelled.append(names.job(record.model, record.priority, record.id))
             return True
 
-        return await walk(self._bus, Stream.STATE, seq, MAX_READ, look)
+        after = await walk(self._bus, Stream.STATE, seq, MAX_READ, look)
+        self._is_behind = read >= MAX_READ
+        return after
 
     async def _look_at_open(self) -> None:
         """Judge the open records, those not looked at for the longest first."""
@@ -231,6 +259,7 @@ class Reconciler:
             try:
                 found = await self._records.read(job_id)
             except NewerVersion:
+                self._foreign.append(seq)
                 continue
             if found is None or found[1] != seq or found[0].state.is_terminal:
                 continue  # it has ended, or lives: a newer record of it is read in its turn

@@ -74,6 +74,7 @@ class Supervisor:
         self._reconciler = Reconciler(
             bus, self._records, workers=self._fleet.present, models=self._fleet.models.items,
             worker=identity.id, boot=identity.boot, clock=self._clock.now,
+            least_kept_s=settings.results_kept_s,
         )  # fmt: skip
 
     def stop(self) -> None:

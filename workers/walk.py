@@ -6,6 +6,7 @@ the cursor is the caller's to keep.
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from signalbox.bus import Bus, Delivery
@@ -55,6 +56,23 @@ async def walk(
         await puller.close()
         await _forget(bus, place)
     return reading.seq
+
+
+async def first_since(bus: Bus, stream: Stream, at: datetime) -> int:
+    """Sequence of the first message stored at or after an instant; above the last one where there is none."""
+    place = f"{stream}.{RECONCILER}"
+    await _forget(bus, place)
+    config: dict[str, Any] = {
+        "name": RECONCILER, "deliver_policy": "by_start_time", "opt_start_time": at.isoformat(),
+        "ack_policy": "none", "replay_policy": "instant", "mem_storage": True, "num_replicas": 1,
+        "headers_only": True, "inactive_threshold": _INACTIVE_NS,
+    }  # fmt: skip
+    info = await bus.request_json(
+        f"$JS.API.CONSUMER.CREATE.{place}",
+        {"stream_name": stream.value, "config": config, "action": "create"},
+    )
+    await _forget(bus, place)
+    return int(info["delivered"]["stream_seq"]) + 1
 
 
 class _Reading:

@@ -306,7 +306,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "nats.nearly_full": Check(
         _H,
-        "A full JOBS or INPUTS refuses jobs, a full STATE or PAYLOADS lets results go before their day, and a full "
+        "A full JOBS, INPUTS or STATE refuses jobs, a full PAYLOADS lets results go before their day, and a full "
         "disk stops JetStream altogether.",
         "More disk: signalbox topology apply --storage-gib, jetstream.max_file_store, and a volume of its own.",
     ),

@@ -8,6 +8,7 @@ refused has stored nothing, one that is accepted has stored exactly one job.
 import asyncio
 import atexit
 import json
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +73,7 @@ class MemoryBus:
         if expect is not None and expect != last:
             raise StaleRevision(last)
         self.seq += 1
-        self.stored[subject] = Stored(subject, self.seq, 0.0, dict(headers or {}), data)
+        self.stored[subject] = Stored(subject, self.seq, time.time(), dict(headers or {}), data)
         self.written.append(subject)
         return self.seq
 
@@ -96,7 +97,13 @@ class MemoryBus:
         prefix = "jobs." if bucket == subject else f"$KV.{bucket}."
         seqs = [stored.seq for name, stored in self.stored.items() if name.startswith(prefix)]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return {"ts": now, "state": {"last_seq": max(seqs, default=0), "messages": len(seqs)}}
+        state = {
+            "last_seq": max(seqs, default=0),
+            "messages": len(seqs),
+            "bytes": 0,
+            "first_ts": now,
+        }
+        return {"ts": now, "config": {}, "state": state, "total": len(seqs)}
 
     async def subscribe(self, subject: str, on_message: Callable[[Message], object]) -> "MemoryBus":
         return self

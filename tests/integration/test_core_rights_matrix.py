@@ -110,7 +110,7 @@ _WORKER = {
     "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
     "dlp.in.t.j", "rsp.g.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
-    "$JS.API.STREAM.PURGE.INPUTS",
+    "$JS.API.STREAM.PURGE.INPUTS", "$JS.API.STREAM.PURGE.STATE",
     # The one that reconciles for all.
     "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k",
     *(f"$JS.API.CONSUMER.MSG.NEXT.{s}.reconciler" for s in ("STATE", "INPUTS")),

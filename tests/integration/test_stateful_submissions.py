@@ -118,8 +118,8 @@ class FrailBus:
     async def consumer_info(self, name: str) -> Any:
         return await self._read("measure", self._bus.consumer_info(name))
 
-    async def request_json(self, subject: str) -> dict[str, Any]:
-        return await self._read("read", self._bus.request_json(subject))
+    async def request_json(self, subject: str, doc: object | None = None) -> dict[str, Any]:
+        return await self._read("read", self._bus.request_json(subject, doc))
 
     async def publish(self, subject: str, data: bytes = b"") -> None:
         await self._read("tell", self._bus.publish(subject, data))

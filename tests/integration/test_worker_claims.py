@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from signalbox import job as life
 from signalbox import names
 from signalbox.bus import Bus, Delivery
-from signalbox.errors import Unavailable
+from signalbox.errors import QueueFull, Unavailable
 from signalbox.messages import ErrorInfo, Job, State, header
 from signalbox.names import Header, Stream
 from signalbox.records import Records
@@ -294,3 +294,38 @@ async def test_fields_a_newer_program_added_are_read_past(bus: Bus, job: Job) ->
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.refresh(one)
     assert (one.revision, await mine.claim([one], Group())) == (revision, {one: Verdict.OURS})
+
+
+@pytest.mark.parametrize("number", [1, 12])
+async def test_ends_that_find_no_room_for_records_are_written_when_there_is(
+    bus: Bus, number: int
+) -> None:
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
+
+    async def resize(max_bytes: int) -> None:
+        config = info["config"] | {"max_bytes": max_bytes}
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.STATE}", config)
+
+    ledger = Ledger(bus)
+    batch = [held(bus, ledger.job("half", floats(1.0))) for _ in range(number)]
+    mine = commits(bus, "w1", 5)
+    await mine.claim(batch, Group())
+    await resize(30_000)
+    changes = [await mine.success(one, bytes(40_000), batch=1) for one in batch]
+    refused = asyncio.Event()
+    writer = bus.grouped(Stream.STATE)
+    write_all = writer.write_all
+
+    async def watched(writes: Sequence[Write], group: Group | None = None) -> Sequence[object]:
+        outcomes = await write_all(writes, group)
+        if any(isinstance(outcome, QueueFull) for outcome in outcomes):
+            refused.set()
+        return outcomes
+
+    writer.write_all = watched  # type: ignore[method-assign, assignment]  # only listens
+    ending = asyncio.create_task(mine.apply(changes))
+    async with asyncio.timeout(60):
+        await refused.wait()
+        await resize(info["config"]["max_bytes"])
+        await ending
+    assert {change.verdict for change in changes} == {Verdict.OURS}

@@ -120,6 +120,7 @@ class Api:
             "created": stamp(stream.created),
             "state": {
                 "messages": len(stream.msgs), "bytes": stream.size, "first_seq": stream.first_seq,
+                "first_ts": stamp(next((msg.ts for msg in stream.msgs.values()), 0)),
                 "last_seq": stream.last_seq, "num_subjects": len(stream.subjects),
                 "consumer_count": len(stream.consumers),
             },

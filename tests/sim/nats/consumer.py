@@ -2,6 +2,7 @@
 
 import json
 from collections import deque
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim.nats.consumerstate import ConsumerState, raised
@@ -43,6 +44,10 @@ class Consumer:
         self.next_seq = max(1, stream.first_seq)
         if config.get("deliver_policy") == "by_start_sequence":
             self.next_seq = max(1, config.get("opt_start_seq", 1))
+        elif config.get("deliver_policy") == "by_start_time":
+            since = datetime.fromisoformat(config["opt_start_time"]).timestamp() * NANO
+            later = (msg.seq for msg in stream.msgs.values() if msg.ts >= since)
+            self.next_seq = next(later, stream.last_seq + 1)
         self.delivered = 0
         self.state = ConsumerState(self.next_seq - 1)
         self._floor, self._floor_seq = 0, self.next_seq - 1

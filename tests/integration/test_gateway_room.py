@@ -1,0 +1,114 @@
+"""What is kept for callers has a bound: results a least time, Idempotency-Keys a share for each account."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from signalbox import names
+from signalbox.messages import Share, State
+from signalbox.names import Bucket, Stream
+from signalbox.natsserver import NatsServer
+from signalbox.records import Records
+from signalbox.tensors import Tensor
+from tests import gatewayrig
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model
+from tests.integration.test_gateway_stored_inputs import Ends, shrink
+from workers.reconcile import Reconciler
+
+SMALL = {"model": "half", "inputs": {"x": [1.0]}}
+
+
+def wide(_: object) -> list[Tensor]:
+    """A result of 8 KB."""
+    return [Tensor("y", "float32", (2048,), bytes(8192))]
+
+
+@pytest.fixture
+async def rig(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with gatewayrig.rig(nats.url, tmp_path) as made:
+        await made.publish(model("half", limits=limits(max_queue=10_000)))
+        yield made
+
+
+async def submit(rig: Rig, whose: Key, name: str = "") -> Reply:
+    headers = {"Idempotency-Key": name} if name else {}
+    return await rig.call("POST", "/v1/jobs", SMALL, key=whose, headers=headers)
+
+
+async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_instead(
+    rig: Rig,
+) -> None:
+    await shrink(rig.bus, Stream.STATE, max_bytes=4 * 1024 * 1024)
+    ours, theirs = key(), key()
+    await rig.publish(ours, theirs)
+    async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", wide):
+        first = (await submit(rig, ours)).doc["id"]
+        assert await ends.of(first) is State.SUCCEEDED
+        taken = []
+        while (reply := await submit(rig, theirs)).status == 202:
+            taken.append(reply.doc["id"])
+            assert await ends.of(taken[-1]) is State.SUCCEEDED
+        assert reply.status == 503
+        assert "no room for the results of more jobs" in reply.doc["detail"]
+        assert int(reply.headers["Retry-After"]) >= 1
+        assert (await rig.call("GET", f"/v1/jobs/{first}", key=ours)).doc["result"]
+        for job_id in taken:
+            assert (await rig.call("GET", f"/v1/jobs/{job_id}", key=theirs)).status == 200
+        reconciler = Reconciler(
+            rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w",
+            clock=lambda: time.time() + 900,
+        )  # fmt: skip
+        await reconciler.turn()
+        async with asyncio.timeout(60):
+            while (await submit(rig, ours)).status != 202:
+                pass
+
+
+async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:
+    ours = [key(tenant="ours", share=Share(idempotency_keys=3)) for _ in range(2)]
+    theirs = key()
+    await rig.publish(*ours, theirs)
+    first = await submit(rig, ours[0], "order-0")
+    assert [(await submit(rig, ours[1], f"order-{n}")).status for n in (1, 2)] == [202, 202]
+    refused = await submit(rig, ours[1], "order-3")
+    assert refused.status == 429
+    assert "without Idempotency-Key" in refused.doc["detail"]
+    assert (await submit(rig, ours[1], "order-0")).doc["id"] == first.doc["id"]
+    assert (await submit(rig, ours[1])).status == 202
+    assert (await submit(rig, theirs, "order-3")).status == 202
+    await rig.bus.request_json(
+        f"$JS.API.STREAM.PURGE.{Bucket.IDEM.stream}", {"filter": names.key(Bucket.IDEM, "ours.*")}
+    )
+    async with asyncio.timeout(60):
+        while (await submit(rig, ours[0], "order-4")).status != 202:
+            pass
+
+
+async def test_when_no_more_keys_can_be_remembered_it_is_our_failure(rig: Rig) -> None:
+    await shrink(rig.bus, Bucket.IDEM.stream, max_bytes=1000)
+    ours = key()
+    await rig.publish(ours)
+    replies = [await submit(rig, ours, f"order-{n}") for n in range(6)]
+    assert replies[0].status == 202
+    assert replies[-1].status == 503
+    assert (await submit(rig, ours)).status == 202
+
+
+async def test_a_key_whose_job_may_have_been_forgotten_runs_nothing_again(rig: Rig) -> None:
+    ours = key()
+    await rig.publish(ours)
+    async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half"):
+        job_id = (await submit(rig, ours, "order-1")).doc["id"]
+        await ends.of(job_id)
+        for stream in (Stream.JOBS, Stream.STATE):
+            await rig.bus.request_json(f"$JS.API.STREAM.PURGE.{stream}")
+        idempotency = rig.gateway._post._acceptance._idempotency
+        idempotency._wall = lambda: time.time() + 900
+        again = await submit(rig, ours, "order-1")
+        assert again.status == 409
+        assert again.doc["job_id"] == job_id
+        assert "choose a new one" in again.doc["detail"]
+        assert await Records(rig.bus).read(job_id) is None

@@ -1,0 +1,110 @@
+"""Records of ended jobs go in time, the oldest first; nothing takes the record of a job that has not ended."""
+
+import time
+from typing import Any
+
+import pytest
+
+from signalbox import job as life
+from signalbox import names, topology
+from signalbox.bus import Bus
+from signalbox.errors import Unavailable
+from signalbox.messages import Job, State
+from signalbox.names import Stream
+from signalbox.records import Records
+from tests.submit import Ledger, floats
+from workers.reconcile import Reconciler
+
+DAY_S = 86_400.0
+LEAST_S = 600.0
+
+
+class Rig:
+    """Jobs with records, and a reconciler whose clock is ahead."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus, self.ledger, self.records = bus, Ledger(bus), Records(bus)
+
+    async def turn(self, ahead_s: float) -> None:
+        reconciler = Reconciler(
+            self.bus, self.records, workers=list, models=dict, worker="w", boot="w",
+            clock=lambda: time.time() + ahead_s, least_kept_s=LEAST_S,
+        )  # fmt: skip
+        assert await reconciler.turn()
+        await reconciler.close()
+
+    async def accepted(self) -> Job:
+        """A job that may wait for a week."""
+        job = self.ledger.job("half", floats(1.0), deadline_at=time.time() + 7 * DAY_S)
+        await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at)
+        return job
+
+    async def open(self) -> Job:
+        """A job that waits for another attempt."""
+        job = await self.accepted()
+        await self.records.write(life.first_record(job, State.QUEUED), expect=0)
+        return job
+
+    async def ended(self, size: int = 10) -> Job:
+        job = self.ledger.job("half", b"")
+        record = life.claimed(job, None, worker="w", gpu="g", token=1, now=time.time())
+        record = life.succeeded(record, now=time.time(), phases={}, batch=1, size_bytes=size)
+        await self.records.write(record, bytes(size), expect=0)
+        return job
+
+    async def has(self, job: Job) -> bool:
+        return await self.records.read(job.id) is not None
+
+    async def shrink(self, **config: Any) -> None:
+        found = (await self.bus.request_json("$JS.API.STREAM.INFO.STATE"))["config"]
+        await self.bus.request_json("$JS.API.STREAM.UPDATE.STATE", found | config)
+
+
+@pytest.fixture
+async def rig(bus: Bus) -> Rig:
+    await topology.ensure_consumers(bus, "half")
+    return Rig(bus)
+
+
+async def test_a_record_is_kept_a_day_and_then_removed(rig: Rig) -> None:
+    job = await rig.ended()
+    await rig.turn(DAY_S - 60)
+    assert await rig.has(job)
+    await rig.turn(DAY_S + 60)
+    assert not await rig.has(job)
+
+
+async def test_no_record_at_or_above_that_of_an_open_job_is_removed(rig: Rig) -> None:
+    before, waiting, after = await rig.ended(), await rig.open(), await rig.ended()
+    await rig.turn(2 * DAY_S)
+    assert [await rig.has(job) for job in (before, waiting, after)] == [False, True, True]
+
+
+async def test_a_crowded_stream_keeps_results_as_long_as_it_must_and_no_longer(rig: Rig) -> None:
+    await rig.shrink(max_bytes=1_000_000)
+    jobs = [await rig.ended(70_000) for _ in range(9)]
+    await rig.turn(LEAST_S - 60)
+    assert all([await rig.has(job) for job in jobs])
+    await rig.turn(LEAST_S + 60)
+    assert not any([await rig.has(job) for job in jobs])
+
+
+async def test_a_full_stream_refuses_and_drops_nothing(rig: Rig) -> None:
+    await rig.shrink(max_bytes=1_000_000)
+    waiting = await rig.open()
+    ended = [await rig.ended(70_000) for _ in range(10)]
+    with pytest.raises(Unavailable, match="no room for records"):
+        ended += [await rig.ended(70_000) for _ in range(10)]
+    assert await rig.has(waiting)
+    assert all([await rig.has(job) for job in ended])
+
+
+async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig: Rig) -> None:
+    """Else the next worker would find neither record nor end, and run what its owner cancelled."""
+    cancelled, waiting = await rig.accepted(), await rig.accepted()
+    record = life.cancelled(life.first_record(cancelled, State.QUEUED), now=time.time())
+    await rig.records.write(record, expect=0)
+    await rig.turn(2 * DAY_S)
+    assert not await rig.has(cancelled)
+    queued = [stored.subject for stored in await rig.bus.list_latest(Stream.JOBS, ["jobs.>"])]
+    assert queued == [names.job("half", "mid", waiting.id)]

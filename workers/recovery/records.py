@@ -1,0 +1,65 @@
+"""How long records of ended jobs stay in ``STATE``, and what has to go before they may.
+
+``STATE`` is discard-new and its age is longer than any job waits, so the server never takes a record of an open job.
+What has ended is removed here, the oldest first and never anything above the oldest open record: after a day, or after
+the least time that results are kept where the stream is getting full. Below that the gateways accept nothing more.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from signalbox.answers import unix_time
+from signalbox.bus import Bus
+from signalbox.names import Stream
+from workers.sweep import remove
+from workers.walk import first_since
+
+KEPT_S: Final = 86_400.0
+"""How long records and their results are kept while there is room."""
+CROWDED: Final = 0.6
+"""Of ``STATE``: above this they are kept no longer than they must be."""
+_STEP: Final = 5_000
+"""Sequence numbers removed at once; between two steps the server takes other writes."""
+_IN_FLIGHT: Final = 16
+
+
+class Retention:
+    """Removes records of ended jobs. least_s: how long they stay in any case. clock: UTC seconds."""
+
+    def __init__(self, bus: Bus, *, least_s: float, clock: Callable[[], float]) -> None:
+        self._bus = bus
+        self._least_s = least_s
+        self._clock = clock
+
+    async def turn(self, low: int, info: Mapping[str, Any]) -> None:
+        """Remove what is due below ``low``, under which every job has ended. info: of ``STATE``, as the server told it.
+
+        Raises as :meth:`Bus.request_json`.
+        """
+        state = info["state"]
+        most = info["config"].get("max_bytes", -1)
+        is_crowded = 0 < CROWDED * most < state["bytes"]
+        until = self._clock() - (self._least_s if is_crowded else KEPT_S)
+        if not state["messages"] or unix_time(state["first_ts"]) >= until:
+            return
+        at = datetime.fromtimestamp(until, UTC)
+        end = min(low, await first_since(self._bus, Stream.STATE, at))
+        seq = state["first_seq"]
+        while seq < end:
+            seq = min(seq + _STEP, end)
+            await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", {"seq": seq})
+
+
+async def take_out(bus: Bus, subjects: Sequence[str]) -> None:
+    """Remove the messages of cancelled jobs from ``JOBS``: once the record is gone nothing would tell a worker."""
+    for start in range(0, len(subjects), _IN_FLIGHT):
+        group = subjects[start : start + _IN_FLIGHT]
+        await asyncio.gather(*(_take_out(bus, subject) for subject in group))
+
+
+async def _take_out(bus: Bus, subject: str) -> None:
+    found = await bus.leader_get(Stream.JOBS, subject)
+    if found is not None:
+        await remove(bus, found.seq)
