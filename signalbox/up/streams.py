@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from signalbox import log, topology
+from signalbox.assets import STREAMS
 from signalbox.backup import COUNTED
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.ops import damage
 from signalbox.up.ground import DataDir
 
+_DECLARED: Final = tuple(config["name"] for config in STREAMS)
 _FILE: Final = "streams.json"
 _MORE: Final = "See docs/operations.md, When NATS has lost something."
 _NOTED_EVERY_S: Final = 30.0
@@ -43,7 +45,8 @@ class Streams:
 
     async def make(self) -> None:
         """Have every stream as declared, and say what of them was lost. Raises as :func:`topology.apply`."""
-        had: dict[str, int] = self._data.read_json(_FILE)
+        noted = self._data.read_json(_FILE)
+        had: dict[str, int] = {name: noted[name] for name in _DECLARED if name in noted}
         last = await topology.last_sequences(self._bus)
         gone = [name for name in had if not last.get(name)]
         cut = [name for name in had if 0 < last.get(name, 0) < had[name]]
@@ -51,7 +54,7 @@ class Streams:
             self._say(
                 f"{name} has lost its end: NATS had {had[name]} and has {last[name]}. {_MORE}"
             )
-        if topology.REMEMBERED.intersection(gone):
+        if topology.REMEMBERED.intersection(gone + cut):
             await self._restart()
         first_seq = topology.numbers_from(time.time())
         await topology.apply(self._bus, storage_bytes=self._storage_bytes, first_seq=first_seq)

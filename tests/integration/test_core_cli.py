@@ -24,6 +24,7 @@ async def run(*arguments: str, stdin: str = "", **env: str) -> tuple[int, str, s
 async def test_topology_is_applied_then_as_declared_then_found_different(nats: NatsServer) -> None:
     env = {"SIGNALBOX_NATS_URL": nats.url}
     assert await run("topology", "check", **env) == (0, "as declared\n", "")
+    assert "numbered JOBS" in (await run("topology", "apply", **env))[1]
     from signalbox.bus import Bus
     from signalbox.settings import Wire
 
