@@ -1,5 +1,7 @@
 """The queues of every model on NATS: those that are missing are made again, whoever lost them."""
 
+from typing import Final
+
 from channels.db import database_sync_to_async
 
 from console.catalog.models import ServedModel
@@ -7,6 +9,8 @@ from signalbox import log, topology
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError, Unavailable
 from signalbox.names import PRIORITIES, Stream, consumer
+
+_MOST_NAMED: Final = 20
 
 
 async def make_missing(bus: Bus) -> int:
@@ -22,21 +26,22 @@ async def make_missing(bus: Bus) -> int:
         for name in known
         if not there.issuperset(consumer(name, priority) for priority in PRIORITIES)
     ]
-    made = [name for name in missing if await _is_made(bus, name)]
+    made, refused = [], {}
+    for name in missing:
+        try:
+            await topology.ensure_consumers(bus, name)
+            made.append(name)
+        except Unavailable:
+            raise
+        except SignalboxError as error:
+            refused[name] = str(error)
     if made:
-        log.warning("queues.made_again", count=len(made), models=made[:20])
+        log.warning("queues.made_again", count=len(made), models=made[:_MOST_NAMED])
+    if refused:
+        reason = next(iter(refused.values()))
+        named = list(refused)[:_MOST_NAMED]
+        log.warning("queues.refused", count=len(refused), models=named, reason=reason)
     return len(made)
-
-
-async def _is_made(bus: Bus, model: str) -> bool:
-    try:
-        await topology.ensure_consumers(bus, model)
-    except Unavailable:
-        raise
-    except SignalboxError as error:
-        log.warning("queues.refused", model=model, code=error.code, reason=str(error))
-        return False
-    return True
 
 
 def _models() -> list[str]:
