@@ -178,12 +178,14 @@ async def test_a_block_that_nats_cannot_read_is_found(own_nats: NatsServer) -> N
     bus = await Bus.connect(wire, role="admin", name="test")
     for number in range(20):
         await bus.write(names.job("m", "hi", str(number)), b"an accepted job", expect=0)
+        await bus.write(f"$KV.workers.w{number}", b"an accepted job", expect=0, ttl_s=60)
     await bus.close()
     await own_nats.kill()
-    (block,) = (own_nats.folder / "store").rglob("streams/JOBS/msgs/*.blk")
-    data = bytearray(block.read_bytes())
-    data[data.index(b"an accepted job", len(data) // 2)] ^= 0xFF
-    block.write_bytes(data)
+    for stream in ("JOBS", "KV_workers"):  # presence is written again within seconds
+        (block,) = (own_nats.folder / "store").rglob(f"streams/{stream}/msgs/*.blk")
+        data = bytearray(block.read_bytes())
+        data[data.index(b"an accepted job", len(data) // 2)] ^= 0xFF
+        block.write_bytes(data)
     await own_nats.start()
     _, found = doctor(SIGNALBOX_NATS_URL=own_nats.url)
     (damaged,) = [one for one in found if one["id"] == "nats.damaged"]
