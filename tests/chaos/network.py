@@ -3,9 +3,12 @@
 Both need root, the first ``ip`` and ``nft`` too; :func:`reason_against` says in words what is missing.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -153,3 +156,17 @@ class SmallDisk(NamedTuple):
     def free(self) -> None:
         """Give it back."""
         (self.folder / "filler").unlink()
+
+
+@contextlib.contextmanager
+def data_with_a_small_disk(size_mb: int) -> Iterator[SmallDisk]:
+    """A data folder for ``signalbox up`` whose ``nats`` is the disk.
+
+    Not below pytest's own folders: another session's pytest clears those away, and fails at a mount in them.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="signalbox-disk-"))
+    try:
+        with SmallDisk(folder / "nats", size_mb) as disk:
+            yield disk
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

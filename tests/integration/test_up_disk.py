@@ -22,7 +22,7 @@ from signalbox.up.ground import DataDir
 from signalbox.up.natskeeper import NatsKeeper
 from signalbox.up.options import Options
 from signalbox.up.stack import Stack
-from tests.chaos.network import SmallDisk
+from tests.chaos.network import SmallDisk, data_with_a_small_disk
 from tests.gatewayrig import ScriptedWorker, key, model, rig
 
 SIZE_MB = 160
@@ -54,23 +54,20 @@ async def said() -> Said:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def disk() -> Iterator[SmallDisk]:
     """A small file system below which NATS keeps its streams."""
-    made = SmallDisk(tmp_path / "data" / "nats", SIZE_MB)
-    try:
-        made.__enter__()
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"no file system of our own here: {error}")
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(data_with_a_small_disk(SIZE_MB))
+        except (OSError, subprocess.SubprocessError) as error:
+            pytest.skip(f"no file system of our own here: {error}")
         yield made
-    finally:
-        made.__exit__()
 
 
 @pytest.fixture
-async def stack(tmp_path: Path, disk: SmallDisk, said: Said) -> AsyncIterator[Stack]:
+async def stack(disk: SmallDisk, said: Said) -> AsyncIterator[Stack]:
     """A stack of NATS alone, kept."""
-    with DataDir(tmp_path / "data") as data:
+    with DataDir(disk.folder.parent) as data:
         made = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)
         await made.start_nats()
         keeping = asyncio.create_task(made.keep(lambda: None))
