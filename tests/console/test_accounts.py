@@ -1,12 +1,13 @@
 """Accounts: whose keys are whose, what a change publishes, and the lines of rotations that became accounts."""
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
@@ -252,6 +253,27 @@ def test_jobs_name_the_account_they_belong_to_and_are_found_by_it(
     found = client.get(f"/jobs?q=account:{shop.pk}").content.decode()
     assert mine.pk in found
     assert other.pk not in found
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_waits_for_a_revocation_and_does_not_undo_it(admin: Actor) -> None:
+    key, _ = services.create(admin, Grant(name="a"))
+
+    def change() -> None:
+        try:
+            accounts.change(admin, key.pk, {"waiting": 5})
+        finally:
+            connection.close()
+
+    changing = threading.Thread(target=change)
+    with transaction.atomic():
+        services.revoke(admin, key.pk)
+        changing.start()
+        changing.join(1.0)  # to no end where it waits; where it does not, it ends too early
+    changing.join(60)
+    assert not changing.is_alive()
+    assert published()[key.pk].share.waiting == 5
+    assert published()[key.pk].revoked_at is not None
 
 
 OLD, NEW = ("keys", "0002_rotation"), ("keys", "0005_every_key_has_an_account")
