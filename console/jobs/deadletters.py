@@ -17,7 +17,7 @@ from console.outbox import services as outbox
 from signalbox.bus import Bus
 from signalbox.errors import Conflict, SignalboxError, Unavailable
 from signalbox.jobs import deadletters
-from signalbox.jobs.deadletters import Page
+from signalbox.jobs.deadletters import Letter, Page
 
 _TOLD_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
@@ -59,15 +59,16 @@ def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> 
     """Run it again as a new job. Raises as :func:`signalbox.jobs.deadletters.plan`."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_REDRIVE, target, reason=reason)
-    new_id, refusal = "", None
+    new_id, owner, refusal = "", {}, None
     try:
-        _, new_id = _ask(lambda bus: deadletters.plan(bus, job_id, after=after))
+        letter, new_id = _ask(lambda bus: deadletters.plan(bus, job_id, after=after))
+        owner = _owner(letter)
     except SignalboxError as error:
         refusal = error
     with act(actor, Act.JOBS_REDRIVE, target, reason=reason) as change:
         if refusal is not None:
             raise refusal
-        change.after = {"redriven_as": new_id}
+        change.before, change.after = owner, {**owner, "redriven_as": new_id}
         entry = outbox.post_redrive(job_id, after=after)
     return _told(entry.pk, new_id)
 
@@ -76,16 +77,22 @@ def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
     """Remove it with its input for good. Raises :class:`NotFound`."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_DISCARD, target, reason=reason)
-    refusal = None
+    owner, refusal = {}, None
     try:
-        _ask(lambda bus: deadletters.find(bus, job_id))
+        owner = _owner(_ask(lambda bus: deadletters.find(bus, job_id)))
     except SignalboxError as error:
         refusal = error
-    with act(actor, Act.JOBS_DISCARD, target, reason=reason):
+    with act(actor, Act.JOBS_DISCARD, target, reason=reason) as change:
         if refusal is not None:
             raise refusal
+        change.before = change.after = owner
         entry = outbox.post_discard(job_id)
     return _told(entry.pk, "")
+
+
+def _owner(letter: Letter) -> dict[str, str]:
+    """Whose job it was, for the audit."""
+    return {"account": letter.job.key_id} if letter.job is not None else {}
 
 
 def _told(pk: int, new_id: str) -> Asked:

@@ -46,7 +46,7 @@ def cancel(actor: Actor, job_id: str, *, reason: str = "") -> Job:
         job = _found(Job.objects.filter(pk=job_id).first() or known, job_id)
         if not job.is_open:
             raise Conflict(f"The job has already ended: {job.state}.")
-        change.before = {"state": job.state}
-        change.after = {"cancel": "asked"}
+        change.before = {"account": job.key_id, "state": job.state}
+        change.after = {"account": job.key_id, "cancel": "asked"}
         post_cancel(job_id)
     return job

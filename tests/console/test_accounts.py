@@ -15,6 +15,7 @@ from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog.models import ServedModel
 from console.jobs import query
+from console.jobs import services as jobs
 from console.keys import accounts, services
 from console.keys.accounts import Terms
 from console.keys.models import Account, ApiKey
@@ -182,6 +183,14 @@ def test_every_act_on_a_key_names_its_account_in_the_audit(admin: Actor) -> None
     entries = list(AuditEntry.objects.filter(act="keys.manage"))
     assert len(entries) == 3
     assert {entry.after["account"] for entry in entries} == {shop.pk}
+
+
+def test_the_end_of_a_job_names_its_account_in_the_audit(admin: Actor) -> None:
+    job = make(1, key_id="shop", state="queued")
+    jobs.cancel(admin, job.pk)
+    entry = AuditEntry.objects.get(act="jobs.cancel")
+    assert entry.after == {"account": "shop", "cancel": "asked"}
+    assert [name for name, _, _ in entry.changes] == ["state", "cancel"], "what stayed is not shown"
 
 
 def test_an_account_is_made_in_the_browser_given_a_key_and_changed(

@@ -90,14 +90,14 @@ async def test_a_letter_is_listed_shown_redriven_once_and_discarded(
     assert messages.decode(messages.Job, queued.headers[Header.JOB]).redrive_of == old.id
     assert (await operator("post", f"/{old.id}/discard", {})).status_code == 202
     assert (await operator("get", f"/{old.id}")).status_code == 404
-    acts = await in_thread(
-        lambda: list(
-            AuditEntry.objects.filter(target=old.id).values_list("act", "result", "reason")
-        )
-    )
-    assert sorted(acts) == [
-        ("jobs.discard", "done", ""), ("jobs.redrive", "done", "mended"), ("jobs.redrive", "done", "mended"),
-    ]  # fmt: skip
+    acts = await in_thread(lambda: list(AuditEntry.objects.filter(target=old.id)))
+    assert sorted((act.act, act.result, act.reason) for act in acts) == [
+        ("jobs.discard", "done", ""),
+        ("jobs.redrive", "done", "mended"),
+        ("jobs.redrive", "done", "mended"),
+    ]
+    assert [act.after["account"] for act in acts] == [old.key_id] * 3
+    assert old.key_id
 
 
 async def test_what_cannot_be_redriven_is_refused_in_words_and_written_down(
