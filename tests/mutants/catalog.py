@@ -256,4 +256,5 @@ MUTANTS: Final = (
         57, "older state published over a newer one", "integration",
         _pytest("tests/console/test_outbox.py", "overtaken"),
     ),
+    Mutant(58, "stored inputs dropped for a neighbour's", "simulation", _sim(7, 1)),
 )  # fmt: skip

@@ -107,11 +107,13 @@ def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iter
 
 
 def fate(
-    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str], served_by: float
-) -> Iterator[str]:
+    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str], served_by: float,
+    is_apart: bool = False,
+) -> Iterator[str]:  # fmt: skip
     """S6, V4: a job ends as what it does deserves, whatever happens around it. done: the faults.
 
-    Its input may be lost with its queue, which is said then; else only its owner, its deadline and itself end it badly.
+    An input in its message may be lost with its queue, which is said then, and one that lies apart by nothing; else
+    only its owner, its deadline and itself end it badly. is_apart: where inputs lie.
     served_by: when whatever went wrong has been well for so long that who still waits would have had its turn.
     """
     state, error = last.record.state, last.record.error
@@ -127,7 +129,7 @@ def fate(
         if not entry.may_be_cancelled:
             yield "cancelled, and nobody asked for it"
         return
-    if state is State.FAILED and error is not None and error.code != InputLost.code:
+    if state is State.FAILED and error is not None and (is_apart or error.code != InputLost.code):
         was_stopped = not _STOPPING.isdisjoint(done) and error.code == DeadlineExceeded.code
         if error.code not in _DESERVED.get(entry.task.does, ()) and not was_stopped:
             yield f"{entry.task.does}, and failed with {error.code}: {error.message}"

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 _PURGE: Final = b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n"
+_NEIGHBOURS: Final = 40
+_NEIGHBOUR_BYTES: Final = 4096
+_NEIGHBOUR_S: Final = 0.2
+INPUTS_BYTES: Final = 256 * 1024
+"""Room for inputs where they lie apart: enough for all of a world's, and soon full of a neighbour's."""
 _LOSSY: Final = ("STATE", "JOBS", Bucket.LEASES.stream, Bucket.WAITERS.stream)
 
 
@@ -58,6 +63,11 @@ class Faults:
         for _ in range(shape.faults):
             kind = self.chance.choices(kinds, weights)[0]
             self.world.later(self.chance.uniform(0.5, shape.lull_s - 0.5), self._inject, kind)
+        if shape.is_apart:
+            chance = random.Random(f"neighbours {shape.seed}")
+            for _ in range(_NEIGHBOURS):
+                at_s = chance.uniform(0.5, shape.lull_s - 0.5)
+                self.world.later(at_s, self._inject, self.neighbour_stores)
         self.naps.plan()
 
     def heal(self) -> None:
@@ -465,6 +475,22 @@ class Faults:
         self._nats(server.publish, None, subject, b"", _PURGE, b"")
         self.world.oracle.disturb(*self._everybody())
         return True
+
+    def neighbour_stores(self) -> bool:
+        """While jobs wait, inputs that a gateway which counts wrongly lets in take all the room there is."""
+        server = self.world.server
+        if not server.is_running or server.is_paused or not server.streams["INPUTS"].msgs:
+            return False
+        self.world.note("FAULT neighbour stores")
+        for number in range(2 * INPUTS_BYTES // _NEIGHBOUR_BYTES):
+            subject = names.job_input("neighbour", str(number), _NEIGHBOUR_BYTES)
+            self._nats(server.publish, None, subject, b"", b"", bytes(_NEIGHBOUR_BYTES))
+        self.world.later(_NEIGHBOUR_S, self._neighbour_ends)
+        return True
+
+    def _neighbour_ends(self) -> None:
+        stream = self.world.server.streams["INPUTS"]
+        self._nats(stream.purge, names.job_inputs("neighbour"))
 
     def ask_release(self) -> bool:
         """An operator asks the holder to hand over."""

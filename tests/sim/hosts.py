@@ -155,7 +155,8 @@ class Gateway(Host):
         await self.waiters.start()
         clock = SharedClock(bus)
         await clock.start()
-        self.submitter = Submitter(bus, inline_limit_bytes=_INLINE_BYTES, wall=clock.now)
+        inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
+        self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now)
         self.jobs = Jobs(
             bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None),
             cast("Any", None), wall=clock.now,

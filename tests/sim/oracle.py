@@ -282,6 +282,7 @@ class Oracle:
             found = checks.fate(
                 entry, stored[-1], deadline_s=self.world.model.limits.deadline_s,
                 done=self.world.outcome.faults.keys(), served_by=self._served_by(),
+                is_apart=self.world.shape.is_apart,
             )  # fmt: skip
             yield from (f"job {entry.job_id}: {what}" for what in found)
 

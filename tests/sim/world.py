@@ -55,6 +55,7 @@ LONG: Final = Rules()
 RATE_ERROR: Final = 0.01
 """By so much a clock may be too fast or too slow for all promises to hold."""
 _EXTREME: Final = 0.05
+_APART: Final = 0.2
 _WORK_S: Final = 10.0
 """More than all jobs of a world take together."""
 
@@ -63,6 +64,7 @@ _WORK_S: Final = 10.0
 class Shape:
     """What a world consists of. lull_s: until when the load and the faults last; then everything heals.
 
+    is_apart: inputs lie in ``INPUTS``, which has little room, and a neighbour takes all there is of it now and then.
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
     rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
@@ -80,6 +82,7 @@ class Shape:
     is_calm: bool = False
     rate_error: float = RATE_ERROR
     is_extreme: bool = False
+    is_apart: bool = False
 
     @property
     def recovery_s(self) -> float:
@@ -90,7 +93,8 @@ class Shape:
 def draw(seed: int) -> Shape:
     """The shape of world ``seed``."""
     is_extreme = random.Random(f"rates {seed}").random() < _EXTREME
-    return replace(_draw(seed), is_extreme=is_extreme)
+    is_apart = random.Random(f"inputs {seed}").random() < _APART
+    return replace(_draw(seed), is_extreme=is_extreme, is_apart=is_apart)
 
 
 def _draw(seed: int) -> Shape:
@@ -272,6 +276,11 @@ class World:
         )
         self.server.oracle = self.oracle
         self.server.declare([topology.wanted(config, 1) for config in STREAMS])
+        if self.shape.is_apart:
+            from tests.sim.faults import INPUTS_BYTES
+
+            inputs = self.server.streams["INPUTS"]
+            inputs.configure(inputs.config | {"max_bytes": INPUTS_BYTES})
         bus = await ModelBus(self.server, role="admin").open("setup")
         await topology.ensure_consumers(bus, MODEL)
         for consumer in self.server.streams["JOBS"].consumers.values():
