@@ -16,7 +16,7 @@ from signalbox import names, payloads, tensors
 from signalbox.bus import Bus
 from signalbox.jobs import deadletters
 from signalbox.messages import Batching, Desired, Limits, Serving, State, Version, Worker
-from signalbox.names import Bucket, token
+from signalbox.names import Bucket, Stream, token
 from signalbox.records import Records
 from signalbox.table import Table, put
 from signalbox.tensors import Tensor
@@ -231,7 +231,7 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
     await register(bus, "large", models.half_plus_two(), batching=Batching(max_size=1_000_000))
     values = [float(i % 1000) for i in range(300_000)]
     job = ledger.job("large", floats(*values))
-    ref = await payloads.store(bus, job.id, "in", floats(*values))
+    ref = await payloads.store_input(bus, job, floats(*values))
     await ledger.submit(
         "large", floats(*values), id=job.id, ref=ref, rows=len(values), reply=job.reply
     )
@@ -241,6 +241,11 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
     assert await ledger.result(job.id) == b""
     frame = await payloads.fetch(bus, record.ref)
     assert read_floats(frame) == tuple(value / 2 + 2 for value in values)
+    async with asyncio.timeout(60):
+        while True:  # until the worker's sweep
+            if not await bus.list_latest(Stream.INPUTS, [ref.subject]):
+                break
+            await asyncio.sleep(0.02)
 
 
 async def test_important_jobs_overtake_those_that_wait(house: House) -> None:
