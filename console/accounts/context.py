@@ -14,23 +14,28 @@ from console.live.lifespan import lifespan
 class Rights:
     """``{{ may.keys_manage }}`` in a template: exactly what the service would answer, asked once a page."""
 
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
+    def __init__(self, actor: Actor, *, revokes: bool = False) -> None:
+        self._actor, self._revokes = actor, revokes
         self._known: dict[str, bool] = {}
 
     def __getitem__(self, codename: str) -> bool:
         if codename not in self._known:
-            self._known[codename] = may(self._actor, Act(codename.replace("_", ".", 1)))
+            self._known[codename] = may(
+                self._actor, Act(codename.replace("_", ".", 1)), revokes=self._revokes
+            )
         return self._known[codename]
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """``may``, ``is_read_only`` and its message, ``is_nats_away``."""
+    """``may`` and, for what ends something that has leaked, ``may_revoke``; ``is_read_only`` and its message,
+    ``is_nats_away``.
+    """
     if not getattr(request, "user", None) or not request.user.is_authenticated:
         return {}
     system = System.current()
     return {
         "may": Rights(actor_of(request)),
+        "may_revoke": Rights(actor_of(request), revokes=True),
         "is_read_only": system.is_closed(timezone.now()),
         "read_only_message": system.message,
         "is_nats_away": lifespan.feed is not None and lifespan.feed.is_blind,

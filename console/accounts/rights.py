@@ -134,21 +134,22 @@ def system_actor(via: str) -> Actor:
     return Actor(user=None, via=via, is_system=True)
 
 
-def authorize(actor: Actor, act: Act, target: object = None) -> None:
+def authorize(actor: Actor, act: Act, target: object = None, *, revokes: bool = False) -> None:
     """Returns if ``actor`` may do ``act`` to ``target``. Raises :class:`Forbidden` that says why not.
 
-    A target with an ``owner_id`` belongs to that user: ``tokens.own`` covers only one's own.
+    A target with an ``owner_id`` belongs to that user: ``tokens.own`` covers only one's own. revokes: the act ends
+    what has leaked, and nothing else, so read-only mode allows it.
     """
-    if refusal := _refusal(actor, act, target):
+    if refusal := _refusal(actor, act, target, revokes=revokes):
         raise Forbidden(refusal, act=act.value)
 
 
-def may(actor: Actor, act: Act, target: object = None) -> bool:
+def may(actor: Actor, act: Act, target: object = None, *, revokes: bool = False) -> bool:
     """What :func:`authorize` would say; templates ask this."""
-    return not _refusal(actor, act, target)
+    return not _refusal(actor, act, target, revokes=revokes)
 
 
-def _refusal(actor: Actor, act: Act, target: object) -> str:
+def _refusal(actor: Actor, act: Act, target: object, *, revokes: bool) -> str:
     from console.accounts.models import OperatorToken, System
 
     if actor.is_system:
@@ -160,7 +161,7 @@ def _refusal(actor: Actor, act: Act, target: object) -> str:
         return f"Your role ({user.role or 'none'}) may not {WORDS[act]}."
     if act is Act.TOKENS_OWN and isinstance(target, OperatorToken) and target.user_id != user.pk:
         return "This token belongs to somebody else."
-    if not act.is_view and act is not Act.SYSTEM_READ_ONLY:
+    if not (act.is_view or revokes or act is Act.SYSTEM_READ_ONLY):
         system = System.current()
         if system.is_closed(timezone.now()):
             return f"The console is read-only. {system.message}".strip()

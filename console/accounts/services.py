@@ -85,8 +85,8 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
     token = OperatorToken.objects.filter(pk=token_id).first()
     if token is None:
         raise NotFound("There is no such token.")
-    what = Act.TOKENS_MANAGE if may(actor, Act.TOKENS_MANAGE) else Act.TOKENS_OWN
-    with act(actor, what, Target("token", token_id, token)):
+    what = Act.TOKENS_MANAGE if may(actor, Act.TOKENS_MANAGE, revokes=True) else Act.TOKENS_OWN
+    with act(actor, what, Target("token", token_id, token, revokes=True)):
         if token.revoked_at is not None:
             raise Conflict("This token is revoked already.")
         token.revoked_at = timezone.now()
@@ -107,8 +107,8 @@ def switch_read_only(
     return system
 
 
-def change_own_password(actor: Actor, old: str, new: str) -> None:
-    """A new password for the actor.
+def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool = False) -> int:
+    """A new password for the actor; returns how many of the actor's API tokens go on. ends_tokens: none does.
 
     Raises :class:`InvalidRequest` if the old is wrong or the new weak, and as the login's throttle: whoever
     borrowed a session must not guess here either.
@@ -119,14 +119,19 @@ def change_own_password(actor: Actor, old: str, new: str) -> None:
     # Both before the act: its transaction may be rolled back, and nobody waits for a hash to write.
     is_right = throttle.judge(user.username, actor.address, lambda: user.check_password(old))
     hashed = make_password(new) if is_right else ""
-    with act(actor, Act.TOKENS_OWN, Target("user", user.username)) as change:
+    with act(actor, Act.TOKENS_OWN, Target("user", user.username, revokes=True)) as change:
         if not is_right:
             raise InvalidRequest("The old password is not right.")
         _check_user(user, new)
         user.password = hashed
         user.save()
         _end_sessions(user)
-        change.after = {"password": "changed"}
+        now = timezone.now()
+        live = OperatorToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now)
+        ended = list(live.values_list("pk", flat=True)) if ends_tokens else []
+        OperatorToken.objects.filter(pk__in=ended).update(revoked_at=now)
+        change.after = {"password": "changed", "tokens_ended": ended}
+    return live.count()
 
 
 def confirm_password(actor: Actor, password: str) -> None:

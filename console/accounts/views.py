@@ -119,6 +119,11 @@ class PasswordForm(forms.Form):
     new = forms.CharField(
         label="New password", widget=forms.PasswordInput, help_text="At least 12 characters."
     )
+    ends_tokens = forms.BooleanField(
+        label="End my API tokens too",
+        required=False,
+        help_text="They do not depend on the password: programs go on with those that you leave.",
+    )
 
 
 class TokenForm(forms.Form):
@@ -165,14 +170,21 @@ def change_password(request: HttpRequest) -> HttpResponse:
     form = PasswordForm(request.POST)
     if form.is_valid():
         try:
-            services.change_own_password(
-                actor_of(request), form.cleaned_data["old"], form.cleaned_data["new"]
+            data = form.cleaned_data
+            left = services.change_own_password(
+                actor_of(request), data["old"], data["new"], ends_tokens=data["ends_tokens"]
             )
         except SignalboxError as error:
             fill_errors(form, error)
         else:
             update_session_auth_hash(request, _me(request))
-            messages.success(request, "Your password is changed; your other sessions have ended.")
+            done = "Your password is changed; your other sessions have ended."
+            if left:
+                messages.warning(
+                    request, f"{done} {left} of your API tokens go on; end them below."
+                )
+            else:
+                messages.success(request, f"{done} No API token of yours goes on.")
             return redirect("settings")
     return _settings(request, password_form=form)
 

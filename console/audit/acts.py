@@ -14,11 +14,15 @@ from signalbox.errors import Forbidden, SignalboxError
 
 
 class Target(NamedTuple):
-    """What is acted on: ``("model", "digits")``. thing: the object itself, for ownership rules."""
+    """What is acted on: ``("model", "digits")``. thing: the object itself, for ownership rules.
+
+    revokes: as :func:`authorize` has it.
+    """
 
     kind: str
     name: str
     thing: object = None
+    revokes: bool = False
 
 
 @dataclass
@@ -51,7 +55,7 @@ def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterato
 def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
     """The permission part alone, for slow preparations before the act. A refusal is written down."""
     try:
-        authorize(actor, what, target.thing)
+        authorize(actor, what, target.thing, revokes=target.revokes)
     except Forbidden as error:
         _write(actor, what, target, reason, Change(), AuditEntry.REFUSED, error.public_message)
         raise

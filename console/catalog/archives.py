@@ -78,7 +78,7 @@ def _is_zip(file: IO[bytes]) -> bool:
     try:
         return zipfile.is_zipfile(file)
     except _DAMAGE as error:  # it means to be one, and names disks that are not there
-        raise InvalidRequest(f"The zip archive is damaged: {error}.") from error
+        raise InvalidRequest(f"The zip archive is damaged: {_words(error)}.") from error
 
 
 class _Bounded(io.RawIOBase):
@@ -164,7 +164,7 @@ def _unpack_zip(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
                     with opened.open(info) as source:
                         _copy(source, into / path, budget)
     except _DAMAGE as error:
-        raise InvalidRequest(f"The zip archive is damaged: {error}.") from error
+        raise InvalidRequest(f"The zip archive is damaged: {_words(error)}.") from error
 
 
 def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> None:
@@ -197,7 +197,12 @@ def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
             raise InvalidRequest(
                 "Upload a .tar, .tar.gz or .zip archive of a SavedModel."
             ) from error
-        raise InvalidRequest(f"The tar archive is damaged: {error}.") from error
+        raise InvalidRequest(f"The tar archive is damaged: {_words(error)}.") from error
+
+
+def _words(error: BaseException) -> str:
+    """Without the path that an error of the disk ends with: it is this machine's."""
+    return error.strerror or "it cannot be laid out" if isinstance(error, OSError) else str(error)
 
 
 class _Names:

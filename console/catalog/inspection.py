@@ -1,6 +1,7 @@
 """Asks a throw-away process what a SavedModel holds. The console never loads one: it is a program."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from signalbox.errors import DeadlineExceeded, InvalidRequest, Misconfigured
 from signalbox.messages import Signature
 
 _TAIL = 600
+
+
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s'\":;,]+/)+")
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def inspect(path: Path) -> Findings:
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise DeadlineExceeded(
-            f"Inspecting {path} took longer than {console.inspect_timeout_s:g} s."
+            f"Inspecting the model took longer than {console.inspect_timeout_s:g} s."
         ) from error
     except OSError as error:
         raise Misconfigured(
@@ -61,13 +65,17 @@ def inspect(path: Path) -> Findings:
                 " Set SIGNALBOX_CONSOLE_INSPECT_COMMAND, or install the worker extra.",
                 said=said,
             )
-        raise InvalidRequest(
-            f"{path} is no SavedModel that can be read: {said or 'no reason given'}"
-        )
-    return _findings(path, ended.stdout)
+        reason = _without_paths(said.splitlines()[-1]) if said else "no reason given"
+        raise InvalidRequest(f"It is no SavedModel that can be read: {reason}")
+    return _findings(ended.stdout)
 
 
-def _findings(path: Path, stdout: bytes) -> Findings:
+def _without_paths(said: str) -> str:
+    """What the inspector says without the folders of this machine; the files' names stay."""
+    return _FOLDERS.sub("", said)
+
+
+def _findings(stdout: bytes) -> Findings:
     # TensorFlow may write lines of its own before ours; the answer is the last line.
     try:
         answer = json.loads(stdout.decode().strip().splitlines()[-1])
@@ -76,7 +84,7 @@ def _findings(path: Path, stdout: bytes) -> Findings:
         forbidden = msgspec.convert(answer["verdict"]["forbidden"], dict[str, str])
         unknown = msgspec.convert(answer["verdict"]["unknown"], list[str])
     except (ValueError, KeyError, IndexError, TypeError, msgspec.ValidationError) as error:
-        raise Misconfigured(f"The inspector's answer for {path} is not understood.") from error
+        raise Misconfigured("The inspector's answer is not understood.") from error
     if not signatures:
-        raise InvalidRequest(f"{path} has no signature; export it with at least one.")
+        raise InvalidRequest("The model has no signature; export it with at least one.")
     return Findings(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown)

@@ -67,7 +67,7 @@ def register(
         raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
     known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
     findings = {
-        number: inspection.inspect(folder)
+        number: _inspected(number, folder)
         for number, folder in sorted(folders.items()) if number not in known
     }  # fmt: skip
     if not findings:
@@ -284,6 +284,13 @@ def _add(
     )  # fmt: skip
 
 
+def _inspected(number: int, folder: Path) -> inspection.Findings:
+    try:
+        return inspection.inspect(folder)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"Version {number}: {error.public_message}") from error
+
+
 def _pass_gate(found: inspection.Findings, what: str, *, is_approved: bool) -> None:
     """Raises :class:`InvalidRequest` where operations may not serve, or need somebody's word first."""
     if found.forbidden:
@@ -359,7 +366,7 @@ def _home(name: str, number: int) -> Path:
         raise InvalidRequest(f"A version is a number from 1 to {MOST_NUMBER}.")
     home: Path = settings.CONSOLE.repository / name / str(number)
     if home.exists():
-        raise Conflict(f"{home} exists already; choose another version number.")
+        raise Conflict(f"There is a folder of version {number} already; choose another number.")
     return home
 
 

@@ -161,7 +161,7 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
 
     Raises :class:`NotFound`, or :class:`Conflict` if it is revoked already.
     """
-    with act(actor, Act.KEYS_MANAGE, Target("key", kid), reason=reason) as change:
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid, revokes=True), reason=reason) as change:
         key = ApiKey.objects.select_for_update().filter(pk=kid).first()
         if key is None and StrayKey.objects.filter(pk=kid).exists():
             key = strays.take_in(actor, kid)

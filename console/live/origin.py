@@ -1,6 +1,6 @@
 """Only our own pages may open the websocket: browsers send cookies along with anybody's, and CORS does not apply."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ _POLICY_VIOLATION: Final = 1008
 
 
 class SameOrigin:
-    """Refuses a handshake whose ``Origin`` is missing, another host or port, or not an address at all.
+    """Refuses a handshake whose ``Origin`` is missing, another scheme, host or port, or not an address at all.
 
     A host behind a proxy that rewrites ``Host`` is named in ``trusted_origins``, as for forms. What is refused
     is logged and counted: the browser tells nobody why.
@@ -33,7 +33,7 @@ class SameOrigin:
         """Hand the handshake on, or close it."""
         headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
         origin, host = headers.get(b"origin", ""), headers.get(b"host", "")
-        if is_own(origin, host):
+        if is_own(origin, host, _scheme(headers)):
             await self._inner(scope, receive, send)
             return
         _REFUSED.inc()
@@ -42,15 +42,19 @@ class SameOrigin:
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
 
-def is_own(origin: str, host: str) -> bool:
-    """Whether a page of ``origin`` is one of ours, given the ``Host`` it was asked with."""
+def _scheme(headers: Mapping[bytes, str]) -> str:
+    """How browsers reach the console, as for forms: what terminates TLS in front says it where it is trusted."""
+    said = headers.get(b"x-forwarded-proto", "") if settings.CONSOLE.trust_proxy else ""
+    return "https" if settings.CONSOLE.is_https or said == "https" else "http"
+
+
+def is_own(origin: str, host: str, scheme: str) -> bool:
+    """Whether a page of ``origin`` is one of ours, given the ``Host`` and the scheme it was asked with."""
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True
     try:
         parts = urlsplit(origin)
-        is_ours = (
-            parts.scheme in {"http", "https"} and parts.netloc == parts.netloc.rpartition("@")[2]
-        )
+        is_ours = parts.scheme == scheme and "@" not in parts.netloc
         named, _ = split_domain_port(parts.netloc.lower())
     except ValueError:
         return False

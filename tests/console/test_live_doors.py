@@ -45,8 +45,11 @@ def closed(reason: str) -> float:
     ("page", "host", "is_own"),
     [
         ("http://localhost", "localhost", True),
+        ("http://localhost", "localhost:80", True),
         ("http://localhost:8000", "localhost:8000", True),
-        ("https://localhost", "localhost:443", True),
+        ("https://localhost", "localhost:443", False),
+        ("https://localhost:8000", "localhost:8000", False),
+        ("HTTPS://localhost", "localhost", False),
         ("http://[::1]:8000", "[::1]:8000", True),
         ("https://console.example", "inner:8000", True),  # trusted below
         ("", "localhost", False),
@@ -64,7 +67,45 @@ def closed(reason: str) -> float:
 )
 def test_only_our_own_pages_are_let_in(page: str, host: str, is_own: bool, settings: Any) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://console.example"]
-    assert origin.is_own(page, host) is is_own
+    assert origin.is_own(page, host, "http") is is_own
+
+
+@pytest.mark.parametrize(
+    ("is_https", "trust_proxy", "forwarded", "let_in"),
+    [
+        (False, False, b"", {b"http"}),
+        (False, False, b"https", {b"http"}),
+        (False, True, b"https", {b"https"}),
+        (False, True, b"http", {b"http"}),
+        (True, False, b"", {b"https"}),
+        (True, True, b"http", {b"https"}),
+    ],
+)
+async def test_a_page_of_the_other_scheme_is_another_page(
+    console: Console,
+    settings: Any,
+    is_https: bool,
+    trust_proxy: bool,
+    forwarded: bytes,
+    let_in: set[bytes],
+) -> None:
+    settings.CONSOLE = replace(console, is_https=is_https, trust_proxy=trust_proxy)
+    passed: set[bytes] = set()
+    for scheme in (b"http", b"https"):
+
+        async def inner(*_: Any, scheme: bytes = scheme) -> None:
+            passed.add(scheme)
+
+        async def nothing(*_: Any) -> Any:
+            return {}
+
+        headers = [
+            (b"origin", scheme + b"://localhost"),
+            (b"host", b"localhost"),
+            (b"x-forwarded-proto", forwarded),
+        ]
+        await origin.SameOrigin(inner)({"type": "websocket", "headers": headers}, nothing, nothing)
+    assert passed == let_in
 
 
 async def test_a_foreign_page_is_refused_before_anything_is_looked_at_and_that_is_logged(

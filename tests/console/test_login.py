@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor
+from console.audit.models import AuditEntry
 from console.config import Console
 from signalbox.errors import Conflict, InvalidRequest
 from tests.console.conftest import PASSWORD, submit
@@ -125,6 +126,27 @@ def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_blamed(
 
 def test_a_host_name_nobody_declared_is_refused(cast: dict[str, User]) -> None:
     assert Client().get("/login", HTTP_HOST="evil.example").status_code == 400
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_change_of_password_says_what_becomes_of_the_tokens_and_offers_to_end_them(
+    admin: Actor, cast: dict[str, User], ends: bool
+) -> None:
+    token, _ = accounts.create_token(admin, "mine", 1)
+    theirs, _ = accounts.create_token(Actor(user=cast["viewer"]), "another's", 1)
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(cast["admin"])
+    assert "End my API tokens too" in client.get("/settings").content.decode()
+    form = {"old": PASSWORD, "new": "another long password indeed"}
+    form |= {"ends_tokens": "on"} if ends else {}
+    page = submit(client, "/settings/password", form, follow=True).content.decode()
+    assert ("No API token of yours goes on" if ends else "1 of your API tokens go on") in page
+    token.refresh_from_db()
+    theirs.refresh_from_db()
+    assert bool(token.revoked_at) is ends
+    assert theirs.revoked_at is None
+    entry = AuditEntry.objects.get(act="tokens.own", target="admin")
+    assert entry.after["tokens_ended"] == ([token.pk] if ends else [])
 
 
 def test_changing_the_password_needs_the_old_one(cast: dict[str, User]) -> None:

@@ -16,7 +16,9 @@ from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor, may, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
-from tests.console.conftest import submit
+from console.keys import services as keys
+from signalbox.errors import Forbidden
+from tests.console.conftest import PASSWORD, submit
 
 Browser = Callable[[str], Client]
 OPEN = {"login", "logout", "health"}
@@ -47,6 +49,10 @@ FORMS: dict[str, dict[str, str]] = {
     "lane-release": {"gpu": "g"}, "live:release": {"gpu": "g"}, "read-only": {"on": "0"},
     "create-user": {"username": "x", "password": "short", "role": "viewer"},
 }  # fmt: skip
+
+
+REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password"}
+"""What read-only mode allows: switching back, and ending what has leaked."""
 
 
 def routes() -> Iterator[tuple[str, str]]:
@@ -125,7 +131,7 @@ def test_read_only_refuses_every_act_but_switching_back(browser: Browser, admin:
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house until noon.")
     client = browser("admin")
     for name, url in routes():
-        if name in ACTS and name != "read-only":
+        if name in ACTS and name not in REVOKING:
             answer = submit(
                 client, url, FORMS.get(name) or {"name": "x", "days": "1", "old": "x", "new": "y"}
             )
@@ -133,8 +139,30 @@ def test_read_only_refuses_every_act_but_switching_back(browser: Browser, admin:
     assert not AuditEntry.objects.filter(result="done").exclude(
         act__in={"system.read_only", "users.manage"}
     )
-    assert b"Moving house until noon." in submit(client, "/keys/thing/revoke").content
+    assert b"Moving house until noon." in submit(client, "/models/thing/pause").content
     assert submit(client, "/settings/read-only", {"on": "0"}).status_code == 302
+
+
+def test_read_only_lets_a_leaked_key_token_and_password_be_ended(
+    browser: Browser, admin: Actor
+) -> None:
+    key, _ = keys.create(admin, keys.Grant(name="leaked"))
+    token, _ = accounts.create_token(admin, "leaked", 1)
+    accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
+    client = browser("admin")
+    page = client.get(f"/keys/{key.pk}").content.decode()
+    assert (f"/keys/{key.pk}/revoke" in page, f"/keys/{key.pk}/rotate" in page) == (True, False)
+    assert submit(browser("viewer"), f"/keys/{key.pk}/revoke").status_code == 403
+    assert submit(client, f"/keys/{key.pk}/revoke", {"reason": "leaked"}).status_code == 302
+    assert submit(client, f"/settings/tokens/{token.pk}/revoke").status_code == 302
+    new = {"old": PASSWORD, "new": "quite another long password"}
+    assert submit(client, "/settings/password", new).status_code == 302
+    key.refresh_from_db()
+    token.refresh_from_db()
+    assert key.revoked_at
+    assert token.revoked_at
+    with pytest.raises(Forbidden):
+        keys.create(admin, keys.Grant(name="another"))
 
 
 def test_read_only_ends_by_itself_at_the_time_given(admin: Actor) -> None:

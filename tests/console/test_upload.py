@@ -15,6 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
@@ -22,7 +23,7 @@ from console.catalog import inspection, services
 from console.catalog.archives import Caps, unpack
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
-from signalbox.errors import Conflict, InvalidRequest, TooLarge
+from signalbox.errors import Conflict, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
 from tests.hostilemodel import hostile
 from tests.models import half_plus_two
@@ -314,19 +315,50 @@ def test_what_the_inspector_refuses_leaves_nothing_behind(admin: Actor, console:
     assert not list((console.repository / ".staging").iterdir())
 
 
+NO_SIGNATURE = '{"signatures": {}, "size_bytes": 1, "digest": "d", "verdict": {"forbidden": {}, "unknown": []}}'
+
+
+@pytest.mark.parametrize(
+    ("command", "timeout_s"),
+    [
+        ("", 60.0),
+        ("sh -c 'echo $0/variables/x is broken in /usr/lib/python3/a.py >&2; exit 1'", 60.0),
+        ("sh -c 'sleep 60'", 0.2),
+        (f"echo '{NO_SIGNATURE}'", 60.0),
+    ],
+)
+def test_a_refusal_shows_no_folder_of_this_machine(
+    admin: Actor, console: Console, settings: Any, command: str, timeout_s: float
+) -> None:
+    settings.CONSOLE = replace(console, inspect_command=command, inspect_timeout_s=timeout_s)
+    with pytest.raises(SignalboxError) as refused:
+        services.upload(admin, "bad", io.BytesIO(tar(("saved_model.pb", b"no model at all"))))
+    assert "/" not in refused.value.public_message
+    assert "staging" not in refused.value.public_message
+
+
+def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(
+    admin: Actor, console: Console
+) -> None:
+    long = "é" * 150  # short enough in letters, too long in bytes
+    with pytest.raises(InvalidRequest) as refused:
+        services.upload(admin, "bad", io.BytesIO(tar((f"{long}/saved_model.pb", b"x"))))
+    assert str(console.repository) not in refused.value.public_message
+    (console.repository / "good" / "7").mkdir(parents=True)
+    with pytest.raises(Conflict) as taken:
+        services.upload(admin, "good", io.BytesIO(archive_of(half_plus_two())), number=7)
+    assert str(console.repository) not in taken.value.public_message
+
+
 def test_an_archive_over_the_cap_is_refused_while_it_arrives(
     admin: Actor, console: Console, settings: Any
 ) -> None:
-    from msgspec.structs import replace
-
     settings.CONSOLE = replace(console, upload_max_bytes=2000)
     with pytest.raises(TooLarge):
         services.upload(admin, "big", io.BytesIO(bytes(5000)))
 
 
 def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settings: Any) -> None:
-    from msgspec.structs import replace
-
     from signalbox.errors import DeadlineExceeded
 
     settings.CONSOLE = replace(
@@ -337,8 +369,6 @@ def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settin
 
 
 def test_without_an_inspector_the_reason_is_said(console: Console, settings: Any) -> None:
-    from msgspec.structs import replace
-
     from signalbox.errors import Misconfigured
 
     for command in ("/no/such/program", "python -m no_such_module", "echo not-json"):
