@@ -17,6 +17,7 @@ from django.utils import timezone
 from signalbox.errors import Bug
 
 _PAGES: Final = frozenset({"model", "account", "key", "job", "worker"})
+_NAMED: Final = 5
 _NOTHING: Final[tuple[Any, ...]] = ("", [], {}, None)
 
 
@@ -134,9 +135,13 @@ class AuditEntry(models.Model):
 
 
 def breaks() -> Iterator[str]:
-    """Each place where the chain does not hold, in words; rows from before there was a chain are not in it."""
+    """Each place where the chain does not hold, in words.
+
+    Rows from before there was a chain have neither number nor digest, and lie before its first row.
+    """
     previous, expected = "0" * 64, 1
     rows = AuditEntry.objects.exclude(number=None).order_by("number")
+    yield from _outside(rows.first())
     for row in rows.iterator(chunk_size=1000):
         if row.number != expected:
             yield f"between {expected - 1} and {row.number}: {(row.number or 0) - expected} missing"
@@ -144,5 +149,20 @@ def breaks() -> Iterator[str]:
             yield f"{row.number}: changed, or the one before it was"
         previous, expected = row.digest, (row.number or 0) + 1
     head = AuditHead.objects.filter(pk=1).first()
-    if head is not None and (head.number, head.digest) != (expected - 1, previous):
+    if head is None and expected > 1:
+        yield f"after {expected - 1}: the head is missing, so nobody knows where the chain ended"
+    elif head is not None and (head.number, head.digest) != (expected - 1, previous):
         yield f"after {expected - 1}: the chain once ended at {head.number}"
+
+
+def _outside(start: AuditEntry | None) -> Iterator[str]:
+    """Rows without a number that are none from before the chain."""
+    rows = AuditEntry.objects.filter(number=None).order_by("pk")
+    is_late = ~models.Q(digest="")
+    if start is not None:
+        is_late |= models.Q(pk__gt=start.pk) | models.Q(at__gt=start.at)
+    late = rows.filter(is_late)
+    for row in late[:_NAMED]:
+        yield f"row {row.pk}: has no number, and is not from before the chain"
+    if (more := late.count() - _NAMED) > 0:
+        yield f"{more} more rows without a number"

@@ -25,7 +25,8 @@ def write(admin: Actor, count: int = 5) -> None:
 def by_hand(sql: str) -> None:
     """As somebody with the database's password would."""
     with connection.cursor() as cursor:
-        cursor.execute(sql)
+        for statement in sql.split("; "):
+            cursor.execute(statement)
 
 
 def test_acts_and_refusals_are_sealed_in_the_order_they_were_written(admin: Actor) -> None:
@@ -38,6 +39,14 @@ def test_acts_and_refusals_are_sealed_in_the_order_they_were_written(admin: Acto
     said = StringIO()
     call_command("audit", stdout=said)
     assert rows[-1].digest in said.getvalue()
+
+
+FORGED = (
+    "INSERT INTO audit_auditentry (at, actor_name, via, address, request_id, act, target_kind, target, reason,"
+    " before, after, result, message, digest) VALUES ('{at} 00:00:00+00:00', 'viewer', 'web', '', '', 'keys.manage',"
+    " 'key', 'k', '', '{{}}', '{{}}', 'done', '', '')"
+)
+"""A row that was never written by an act, with no number."""
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,17 @@ def test_acts_and_refusals_are_sealed_in_the_order_they_were_written(admin: Acto
         ("DELETE FROM audit_auditentry WHERE number = 5", "the chain once ended at 5"),
         ("DELETE FROM audit_auditentry", "the chain once ended at 5"),
         ("UPDATE audit_auditentry SET number = 99 WHERE number = 4", "missing"),
+        ("UPDATE audit_auditentry SET number = NULL WHERE number = 5", "has no number"),
+        ("UPDATE audit_auditentry SET number = NULL", "has no number"),
+        ("UPDATE audit_auditentry SET number = NULL, digest = ''", "the chain once ended at 5"),
+        ("UPDATE audit_auditentry SET number = NULL; DELETE FROM audit_audithead", "has no number"),
+        ("DELETE FROM audit_audithead", "the head is missing"),
+        (
+            "DELETE FROM audit_auditentry WHERE number > 3; DELETE FROM audit_audithead",
+            "after 3: the head is missing",
+        ),
+        (FORGED.format(at="2040-01-01"), "has no number"),
+        (FORGED.format(at="2020-01-01"), "has no number"),
     ],
 )
 def test_what_is_done_by_hand_is_found(admin: Actor, sql: str, words: str) -> None:
@@ -61,6 +81,13 @@ def test_what_is_done_by_hand_is_found(admin: Actor, sql: str, words: str) -> No
     assert words in "; ".join(breaks())
     with pytest.raises(CommandError, match="not as it was written"):
         call_command("audit")
+
+
+def test_rows_from_before_the_chain_are_no_break(admin: Actor) -> None:
+    by_hand(FORGED.format(at="2020-01-01"))
+    assert list(breaks()) == []
+    write(admin)
+    assert list(breaks()) == []
 
 
 def test_our_own_code_neither_changes_nor_deletes(admin: Actor) -> None:
