@@ -122,6 +122,11 @@ class Dispatcher:
 
     def _check_caller(self, obj: Object) -> None:
         """Raise :class:`Unavailable` unless the call is of a gateway and an API of ours."""
+        if not self.trusts(obj):
+            raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
+
+    def trusts(self, obj: Object) -> bool:
+        """Whether a call that has not been answered is of a gateway and an API of ours."""
         spec = obj.spec
         caller = (spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", ""))
         known = self._is_trusted.get(caller)
@@ -135,8 +140,7 @@ class Dispatcher:
                 self._is_trusted[caller] = known
                 if not known:  # said once, and of so many: strangers must not fill log or memory
                     log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
-        if not known:
-            raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
+        return known
 
     def _holds_secret(self, config: str) -> bool:
         if not self._secret:

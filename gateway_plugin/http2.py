@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from gateway_plugin.hooks.buffers import Buffers
 from gateway_plugin.http2answers import Answers, Stream
 from gateway_plugin.http2frames import (
     ACK,
@@ -52,22 +53,28 @@ __all__ = ["MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "PREFACE", "Connection", "Stre
 
 _REPLENISH_BYTES: Final = 2**24
 
-OnCall = Callable[[Stream, bytes], None]
+_PROOF_S: Final = 10.0
+"""How long a client that has not shown the secret may take over its messages."""
+
+OnCall = Callable[[Stream, bytes], bool]
 
 
 class Connection(asyncio.Protocol):
     """One client's connection.
 
-    on_call: a whole request has come; must not raise. on_close: nothing comes from this connection any more.
-    max_body_bytes: a longer request is refused by ``too_large`` (the trailers of that answer), and
-    so is one on top of ``max_buffered_bytes`` of unfinished ones. max_streams: more calls at once than these
-    are reset unseen, which clients take as "try again". note_refusal: told a reason for each of these, and for a
-    client that breaks the protocol.
+    on_call: a whole request has come; must not raise; returns whether it shows that its client may call here.
+    on_close: nothing comes from this connection any more. max_body_bytes: a longer request is refused by
+    ``too_large`` (the trailers of that answer), and so is one on top of ``max_buffered_bytes`` of unfinished ones, or
+    that has no room in ``buffers``. is_proven: no secret is wanted; without it a client has one request's bytes, and
+    little time for them, until one of its calls shows that. max_streams: more calls at once than these are reset
+    unseen, which clients take as "try again". note_refusal: told a reason for each of these, and for a client that
+    breaks the protocol.
     """
 
     def __init__(
         self, on_call: OnCall, on_close: Callable[["Connection"], None], *,
         max_body_bytes: int, max_buffered_bytes: int, max_streams: int, too_large: bytes,
+        buffers: Buffers, is_proven: bool,
         note_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._on_call = on_call
@@ -76,6 +83,9 @@ class Connection(asyncio.Protocol):
         self._max_buffered_bytes = max_buffered_bytes
         self._max_streams = max_streams
         self._too_large = too_large
+        self._buffers = buffers
+        self._is_proven = is_proven
+        self._patience: asyncio.TimerHandle | None = None
         self._note_refusal = note_refusal
         self._rest = b""
         self._has_preface = False
@@ -103,6 +113,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever still works for this client may stop."""
+        for stream in self._streams.values():
+            self._let_go_of_body(stream)
+        self._end_patience()
         self._answers.lost()
         self._on_close(self)
 
@@ -212,29 +225,60 @@ class Connection(asyncio.Protocol):
             if size > self._max_body_bytes:
                 self._refuse_large(stream)
             else:
-                self._on_call(stream, body)
-            return
-        stream.body += body
-        self._buffered += len(body)
-        if len(stream.body) > self._max_body_bytes or self._buffered > self._max_buffered_bytes:
+                self._call(stream, body)
+        elif self._has_room(stream, len(body)):
+            stream.body += body
+            self._buffered += len(body)
+            if flags & END_STREAM:
+                self._complete(stream)
+
+    def _has_room(self, stream: Stream, size: int) -> bool:
+        """Whether so much more of an unfinished request is taken; if not, it is refused."""
+        most = self._max_buffered_bytes if self._is_proven else self._max_body_bytes
+        if len(stream.body) + size > self._max_body_bytes or self._buffered + size > most:
             self._refuse_large(stream)
-        elif flags & END_STREAM:
-            self._complete(stream)
+            return False
+        if not self._buffers.take(size, is_proven=self._is_proven):
+            self._refuse_large(stream, "limit_exceeded:buffers")
+            return False
+        if not self._is_proven and self._patience is None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(_PROOF_S, self._lose_patience)
+        return True
+
+    def _lose_patience(self) -> None:
+        """A stranger that sends slowly does not keep its bytes for ever."""
+        self._patience = None
+        if self._buffered:
+            self._note_refusal("limit_exceeded:proof")
+            self.abort()
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _call(self, stream: Stream, body: bytes) -> None:
+        if self._on_call(stream, body) and not self._is_proven:
+            self._is_proven = True
+            self._buffers.prove(self._buffered)
+            self._end_patience()
 
     def _complete(self, stream: Stream) -> None:
         stream.is_whole = True
         body = bytes(stream.body)
         self._let_go_of_body(stream)
-        self._on_call(stream, body)
+        self._call(stream, body)
 
     def _let_go_of_body(self, stream: Stream) -> None:
         self._buffered -= len(stream.body)
+        self._buffers.give_back(len(stream.body), is_proven=self._is_proven)
         stream.body = bytearray()
 
-    def _refuse_large(self, stream: Stream) -> None:
+    def _refuse_large(self, stream: Stream, reason: str = "too_large:http2") -> None:
         """Answer at once and ask for no more of the request."""
         self._let_go_of_body(stream)
-        self._note_refusal("too_large:http2")
+        self._note_refusal(reason)
         stream.refuse(self._too_large)
         self._answers.write(frame(RESET, 0, stream.id, WORD.pack(NO_ERROR)))
 

@@ -20,6 +20,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from gateway_plugin.dispatcher import Dispatcher, count_refusal
+from gateway_plugin.hooks.buffers import Buffers
 from gateway_plugin.http2 import Connection, Stream
 from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
 from gateway_plugin.settings import UNIX, GatewaySettings
@@ -34,6 +35,8 @@ _SERVING: Final = b"\x08\x01"
 _NOT_SERVING: Final = b"\x08\x02"
 _LONGEST_SOCKET_PATH: Final = 100
 _BUFFERED_BODIES: Final = 8
+_UNPROVEN_BODIES: Final = 2
+"""Largest messages that all connections together may have sent of before they have shown the secret."""
 _SPARE_STREAMS: Final = 2
 _AGE_SPREAD: Final = 0.1
 _PREFIX: Final = struct.Struct(">BI")
@@ -78,6 +81,10 @@ class PluginServer:
         self._connections: dict[Connection, asyncio.TimerHandle | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
+        self._most = settings.max_message_bytes + _PREFIX.size
+        self._buffers = Buffers(
+            max(settings.max_bodies_bytes, self._most), self._most * _UNPROVEN_BODIES
+        )
 
     @classmethod
     async def start(
@@ -140,10 +147,10 @@ class PluginServer:
     # ------------------------------------------------------------------------------ connections
 
     def _accept(self) -> Connection:
-        most = self._settings.max_message_bytes + _PREFIX.size
         connection = Connection(
-            self._call, self._closed, max_body_bytes=most,
-            max_buffered_bytes=most * _BUFFERED_BODIES,
+            self._call, self._closed, max_body_bytes=self._most,
+            max_buffered_bytes=self._most * _BUFFERED_BODIES, buffers=self._buffers,
+            is_proven=not self._settings.secret,
             max_streams=self._settings.max_concurrent * _SPARE_STREAMS, too_large=_TOO_LARGE,
             note_refusal=count_refusal,
         )  # fmt: skip
@@ -163,27 +170,30 @@ class PluginServer:
 
     # ------------------------------------------------------------------------------ calls
 
-    def _call(self, stream: Stream, body: bytes) -> None:
+    def _call(self, stream: Stream, body: bytes) -> bool:
+        """Answer one call, or begin to. Returns whether it shows the deployment's secret."""
         size = len(body) - _PREFIX.size
         if size < 0 or _PREFIX.unpack_from(body)[1] != size:
             _refuse(stream, _MALFORMED)
         elif body[0]:
             _refuse(stream, _UNKNOWN)
         elif stream.path == DISPATCH:
-            self._dispatch(stream, body[_PREFIX.size :])
+            return self._dispatch(stream, body[_PREFIX.size :])
         elif stream.path == HEALTH:
             _answer(stream, _SERVING if self._is_healthy() else _NOT_SERVING)
         elif stream.path == EVENT:
             _answer(stream, EventReply().SerializeToString())
         else:
             _refuse(stream, _UNKNOWN)
+        return False
 
-    def _dispatch(self, stream: Stream, message: bytes) -> None:
+    def _dispatch(self, stream: Stream, message: bytes) -> bool:
         try:
             obj = Object.FromString(message)
         except DecodeError:
             _refuse(stream, _MALFORMED)
-            return
+            return False
+        is_ours = self._dispatcher.trusts(obj)
         if self._dispatcher.answered_at_once(obj):
             _answer(stream, _reply(obj))
         elif len(self._tasks) >= self._settings.max_concurrent:
@@ -193,6 +203,7 @@ class PluginServer:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             stream.cancelled = task.cancel
+        return is_ours
 
     async def _wait(self, stream: Stream, obj: Object) -> None:
         _answer(stream, _reply(await self._dispatcher.answer(obj)))

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
+from gateway_plugin.hooks.buffers import Buffers
 from gateway_plugin.http2 import MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFACE, Connection, Stream
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "http2"
@@ -57,11 +58,12 @@ class Served:
         self.ends = 0
         self.connection = Connection(
             self._call, self._closed, max_body_bytes=MAX_BODY, max_buffered_bytes=MAX_BUFFERED,
-            max_streams=MAX_STREAMS, too_large=b"\x88",
+            max_streams=MAX_STREAMS, too_large=b"\x88", is_proven=True,
+            buffers=Buffers(MAX_BUFFERED, 0),
         )  # fmt: skip
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]  # as far as it is used
 
-    def _call(self, stream: Stream, body: bytes) -> None:
+    def _call(self, stream: Stream, body: bytes) -> bool:
         assert len(body) <= MAX_BODY, len(body)
         self.calls.append((stream.id, stream.path, len(body)))
         if len(self.calls) % 2:
@@ -69,6 +71,7 @@ class Served:
         else:
             stream.cancelled = self._cancel
             self.held.append(stream)
+        return True
 
     def _cancel(self) -> None:
         self.cancelled += 1

@@ -11,7 +11,7 @@ import grpc.aio
 import hpack
 import pytest
 
-from gateway_plugin import server
+from gateway_plugin import http2, server
 from gateway_plugin.answers import Answer
 from gateway_plugin.dispatcher import Dispatcher
 from gateway_plugin.http2 import PREFACE, frame
@@ -160,7 +160,9 @@ async def rig(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
     settings = GatewaySettings(**given)
     plugin = Plugin()
     served = await PluginServer.start(
-        settings, Dispatcher(lambda _: None, plugin.post), lambda: True
+        settings,
+        Dispatcher(lambda _: None, plugin.post, secret=settings.secret),
+        lambda: True,
     )
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(served.address, options=options) as channel:
@@ -414,6 +416,69 @@ async def test_unfinished_requests_together_are_bounded(tmp_path: Path) -> None:
             raw.send(*(frame(DATA, 0, stream, bytes(16_384)) for _ in range(LIMIT // 16_384 - 1)))
         assert await raw.status() == "8"  # the ninth of four megabytes
         assert await made.echo(b"others go on") == "others go on"
+
+
+async def test_a_client_without_the_secret_has_one_message_and_strangers_together_two(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path, secret="between us") as made:
+        strangers = [await made.raw() for _ in range(3)]
+        for raw in strangers:
+            raw.greet()
+        before = counted("too_large:http2"), counted("limit_exceeded:buffers")
+        most = LIMIT // 16_384 - 1
+
+        def begin(raw: RawClient, stream: int, frames: int = most) -> None:
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+            raw.send(*(frame(DATA, 0, stream, bytes(16_384)) for _ in range(frames)))
+
+        for raw in strangers[:2]:
+            begin(raw, 1)
+            begin(raw, 3, 2)
+            assert await raw.status() == "8"
+        begin(strangers[2], 1, 8)
+        assert await strangers[2].status() == "8"
+        after = counted("too_large:http2"), counted("limit_exceeded:buffers")
+        assert after == (before[0] + 2, before[1] + 1)
+        ours = await made.raw()
+        ours.greet()
+        ours.call(1, shown("between us"))
+        assert await ours.status() == "0"
+        for stream in range(3, 19, 2):
+            begin(ours, stream)
+        ours.call(19, shown("between us"))
+        assert await ours.status() == "0"
+        for raw in strangers:
+            raw.writer.close()
+        await made.bare(DISPATCH, shown("between us", size=LIMIT - 1000))
+
+
+async def test_a_stranger_that_is_slow_loses_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "_PROOF_S", 0.1)
+    async with rig(tmp_path, secret="between us") as made:
+        raw, ours = await made.raw(), await made.raw()
+        before = counted("limit_exceeded:proof")
+        for each in (raw, ours):
+            each.greet()
+        ours.call(1, shown("between us"))
+        assert await ours.status() == "0"
+        for each in (raw, ours):
+            each.send(frame(HEADERS, END_HEADERS, 3, each.block()), frame(DATA, 0, 3, bytes(100)))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await raw.until(RESET)
+        assert counted("limit_exceeded:proof") == before + 1
+        ours.call(5, shown("between us"))
+        assert await ours.status() == "0"
+
+
+def shown(secret: str, size: int = 0) -> bytes:
+    """A call that shows a secret. size: of its body."""
+    config = f'{{"secret":"{secret}"}}'
+    obj = Object(hook_name="SignalboxPost", spec={"config_data": config})
+    obj.request.raw_body = b"x" * size
+    return obj.SerializeToString()
 
 
 async def test_a_client_that_reads_nothing_is_let_go(tmp_path: Path) -> None:
