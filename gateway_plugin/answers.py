@@ -33,7 +33,7 @@ _KINDS: Final[dict[str, type[SignalboxError]]] = {
         errors.UnsupportedEncoding, errors.NotFound, errors.Gone, errors.Conflict,
         errors.LimitExceeded, errors.QueueFull,
         errors.Unavailable, errors.NotServing, errors.DeadlineExceeded, errors.LeaseLost,
-        errors.ModelError, errors.RunnerCrashed, errors.OutOfMemory, errors.Poisoned,
+        errors.ModelError, errors.ResultTooLarge, errors.RunnerCrashed, errors.OutOfMemory, errors.Poisoned,
         errors.InputLost, Cancelled,
     )
 }  # fmt: skip

@@ -14,10 +14,17 @@ from typing import IO, Any, Final
 import msgspec
 
 from signalbox import tensors
-from signalbox.errors import Bug, InvalidRequest, SignalboxError, TooLarge
+from signalbox.errors import (
+    Bug,
+    DeadlineExceeded,
+    InvalidRequest,
+    ResultTooLarge,
+    SignalboxError,
+    TooLarge,
+)
 from signalbox.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
 from signalbox.jsoncodec import decode, plans
-from signalbox.jsonrender import render
+from signalbox.jsonrender import least_bytes, render
 from signalbox.messages import Signature
 
 LENGTH: Final = struct.Struct(">I")
@@ -45,10 +52,11 @@ class DecodeAsk(msgspec.Struct, tag="decode"):
 
 
 class RenderAsk(msgspec.Struct, tag="render"):
-    """Render the outputs in ``frame``; see :func:`signalbox.jsonrender.render`."""
+    """Render the outputs in ``frame`` within ``limit`` bytes; see :func:`rendered`."""
 
     frame: bytes
     style: str
+    limit: int
 
 
 class Done(msgspec.Struct, tag="done"):
@@ -98,13 +106,33 @@ def inflate(body: bytes, limit: int) -> bytes:
     return data
 
 
-def rendered(frame: bytes, style: str) -> bytes:
-    """The JSON of a result; see :func:`signalbox.jsonrender.render`. Raises :class:`Bug` for what is no result."""
+def too_large(size_bytes: int, limit: int) -> ResultTooLarge:
+    """Why a result is not answered. size_bytes: of its tensors."""
+    return ResultTooLarge(
+        f"The job succeeded, but its result, tensors of {size_bytes} bytes, has more than the {limit} bytes that an "
+        "answer may have as JSON. Send fewer rows at once, or have the model give out less.",
+        bound="answer",
+        size_bytes=size_bytes,
+        limit_bytes=limit,
+    )
+
+
+def rendered(frame: bytes, style: str, limit: int) -> bytes:
+    """The JSON of a result; see :func:`signalbox.jsonrender.render`.
+
+    Raises :class:`ResultTooLarge` for more than ``limit`` bytes, where that can be known before anything is written,
+    and :class:`Bug` for what is no result.
+    """
     try:
         outputs = tensors.decode(frame)
     except msgspec.MsgspecError as error:  # no fault of the caller's, whatever the model did
         raise Bug(f"The result is no frame of tensors: {error}.") from error
-    return render(outputs, style)
+    if least_bytes(outputs) > limit:
+        raise too_large(len(frame), limit)
+    data = render(outputs, style)
+    if len(data) > limit:
+        raise too_large(len(frame), limit)
+    return data
 
 
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +150,24 @@ def _outline(value: Any) -> Any:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else value
 
 
+def too_costly(ask: Ask, bound: str) -> SignalboxError:
+    """What it means that a process ran out of ``bound``, memory or time, over this."""
+    if isinstance(ask, RenderAsk):
+        return ResultTooLarge(
+            f"The job succeeded, but its result could not be written as JSON within the {bound} allowed for one. Send "
+            "fewer rows at once, or have the model give out less.",
+            bound=bound,
+        )
+    if bound == "time":
+        return DeadlineExceeded(
+            "The body could not be decoded within the time allowed for one; send it in parts.",
+            bound=bound,
+        )
+    return TooLarge(
+        "The body needs more memory than is allowed for one; send it in parts.", bound=bound
+    )
+
+
 class Decoder:
     """Performs what is asked; keeps the body parsed last."""
 
@@ -135,16 +181,12 @@ class Decoder:
                 return self._parse(ask)
             if isinstance(ask, DecodeAsk):
                 return self._decode(ask)
-            return Done(data=rendered(ask.frame, ask.style))
+            return Done(data=rendered(ask.frame, ask.style, ask.limit))
         except SignalboxError as error:
-            return Refused(error.code, error.public_message, dict(error.facts))
+            return _refused(error)
         except MemoryError:
             self._kept = None
-            return Refused(
-                TooLarge.code,
-                "The body needs more memory than is allowed for one.",
-                {"bound": "memory"},
-            )
+            return _refused(too_costly(ask, "memory"))
 
     def _parse(self, ask: ParseAsk) -> Done:
         self._kept = None
@@ -163,6 +205,10 @@ class Decoder:
         found = decode(body, available, ask.max_tensor_bytes)
         frame = tensors.encode(found.tensors)
         return Done(frame, found.signature, found.style, found.rows, found.batch_key)
+
+
+def _refused(error: SignalboxError) -> Refused:
+    return Refused(error.code, error.public_message, dict(error.facts))
 
 
 def serve(source: IO[bytes], sink: IO[bytes]) -> None:

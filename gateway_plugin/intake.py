@@ -26,11 +26,12 @@ from gateway_plugin.decoder import (
     RenderAsk,
     Reply,
     rendered,
+    too_costly,
+    too_large,
 )
 from gateway_plugin.settings import GatewaySettings
 from signalbox import log, tensors
 from signalbox.errors import (
-    DeadlineExceeded,
     LimitExceeded,
     SignalboxError,
     TooLarge,
@@ -39,11 +40,10 @@ from signalbox.errors import (
 )
 from signalbox.jsonbody import Bounds, parse
 from signalbox.jsoncodec import decode
+from signalbox.jsonrender import MOST_SHRUNK
 
 _RETRY_AFTER_S: Final = 2.0
 _PIPE_LIMIT: Final = 1024 * 1024
-_KILLED: Final = "The body could not be decoded within the memory allowed for one."
-_TOO_SLOW: Final = "The body could not be decoded within the time and memory allowed for one."
 C = TypeVar("C")
 Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
 """From a body's fields to what the caller wants to keep of them, and the version to decode for."""
@@ -94,10 +94,10 @@ class _Process:
                 reply: Reply = _decode_reply(await source.readexactly(size))
         except TimeoutError as error:
             await self.end()
-            raise DeadlineExceeded(_TOO_SLOW) from error
+            raise too_costly(ask, "time") from error
         except (asyncio.IncompleteReadError, OSError) as error:
             await self.end()
-            raise TooLarge(_KILLED, bound="memory") from error
+            raise too_costly(ask, "memory") from error
         except asyncio.CancelledError:
             # Half a conversation cannot be continued by the next user.
             self._kill()
@@ -182,12 +182,22 @@ class Intake:
             Inputs(found.data, found.signature, found.style, found.rows, found.batch_key),
         )
 
+    def require_answerable(self, size_bytes: int) -> None:
+        """Raise :class:`ResultTooLarge` for a result that is too large however it is written: it is not fetched."""
+        limit = self._settings.max_answer_bytes
+        if size_bytes > MOST_SHRUNK * limit:
+            raise too_large(size_bytes, limit)
+
     async def render(self, account: str, frame: bytes, style: str) -> bytes:
-        """The JSON of a result. Raises :class:`InvalidRequest` where rows are impossible, and :class:`Bug`."""
+        """The JSON of a result.
+
+        Raises :class:`InvalidRequest` where rows are impossible, :class:`ResultTooLarge`, and :class:`Bug`.
+        """
+        limit = self._settings.max_answer_bytes
         if len(frame) <= self._inline_bytes:
-            return rendered(frame, style)
+            return rendered(frame, style, limit)
         async with self._process(account) as process:
-            return (await process.ask(RenderAsk(frame, style))).data
+            return (await process.ask(RenderAsk(frame, style, limit))).data
 
     @contextlib.asynccontextmanager
     async def _process(self, account: str) -> AsyncIterator[_Process]:

@@ -165,12 +165,18 @@ class Jobs:
         joblog.ended(record)
 
     async def result(self, end: End) -> bytes:
-        """The rendered answer of a job that succeeded. Raises what ended it otherwise."""
+        """The rendered answer of a job that succeeded. Raises what ended it otherwise, or stops its answer."""
         record = end.record
         if record.state is not State.SUCCEEDED:
             raise failure(record)
-        frame = await self._frame(record.ref, end.body)
-        body = await self._intake.render(record.key_id, frame, record.style)
+        try:
+            if record.ref is not None:
+                self._intake.require_answerable(record.ref.size)
+            frame = await self._frame(record.ref, end.body)
+            body = await self._intake.render(record.key_id, frame, record.style)
+        except SignalboxError as error:
+            error.facts["job_id"] = record.id
+            raise
         joblog.step("job.rendered", record, size_bytes=len(body))
         return body
 

@@ -105,6 +105,9 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     max_message_bytes: Annotated[
         int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")
     ] = 64 * _MIB
+    max_answer_bytes: Annotated[
+        int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")
+    ] = 60 * _MIB
     max_concurrent: Annotated[
         int, Meta(ge=1, description="Most hook calls in hand at once, waiting ones included.")
     ] = 2048
@@ -212,6 +215,8 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             yield f"{PREFIX}MAX_BODIES_BYTES must be at least {PREFIX}MAX_BODY_BYTES"
         if self.max_message_bytes < self.max_body_bytes + _MIB:
             yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_BODY_BYTES by at least 1 MiB"
+        if self.max_message_bytes < self.max_answer_bytes + _MIB:
+            yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_ANSWER_BYTES by at least 1 MiB"
         needed = _MEMORY_FLOOR + 8 * self.max_body_bytes + _ELEMENT_BYTES * self.max_elements
         if self.decode_memory_bytes < needed:
             yield (

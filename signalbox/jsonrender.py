@@ -24,6 +24,20 @@ _NUMPY: Final[dict[str, np.dtype[Any]]] = {
 }
 _BYTES_SUFFIX: Final = "_bytes"
 _MOST_NAMED: Final = 8
+_LEAST_BYTES: Final = {
+    "bool": 5,
+    "complex64": 10,
+    "complex128": 10,
+    "string": 3,
+    "float16": 4,
+    "bfloat16": 4,
+    "float32": 4,
+    "float64": 4,
+}
+"""What an element takes in JSON with its comma, at least; 2 for a whole number. A string's text comes on top."""
+MOST_SHRUNK: Final = 4
+"""A tensor's bytes are at most so many times those of its JSON: eight of an int64 may become two."""
+_STRING_HEAD: Final = 4
 
 
 def render(tensors: Sequence[Tensor], style: str) -> bytes:
@@ -43,6 +57,17 @@ def render(tensors: Sequence[Tensor], style: str) -> bytes:
     if b"null" in data and any(_has_non_finite(value) for _, value in values):
         return json.dumps(doc, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
     return data
+
+
+def least_bytes(tensors: Sequence[Tensor]) -> int:
+    """Bytes that the JSON of these has at least, known without writing it."""
+    total = 0
+    for tensor in tensors:
+        count = math.prod(tensor.shape)
+        total += count * _LEAST_BYTES.get(tensor.dtype, 2)
+        if tensor.dtype == "string":
+            total += len(tensor.data) - _STRING_HEAD * count
+    return total
 
 
 def jsonable(tensor: Tensor) -> Any:

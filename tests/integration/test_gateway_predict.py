@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from signalbox.bus import Bus
 from signalbox.messages import ErrorInfo, Share, Signature, TensorSpec, Version
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
+from signalbox.tensors import Tensor
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 
 
@@ -257,6 +258,39 @@ async def test_an_account_may_have_no_more_calls_waiting_than_may_still_come(
     assert "respond-async" in refused[0].doc["error"]
     assert served[0].status == 200
     assert sum(reply.status == 200 for reply in served) == 1 + 4 + 1
+
+
+@pytest.mark.parametrize("count", [30_000, 1_000_000], ids=["rendered", "not even fetched"])
+async def test_a_result_too_large_for_an_answer_is_said_to_be_so(
+    nats: NatsServer, tmp_path: Path, count: int
+) -> None:
+    def many(_: Sequence[Tensor]) -> list[Tensor]:
+        return [Tensor("y", "float32", (count,), bytes(4 * count))]
+
+    async with rig(nats.url, tmp_path, max_answer_bytes=100_000) as front:
+        mine = key()
+        await front.publish(model(), mine)
+        async with ScriptedWorker(front.bus, "half", many):
+            path, body = "/v1/models/half:predict", {"inputs": [1.0]}
+            got = await front.call("POST", path, body, key=mine)
+            job_id = got.headers["X-Signalbox-Job-Id"]
+            read = await front.call("GET", f"/v1/jobs/{job_id}", key=mine)
+    assert got.status == 422
+    assert "as JSON" in got.doc["error"]
+    assert "Send fewer rows" in got.doc["error"]
+    assert (read.status, read.doc["state"], read.doc["result"]) == (200, "succeeded", None)
+    assert read.doc["error"]["code"] == "result_too_large"
+
+
+async def test_what_a_worker_says_of_a_result_too_large_is_not_our_failure(
+    front: Rig, mine: Key
+) -> None:
+    def refuse(_: Sequence[Tensor]) -> ErrorInfo:
+        return ErrorInfo(code="result_too_large", message="The results take more than is taken.")
+
+    async with ScriptedWorker(front.bus, "half", refuse):
+        got = await front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
+    assert (got.status, got.doc["error"]) == (422, "The results take more than is taken.")
 
 
 async def test_a_wait_that_ran_out_shows_the_job_as_it_is_by_then(front: Rig, mine: Key) -> None:

@@ -1,19 +1,20 @@
 """Frames of tensors: what is taken for one, and that a few bytes of a model's cannot ask for a long answer."""
 
 import json
+import math
 from typing import Any
 
 import msgspec
 import pytest
 
 from gateway_plugin.decoder import Decoder, Refused, RenderAsk, rendered
-from signalbox.errors import Bug, TooLarge, meaning
+from signalbox.errors import Bug, ResultTooLarge, TooLarge, meaning
 from signalbox.jsonbody import Bounds, parse
 from signalbox.jsoncodec import decode as decode_body
 from signalbox.jsoncodec import plans
-from signalbox.jsonrender import render
+from signalbox.jsonrender import MOST_SHRUNK, least_bytes, render
 from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
+from signalbox.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
 
 NOTHING = b"\0\0\0\0"
 FITTING = [
@@ -66,11 +67,34 @@ def test_what_is_no_frame_is_refused_in_the_same_way(frame: bytes) -> None:
         decode(frame)
 
 
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_the_least_bytes_of_a_result_s_json_are_never_more_than_it_has(dtype: str) -> None:
+    size = ITEM_SIZE.get(dtype, 4)
+    for shape in ((), (1,), (1000,), (10, 10)):
+        count = math.prod(shape)
+        tensor = Tensor("y", dtype, shape, bytes(size * count))
+        least, written = least_bytes([tensor]), len(render([tensor], "columnar"))
+        assert least <= written
+        assert len(tensor.data) <= MOST_SHRUNK * written
+
+
+def test_a_result_too_large_for_an_answer_is_refused_before_and_after_it_is_written() -> None:
+    zeros = encode([Tensor("y", "float32", (10_000,), bytes(40_000))])
+    thirds = encode([Tensor("y", "float32", (10_000,), b"\xab\xaa\xaa\x3e" * 10_000)])
+    assert rendered(zeros, "columnar", 50_000)
+    for frame, limit in ((zeros, 30_000), (thirds, 50_000)):
+        with pytest.raises(ResultTooLarge) as caught:
+            rendered(frame, "columnar", limit)
+        assert caught.value.facts["limit_bytes"] == limit
+        assert "Send fewer rows" in caught.value.public_message
+        assert meaning(caught.value.code).http == 422
+
+
 @pytest.mark.parametrize("tensor", WRONG, ids=str)
 def test_a_result_that_is_none_is_our_failure_and_not_the_caller_s(tensor: Tensor) -> None:
     with pytest.raises(Bug):
-        rendered(encode([tensor]), "columnar")
-    reply = Decoder().perform(RenderAsk(encode([tensor]), "columnar"))
+        rendered(encode([tensor]), "columnar", 1000)
+    reply = Decoder().perform(RenderAsk(encode([tensor]), "columnar", 1000))
     assert isinstance(reply, Refused)
     assert meaning(reply.code).http == 500
 
