@@ -9,15 +9,16 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from signalbox.errors import Misconfigured
+from signalbox.front.bounds import HttpBounds
 from signalbox.names import MODEL_NAME
-from signalbox.settings import Wire, load
+from signalbox.settings import load
 
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
 UPLOADS: Final = "uploads"
 """Name of the root that uploaded models lie in."""
 
 
-class Console(Wire, frozen=True, kw_only=True):
+class Console(HttpBounds, frozen=True, kw_only=True):
     """Everything the console, its projector and its controller can be told."""
 
     listen: Annotated[

@@ -155,7 +155,7 @@ async def test_after_floods_on_every_place_of_an_operator_the_next_board_is_serv
     url = visitor.base.replace("http://", "ws://") + "/ws/live"
 
     def board() -> connect:
-        return connect(url, origin=visitor.base, additional_headers={"Cookie": visitor.cookie})  # type: ignore[arg-type]  # a str, as it is sent
+        return connect(url, origin=visitor.base, additional_headers={"Cookie": visitor.cookies})  # type: ignore[arg-type]  # a str, as it is sent
 
     async def flood(socket: ClientConnection) -> int | None:
         with suppress(ConnectionClosed):

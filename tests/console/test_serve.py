@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import websockets
 
 from signalbox import messages, names, topology
 from signalbox.bus import Bus, Message
@@ -25,6 +26,16 @@ from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
 from signalbox.ports import free_port
 from signalbox.settings import Wire
+from tests.hostileclients import (
+    LIMIT_S,
+    half_body,
+    half_head,
+    long_field,
+    many_fields,
+    nothing,
+    refused_by,
+    silent,
+)
 
 PASSWORD = "correct horse battery staple"
 
@@ -36,24 +47,30 @@ class Visitor:
         self.base = base
         self._metrics_port = metrics_port
         self._jar = http.cookiejar.CookieJar()
-        kept = urllib.request.HTTPCookieProcessor(self._jar)
-        self._open = urllib.request.build_opener(kept).open
-
-    @property
-    def cookie(self) -> str:
-        """The header that says who it is."""
-        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._jar)
+        jar = urllib.request.HTTPCookieProcessor(self._jar)
+        self._open = urllib.request.build_opener(jar).open
 
     def get(self, path: str) -> str:
         """A page's text."""
         with self._open(self.base + path, timeout=60) as answer:
             return str(answer.read().decode())
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the console listens."""
+        parts = urllib.parse.urlsplit(self.base)
+        return str(parts.hostname), int(parts.port or 0)
+
+    @property
+    def cookies(self) -> str:
+        """What the browser shows."""
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._jar)
+
     def count(self, name: str) -> float:
         """What the process has counted under a name, as a Prometheus reads it. No password is asked for."""
         url = f"http://127.0.0.1:{self._metrics_port}/metrics"
         with urllib.request.build_opener().open(url, timeout=60) as answer:
-            found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+            found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
         assert found, f"{name} is not served."
         return float(found[1])
 
@@ -77,7 +94,8 @@ def served(tmp_path: Path) -> Iterator[tuple[Visitor, str, subprocess.Popen[byte
         "SIGNALBOX_NATS_URL": nats, "SIGNALBOX_KEY_PEPPER": "pepper",
         "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
         "SIGNALBOX_CONSOLE_LISTEN": f"127.0.0.1:{port}", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD": PASSWORD,
-        "SIGNALBOX_METRICS_PORT": str(counted),
+        "SIGNALBOX_METRICS_PORT": str(counted), "SIGNALBOX_CONSOLE_HTTP_HEAD_S": "2",
+        "SIGNALBOX_CONSOLE_HTTP_BODY_S": "2",
     }  # fmt: skip
     program = [sys.executable, "-m", "console"]
     subprocess.run([*program, "bootstrap"], env=env, check=True, capture_output=True, timeout=120)
@@ -155,6 +173,43 @@ def test_a_strangers_endless_body_is_cut_off(
             raise AssertionError("64 MB were taken.")
         assert stranger.recv(65536).startswith(b"HTTP/1.1 413 ")
         assert "<h1>" in visitor.get("/models")
+
+
+def board_of(visitor: Visitor) -> websockets.connect:
+    """The live board's connection."""
+    return websockets.connect(
+        visitor.base.replace("http:", "ws:") + "/ws/live",
+        additional_headers={"Cookie": visitor.cookies},
+        origin=websockets.Origin(visitor.base),
+    )
+
+
+async def is_alive(board: websockets.ClientConnection) -> bool:
+    """Whether the board answers."""
+    async with asyncio.timeout(LIMIT_S):
+        await board.send('{"t": "sub", "topics": ["health"]}')
+        return bool(await board.recv())
+
+
+async def test_strangers_cost_the_pages_and_the_board_nothing(
+    served: tuple[Visitor, str, subprocess.Popen[bytes]],
+) -> None:
+    """Heads without end, and 500 clients each that say nothing, half a head or half a body."""
+    visitor, _, _ = served
+    async with board_of(visitor) as board:
+        for attack in (long_field, many_fields):
+            answers = await asyncio.gather(*(attack(visitor.address) for _ in range(4)))
+            assert {refused_by(answer) for answer in answers} == {431}
+            assert "<h1>" in await asyncio.to_thread(visitor.get, "/models")
+        for said, status in ((nothing, None), (half_head, 408), (half_body, 408)):
+            closing = asyncio.create_task(silent(visitor.address, said, 500))
+            assert "<h1>" in await asyncio.to_thread(visitor.get, "/models")
+            assert {refused_by(answer) for answer in await closing} == {status}
+        assert await is_alive(board)  # it has been silent for longer than they were
+    counted = 'signalbox_console_http_refused_total{reason="%s"}'
+    assert visitor.count(counted % "too_large:head") == 8
+    assert visitor.count(counted % "deadline_exceeded:head") == 1000
+    assert visitor.count(counted % "deadline_exceeded:body") == 500
 
 
 def test_what_the_web_process_counts_can_be_scraped(

@@ -1,13 +1,23 @@
 """``python -m console serve``."""
 
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
+from console.config import PREFIX
 from signalbox import log, metrics
 from signalbox.errors import Misconfigured
+from signalbox.front.bounds import raise_descriptors
+from signalbox.front.front import Front
+
+_REFUSED: Final = metrics.counter(
+    "console_http_refused",
+    "Requests and connections refused before the console's own server saw them, by the bound exceeded.",
+    "reason",
+)
+_FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's to close
 
 
 class Command(BaseCommand):
@@ -22,10 +32,30 @@ class Command(BaseCommand):
         host, _, port = (options["listen"] or console.listen).rpartition(":")
         if not port.isdecimal():
             raise Misconfigured("SIGNALBOX_CONSOLE_LISTEN is host:port, e.g. 127.0.0.1:8000.")
+        raise_descriptors(console, f"{PREFIX}HTTP_CONNECTIONS")
         log.configure(console.log_level, program="console")
         metrics.serve(console.metrics_port, host=console.metrics_host)
+        from console.asgi import application
+
+        front = Front(
+            console,
+            refused=lambda reason: _REFUSED.labels(reason).inc(),
+            has_proxy=console.trust_proxy,
+        )
+        bare = uvicorn.Config(application, http="httptools", log_config=None)
+        bare.load()
         uvicorn.run(
-            "console.asgi:application", host=host.strip("[]") or "127.0.0.1", port=int(port),
-            lifespan="on", ws_max_size=65_536, ws_ping_interval=20, timeout_graceful_shutdown=10,
-            log_config=None, access_log=False, server_header=False, proxy_headers=False,
-        )  # fmt: skip
+            front.app(application),
+            http=front.protocol(bare.http_protocol_class),
+            host=host.strip("[]") or "127.0.0.1",
+            port=int(port),
+            lifespan="on",
+            ws_max_size=65_536,
+            ws_ping_interval=20,
+            timeout_keep_alive=_FOR_EVER_S,
+            timeout_graceful_shutdown=10,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+        )
