@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
+from gateway_plugin.edge.report import CrowdingReport
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.server import PluginServer, check_health
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
@@ -92,6 +93,10 @@ async def serve(settings: GatewaySettings) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
+        if edge is not None:
+            report = CrowdingReport(bus, edge.crowding)
+            report.start()
+            stack.push_async_callback(report.close)
         log.info(
             "gateway.ready",
             listen=server.address if server else "",

@@ -450,6 +450,21 @@ class Poison(Doc, frozen=True, kw_only=True):
     since: float = 0.0
 
 
+class Crowding(Doc, frozen=True, kw_only=True):
+    """``Sb-Front``, on ``used.keys``: a listener that turns connections away.
+
+    name: the program's instance. open, bound: connections, and how many there may be. refused: how many were turned
+    away since ``since``, by reason. address: the last one that had too many, if one had.
+    """
+
+    name: str = ""
+    since: float
+    open: int
+    bound: int
+    refused: dict[str, int]
+    address: str = ""
+
+
 _encode = msgspec.json.Encoder().encode
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 

@@ -60,6 +60,7 @@ class Header(StrEnum):
     RECORD = "Sb-Record"
     LETTER = "Sb-Letter"
     QUEUED_AS = "Sb-Queued-As"
+    FRONT = "Sb-Front"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from console.live import history
+from console.live.fronts import Fronts, Own
 from console.live.gauges import Gauges
 from console.live.health import Cursor, gpus, read_health
 from console.live.hub import Hub
@@ -25,8 +26,20 @@ from signalbox import log
 from signalbox.answers import unix_time
 from signalbox.bus import Bus, Message, Subscription
 from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import Desired, Job, Lease, Model, Record, Serving, Ticket, Worker, decode
+from signalbox.messages import (
+    Crowding,
+    Desired,
+    Job,
+    Lease,
+    Model,
+    Record,
+    Serving,
+    Ticket,
+    Worker,
+    decode,
+)
 from signalbox.names import (
+    KEY_USE,
     NATS_FAULT,
     Bucket,
     Header,
@@ -75,8 +88,13 @@ class Feed:
         clock: Callable[[], float] = time.time,
         cursor: Cursor | None = None,
         unpublished: Unpublished | None = None,
+        crowding: Own | None = None,
     ) -> None:
-        """cursor: tells how far the projector has got, or None where it is not known. unpublished: what NATS lacks."""
+        """cursor: tells how far the projector has got, or None where it is not known. unpublished: what NATS lacks.
+
+        crowding: connections that this process turns away.
+        """
+        self._fronts = Fronts(crowding)
         self._unpublished = unpublished
         self._settings = settings
         self._clock = clock
@@ -158,6 +176,7 @@ class Feed:
         self.view.told("disk", _DISK_LOW if self._reserve.is_low else "")
         if now >= self._fault_until:
             self.view.told("nats", "")
+        self.view.fronts(self._fronts.alarms(now))
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
@@ -184,6 +203,7 @@ class Feed:
         bus.on_reconnect(self._on_reconnect)
         await bus.subscribe(event_of_key(Bucket.LEASES), self._on_lease)
         await bus.subscribe(NATS_FAULT, self._on_fault)
+        await bus.subscribe(KEY_USE, self._on_front)
         self._tables = [
             self._table(bus, Bucket.WORKERS, Worker, self._on_worker),
             self._table(bus, Bucket.WAITERS, Ticket, self._on_ticket),
@@ -304,6 +324,16 @@ class Feed:
         if self._watching:  # else what is swept every few seconds is fresh enough
             for model in worker.waiting if worker else ():
                 self._soil(model)
+
+    def _on_front(self, message: Message) -> None:
+        if Header.FRONT not in message.headers:
+            return
+        try:
+            crowding = decode(Crowding, message.headers[Header.FRONT])
+        except msgspec.MsgspecError as error:
+            log.warning("live.unreadable_front", reason=str(error))
+            return
+        self._fronts.hear(crowding, self._clock())
 
     def _on_ticket(self, name: str, ticket: Ticket | None, revision: int) -> None:
         gpu, _, worker = name.partition(".")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from console.live.feed import Feed
+from console.live.fronts import Own
 from signalbox import log
 from signalbox.settings import Wire
 
@@ -37,6 +38,8 @@ class Lifespan:
 
     def __init__(self) -> None:
         self.feed: Feed | None = None
+        self.crowding: Own | None = None
+        """Connections that the listener of this process turns away, where it is told."""
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +64,9 @@ class Lifespan:
             unpublished,
         )  # Django's models, which are not there at import
 
-        self.feed = Feed(settings, cursor=projected, unpublished=unpublished)
+        self.feed = Feed(
+            settings, cursor=projected, unpublished=unpublished, crowding=self.crowding
+        )
         self._task = asyncio.create_task(self.feed.run(), name="live feed")
         return self.feed
 

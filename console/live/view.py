@@ -53,6 +53,7 @@ class LiveView:
         self._news_count = 0
         self._unpublished: dict[str, Alarm] = {}
         self._told: dict[str, Made] = {}
+        self._fronts: dict[str, Alarm] = {}
 
     def lease(
         self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
@@ -130,6 +131,10 @@ class LiveView:
         else:
             self._told.pop(key, None)
 
+    def fronts(self, alarms: dict[str, Alarm]) -> None:
+        """Which listeners turn connections away, by key."""
+        self._fronts = alarms
+
     @staticmethod
     def _always(alarm: Alarm) -> Callable[[float], Alarm]:
         """It knows its beginning better than who heard of it just now."""
@@ -206,6 +211,7 @@ class LiveView:
         found = {} if is_blind else self._alarms(now)
         found |= {key: self._always(alarm) for key, alarm in self._unpublished.items()}
         found |= self._told
+        found |= {key: self._always(alarm) for key, alarm in self._fronts.items()}
         for key in [k for k in topic.rows if k not in found]:
             topic.remove(key)
             self._alarm_since.pop(key, None)

@@ -15,8 +15,8 @@ from gateway_plugin.edge.bodies import BODIES_BYTES
 from gateway_plugin.edge.definition import SOURCE, load
 from signalbox.errors import Misconfigured
 from signalbox.front.bounds import HttpBounds
-from signalbox.front.connections import Crowding
 from signalbox.front.front import Application, Front
+from signalbox.messages import Crowding
 
 _FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's to close
 

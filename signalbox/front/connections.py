@@ -4,7 +4,7 @@ import ipaddress
 from collections import Counter
 from typing import Final
 
-import msgspec
+from signalbox.messages import Crowding
 
 FULL: Final = "unavailable:connections"
 """The listener has as many connections as it may."""
@@ -12,24 +12,6 @@ ADDRESS: Final = "limit_exceeded:connections"
 """One address has as many as it may."""
 QUIET_S: Final = 60.0
 """So long after the last connection that was turned away, a listener counts as having room again."""
-
-
-class Crowding(msgspec.Struct, frozen=True):
-    """A listener that turns connections away. since: Unix time. refused: how many, by reason.
-
-    address: the last one that had too many, if one had.
-    """
-
-    since: float
-    open: int
-    bound: int
-    refused: dict[str, int]
-    address: str = ""
-
-    @property
-    def total(self) -> int:
-        """Connections turned away, whatever for."""
-        return sum(self.refused.values())
 
 
 class Connections:
@@ -67,7 +49,13 @@ class Connections:
         """What is turned away since when; None while there is room."""
         if not self._refused:
             return None
-        return Crowding(self._since, self.open, self._most, dict(self._refused), self._address)
+        return Crowding(
+            since=self._since,
+            open=self.open,
+            bound=self._most,
+            refused=dict(self._refused),
+            address=self._address,
+        )
 
     def calmed(self, now: float) -> Crowding | None:
         """What was turned away, once, when nothing has been for :data:`QUIET_S`."""

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from signalbox import log, metrics
 from signalbox.front.bounds import HttpBounds
-from signalbox.front.connections import ADDRESS, Connections, Crowding
+from signalbox.front.connections import ADDRESS, Connections
 from signalbox.front.gate import Gate, Shared, current
+from signalbox.messages import Crowding
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -1,6 +1,7 @@
 """The edge's own server: where it listens, how it ends, what its command says."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,3 +108,14 @@ def test_command_shows_its_settings_and_refuses_wrong_files(tmp_path: Path) -> N
     )  # fmt: skip
     assert refused.returncode == 2
     assert "tyk.conf" in refused.stderr
+
+
+def test_more_connections_than_open_files_are_refused_at_start() -> None:
+    refused = subprocess.run(
+        [sys.executable, "-m", "gateway_plugin.edge", "--listen", "127.0.0.1:0"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "SIGNALBOX_EDGE_HTTP_CONNECTIONS": "2000000000"},
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "SIGNALBOX_EDGE_HTTP_CONNECTIONS" in refused.stderr
+    assert "ulimit -n" in refused.stderr

@@ -17,11 +17,14 @@ import pytest
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.server import SERVICE, check_health
 from signalbox import names, table, topology
-from signalbox.bus import Bus
-from signalbox.names import Bucket
+from signalbox.bus import Bus, Message
+from signalbox.messages import Crowding, decode
+from signalbox.names import Bucket, Header
 from signalbox.natsserver import NatsServer
+from signalbox.ports import free_port
 from signalbox.settings import Wire
 from tests.gatewayrig import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
+from tests.hostileclients import LIMIT_S, dial
 from tests.processes import stop
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +129,34 @@ def run(url: str, *arguments: str, **settings: object) -> subprocess.CompletedPr
         [sys.executable, "-m", "gateway_plugin", *arguments], cwd=ROOT, text=True, timeout=60,
         capture_output=True, check=False, env=environment(url, listen, **settings),
     )  # fmt: skip
+
+
+async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: NatsServer) -> None:
+    port = free_port()
+    bus, _ = await published(own_nats.url)
+    told: asyncio.Queue[Crowding] = asyncio.Queue()
+
+    def hear(message: Message) -> None:
+        if Header.FRONT in message.headers:
+            told.put_nowait(decode(Crowding, message.headers[Header.FRONT]))
+
+    await bus.subscribe(names.KEY_USE, hear)
+    async with plugin(
+        own_nats.url, "", edge_listen=f"127.0.0.1:{port}", http_connections=16
+    ) as process:
+        held = [await dial(("127.0.0.1", port)) for _ in range(18)]
+        for reader, _ in held[16:]:
+            async with asyncio.timeout(LIMIT_S):
+                assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+        said = await process.said("front.connections_refused")
+        assert (said["open"], said["bound"]) == (16, 16)
+        async with asyncio.timeout(LIMIT_S):
+            crowding = await told.get()
+        assert (crowding.open <= crowding.bound, crowding.bound) == (True, 16)
+        assert crowding.refused == {"unavailable:connections": 2}
+        for _, writer in held:
+            writer.close()
+    await bus.close()
 
 
 def test_check_config_prints_every_setting_and_no_secret() -> None:

@@ -36,12 +36,14 @@ class Command(BaseCommand):
         log.configure(console.log_level, program="console")
         metrics.serve(console.metrics_port, host=console.metrics_host)
         from console.asgi import application
+        from console.live.lifespan import lifespan
 
         front = Front(
             console,
             refused=lambda reason: _REFUSED.labels(reason).inc(),
             has_proxy=console.trust_proxy,
         )
+        lifespan.crowding = front.crowding
         bare = uvicorn.Config(application, http="httptools", log_config=None)
         bare.load()
         uvicorn.run(

@@ -1,0 +1,46 @@
+"""Listeners that turn connections away, as alarms: the gateways', which tell of it, and this process' own."""
+
+from collections.abc import Callable
+from typing import Final
+
+from console.live.rows import Alarm
+from signalbox.messages import Crowding
+
+KEPT_S: Final = 45.0
+"""So long after a gateway last said that it turns connections away the alarm stands; it says so every ten seconds."""
+_MOST: Final = 64
+
+Own = Callable[[], Crowding | None]
+
+
+class Fronts:
+    """own: what the listener of this process turns away."""
+
+    def __init__(self, own: Own | None = None) -> None:
+        self._own = own
+        self._heard: dict[str, tuple[Crowding, float]] = {}
+
+    def hear(self, crowding: Crowding, now: float) -> None:
+        """A gateway said so."""
+        if crowding.name in self._heard or len(self._heard) < _MOST:
+            self._heard[crowding.name] = (crowding, now)
+
+    def alarms(self, now: float) -> dict[str, Alarm]:
+        """Those that stand now, by key."""
+        self._heard = {k: (c, at) for k, (c, at) in self._heard.items() if now - at < KEPT_S}
+        found = {
+            f"front:{name}": _alarm(f"Gateway {name}", c) for name, (c, _) in self._heard.items()
+        }
+        own = self._own() if self._own is not None else None
+        if own is not None:
+            found["front"] = _alarm("The console", own)
+        return found
+
+
+def _alarm(who: str, crowding: Crowding) -> Alarm:
+    refused = sum(crowding.refused.values())
+    text = (
+        f"{who} has turned {refused} connections away: {crowding.open} of {crowding.bound} are open"
+    )
+    text += f", and {crowding.address} has all that one address may." if crowding.address else "."
+    return Alarm("error", text, crowding.since, "/")

@@ -1,0 +1,48 @@
+"""Tells the operators' board that the edge turns connections away, as long as it does.
+
+It travels as a header of the message that says which keys are in use, which consoles of any age read past.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from signalbox import names
+from signalbox.bus import Bus
+from signalbox.messages import Crowding, header
+from signalbox.names import Header
+
+EVERY_S: Final = 10.0
+
+
+class CrowdingReport:
+    """Asks ``crowding`` every ``every_s`` seconds, and tells what it says."""
+
+    def __init__(
+        self, bus: Bus, crowding: Callable[[], Crowding | None], *, every_s: float = EVERY_S
+    ) -> None:
+        self._bus = bus
+        self._crowding = crowding
+        self._every_s = every_s
+        self._teller: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Tell from now on."""
+        self._teller = asyncio.create_task(self._tell_often(), name="crowding")
+
+    async def close(self) -> None:
+        """Tell no more. Idempotent."""
+        teller, self._teller = self._teller, None
+        if teller is not None:
+            teller.cancel()
+            await asyncio.wait([teller])
+
+    async def _tell_often(self) -> None:
+        while True:
+            found = self._crowding()
+            if found is not None:
+                told = header(replace(found, name=self._bus.instance))
+                await self._bus.publish(names.KEY_USE, b"[]", headers={Header.FRONT: told})
+            await asyncio.sleep(self._every_s)
