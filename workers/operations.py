@@ -1,7 +1,7 @@
-"""The gate for a SavedModel's operations: what reads files, speaks to others or runs code may not serve.
+"""The gate for a SavedModel's operations: what reads files, takes addresses, ends or leaves the process needs a person.
 
-A gate and no proof: the runner's sandbox is what holds. Operations that TensorFlow itself does not
-have (custom ones) are code nobody can judge from here and need a person's word.
+A second line and no proof: the runner's sandbox is what holds. ``tensorflow_ops.txt`` says of every operation of the
+TensorFlow that we install what it does. One that is not there is code nobody has looked at, and needs a person too.
 """
 
 import functools
@@ -14,32 +14,36 @@ import msgspec
 
 from workers.protowire import number, single, submessages, text
 
-_KNOWN_FILE: Final = Path(__file__).with_name("tensorflow_ops.txt")
-"""Names in ``tf.raw_ops`` of the TensorFlow we install, one a line."""
-_FORBIDDEN: Final = tuple((re.compile(pattern), why) for pattern, why in (
-    (r"ReadFile|MatchingFiles(Dataset)?|WholeFileReader\w*|LoadAndRemapMatrix", "reads files"),
-    (r"(TFRecord|TextLine|FixedLengthRecord|LMDB)(Reader|Dataset)\w*|RecordInput", "reads files"),
-    (r"(CSV|Sql)Dataset\w*|LoadDataset|\w*Snapshot\w*Dataset\w*|SnapshotDatasetReader", "reads files"),
-    (r"BigQueryReader|GenerateBigQueryReaderPartitions", "reads from the network"),
-    (r"WriteFile|SaveDataset\w*|DatasetToTFRecord|Write\w*Summary|CreateSummary\w+Writer", "writes files"),
-    (r"SummaryWriter|CalibrationStatisticsSaver|DistributedSave", "writes files"),
-    (r"Debug(Identity|NanCount|NumericSummary)\w*", "sends tensors to files or addresses"),
-    (r"PyFunc\w*|EagerPyFunc", "runs Python"),
-    (r"LoadLibrary|FileSystemSetConfiguration|\w*TRT\w*", "loads code or changes the process"),
-    (r"DatasetFromGraph|Remote\w+", "runs a graph that cannot be seen here"),
-    (r"Rpc\w+|TryRpc|DataService\w*|RegisterDataset\w*|Collective\w+|Nccl\w+", "speaks to other machines"),
-    (r"_?(Host)?(Send|Recv)|ConfigureDistributedTPU|ConfigureAndInitializeGlobalTPU", "speaks to other machines"),
-))  # fmt: skip
-_STORE: Final = re.compile(
-    r"Save\w*|Restore\w*|MergeV2Checkpoints|Sharded(Filename|Filespec)|DTensorRestoreV2"
-    r"|InitializeTableFromTextFile\w*|CacheDataset\w*"
-)
-"""Needed to load a model, or to store it while it is trained; never to answer a request."""
-_PRINT_FILE: Final = "PrintV2 to a file"
+FILE: Final = Path(__file__).with_name("tensorflow_ops.txt")
+_COMPUTES: Final = "computes"
+_STORES: Final = "stores"
+_HARMLESS: Final = {
+    "descriptor_source": re.compile(rb"(local://)?|bytes://.*", re.DOTALL),
+    "vocab_file": re.compile(rb""),
+    "output_stream": re.compile(rb"(stdout|stderr|log\((info|warning|error)\))?"),
+}
+"""Values of attributes that name neither a file nor an address."""
+_WITH: Final = " with its "
+"""Between an operation and the attribute that makes it do what it may not."""
+
+
+class Known(NamedTuple):
+    """What a person found that an operation does. attribute: the one that decides whether it does, if one does."""
+
+    does: str
+    attribute: str = ""
+
+
+@functools.cache
+def known() -> Mapping[str, Known]:
+    """By name."""
+    lines = (line for line in FILE.read_text().splitlines() if not line.startswith("#"))
+    parted = (line.partition(" ") for line in lines)
+    return {name: Known(*what.split(": ")) for name, _, what in parted}
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """forbidden: kind of operation to what is wrong with it. unknown: kinds TensorFlow does not have."""
+    """What needs approval. forbidden: kind of operation to what it does. unknown: kinds nobody has looked at."""
 
     forbidden: dict[str, str] = {}
     unknown: tuple[str, ...] = ()
@@ -79,25 +83,21 @@ class Operations(NamedTuple):
 
 
 def judge(operations: Operations) -> Verdict:
-    """What of these may not serve."""
-    forbidden = {
-        kind: why
-        for kind in sorted(operations.kinds)
-        for pattern, why in _FORBIDDEN
-        if pattern.fullmatch(kind.removeprefix("Experimental"))
-    }
-    if _PRINT_FILE in operations.kinds:
-        forbidden[_PRINT_FILE] = "writes files"
-    for kind in sorted(operations.serving):
-        if _STORE.fullmatch(kind):
-            forbidden[kind] = "reads or writes files when a request is answered"
-    unknown = operations.kinds - _known() - operations.functions - forbidden.keys()
-    return Verdict(forbidden=forbidden, unknown=tuple(sorted(unknown)))
-
-
-@functools.cache
-def _known() -> frozenset[str]:
-    return frozenset(_KNOWN_FILE.read_text().split())
+    """What of these may not serve before somebody has approved it."""
+    forbidden: dict[str, str] = {}
+    unknown = []
+    for kind in sorted(operations.kinds):
+        name, _, attribute = kind.partition(_WITH)
+        found = known().get(name)
+        if found is None:
+            if kind not in operations.functions:
+                unknown.append(kind)
+        elif found.does == _STORES:
+            if kind in operations.serving:
+                forbidden[kind] = "reads or writes files when a request is answered"
+        elif found.does != _COMPUTES and found.attribute == attribute:
+            forbidden[kind] = found.does
+    return Verdict(forbidden=forbidden, unknown=tuple(unknown))
 
 
 def _functions(library: memoryview) -> dict[str, list[_Node]]:
@@ -119,12 +119,13 @@ def _call(function: str) -> _Node:
 def _nodes(message: memoryview, field: int) -> Iterator[_Node]:
     for node in submessages(message, field):
         kind = text(node, 2)
+        decisive = known()[kind].attribute if kind in known() else ""
         calls = [kind]
         for entry in submessages(node, 5):
             value = single(entry, 2)
             calls += _function_names(value)
-            if kind == "PrintV2" and text(entry, 1) == "output_stream" and _is_file(value):
-                yield _Node("", _PRINT_FILE, (), ())
+            if text(entry, 1) == decisive and not _is_harmless(decisive, value):
+                yield _Node("", f"{kind}{_WITH}{decisive}", (), ())
         inputs = tuple(
             bytes(name).decode().lstrip("^").partition(":")[0] for name in submessages(node, 3)
         )
@@ -150,8 +151,10 @@ def _function_names(value: memoryview) -> Iterator[str]:
             left += (single(entry, 2) for entry in submessages(func, 2))
 
 
-def _is_file(value: memoryview) -> bool:
-    return text(value, 2).startswith("file:")
+def _is_harmless(attribute: str, value: memoryview) -> bool:
+    """Not where the value is a placeholder, which whoever calls the function fills in."""
+    is_given_by_the_caller = bool(text(value, 9))
+    return not is_given_by_the_caller and bool(_HARMLESS[attribute].fullmatch(single(value, 2)))
 
 
 def _outputs(graph: memoryview) -> Iterator[str]:

@@ -7,7 +7,8 @@ import pytest
 
 from signalbox.errors import InvalidRequest
 from workers import savedmodel
-from workers.operations import judge
+from workers.operations import _HARMLESS, judge, known
+from workers.operations import FILE as OPERATIONS
 from workers.savedmodel import FILE
 
 
@@ -71,7 +72,8 @@ def test_a_plain_model_passes(tmp_path: Path) -> None:
     "op",
     [
         "ReadFile", "WriteFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc",
-        "LoadLibrary", "TFRecordDatasetV2", "TextLineReaderV2", "FixedLengthRecordDataset",
+        "Abort", "ImmutableConst", "GenerateVocabRemapping", "GetSessionTensor", "ImportEvent",
+        "TFRecordDatasetV2", "TextLineReaderV2", "FixedLengthRecordDataset",
         "CSVDatasetV2", "SqlDataset", "ExperimentalSqlDataset", "SnapshotDatasetV2", "SaveDatasetV2",
         "WholeFileReaderV2", "RpcCall", "RemoteCall", "CollectiveReduceV2", "DataServiceDatasetV4",
         "RegisterDatasetV2", "_Send", "_HostRecv", "DebugIdentityV2", "CreateSummaryFileWriter",
@@ -234,13 +236,39 @@ def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_pat
     assert verdict(tmp_path, data) == (set(), ("MyFastOp",))
 
 
-@pytest.mark.parametrize(("stream", "is_bad"), [("stderr", False), ("file:///tmp/x", True)])
-def test_printing_is_fine_and_printing_to_a_file_is_not(
-    tmp_path: Path, stream: str, is_bad: bool
+@pytest.mark.parametrize(
+    ("op", "name", "value", "is_bad"),
+    [
+        ("PrintV2", "output_stream", field(2, "stderr"), False),
+        ("PrintV2", "output_stream", field(2, "file:///tmp/x"), True),
+        ("PrintV2", "output_stream", field(9, "filled in by the caller"), True),
+        ("PrintV2", "end", field(2, "file:///tmp/x"), False),
+        ("DecodeProtoV2", "descriptor_source", field(2, "local://"), False),
+        ("DecodeProtoV2", "descriptor_source", field(2, b"bytes://\xff\n\xfe"), False),
+        ("DecodeProtoV2", "descriptor_source", field(2, "/models/other/saved_model.pb"), True),
+        ("DecodeProtoV2", "descriptor_source", field(9, "filled in by the caller"), True),
+        ("EncodeProto", "descriptor_source", field(2, ""), False),
+        ("EncodeProto", "descriptor_source", field(2, "/models/other/saved_model.pb"), True),
+        ("FixedUnigramCandidateSampler", "vocab_file", field(2, ""), False),
+        ("FixedUnigramCandidateSampler", "vocab_file", field(2, "vocabulary.txt"), True),
+    ],
+)
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_an_attribute_decides_where_it_can_name_a_file(
+    tmp_path: Path, op: str, name: str, value: bytes, is_bad: bool, is_hidden: bool
 ) -> None:
-    printing = node("p", "PrintV2", attributes=attribute("output_stream", field(2, stream)))
-    data = model([node("y", "Const", "^p"), printing])
-    assert verdict(tmp_path, data)[0] == ({"PrintV2 to a file"} if is_bad else set())
+    asked = node("p", op, attributes=attribute(name, value))
+    plain = [node("y", "Const")]
+    data = model(plain, {"f": [asked]}) if is_hidden else model([*plain, asked])
+    assert verdict(tmp_path, data) == ({f"{op} with its {name}"} if is_bad else set(), ())
+
+
+def test_what_every_operation_does_is_said_once_and_in_known_words() -> None:
+    lines = [line for line in OPERATIONS.read_text().splitlines() if not line.startswith("#")]
+    assert lines == sorted(set(lines))
+    assert len(known()) == len(lines)
+    assert all(each.does for each in known().values())
+    assert {each.attribute for each in known().values()} == {"", *_HARMLESS}
 
 
 def test_a_ring_of_functions_is_walked_once(tmp_path: Path) -> None:
