@@ -299,7 +299,7 @@ def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
             half_plus_two() / "saved_model.pb"
         ).read_bytes()
         version = ModelVersion.objects.get(number=number)
-        assert version.path == str(home)
+        assert version.folder == str(home)
         assert version.signatures["serving_default"]["inputs"]["x"]["dtype"] == "float32"
     assert len(set(ModelVersion.objects.values_list("digest", flat=True))) == 1
     with pytest.raises(Conflict):

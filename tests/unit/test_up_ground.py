@@ -10,6 +10,8 @@ import pytest
 
 from signalbox.errors import Misconfigured
 from signalbox.up.ground import DataDir
+from signalbox.up.options import Options
+from signalbox.up.stack import Stack
 
 
 def test_a_second_stack_in_the_same_folder_is_refused_and_told_who_runs(tmp_path: Path) -> None:
@@ -54,6 +56,17 @@ def test_a_secret_is_made_once_kept_and_readable_by_its_owner_only(tmp_path: Pat
     assert data.secret("pepper").read_text() == text
     assert data.secret("other").read_text() != text
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_model_folders_have_names_that_a_move_does_not_change(tmp_path: Path) -> None:
+    given = tuple(tmp_path / name for name in ("mine", "x/same", "y/same", "models", "no name"))
+    options = Options(front_port=0, console_port=0, nats_port=0, model_folders=given)
+    stack = Stack(options, DataDir(tmp_path / "data"), lambda _: None)
+    assert stack._model_roots() == [
+        f"models={tmp_path}/data/models",
+        f"mine={tmp_path}/mine",
+        *map(str, given[1:]),
+    ]
 
 
 def test_the_running_stacks_file_is_private_and_replaced_whole(tmp_path: Path) -> None:
