@@ -14,6 +14,8 @@ from signalbox.errors import Unavailable
 STALLED_S: Final = 10.0
 TRY_S: Final = 2.0
 """How often one write is let through while a stream is stalled, to learn when it is no more."""
+KNOWN_S: Final = 30.0
+"""How long after the last lost answer a stream is said to be stalled to those who ask."""
 WHY: Final = (
     "NATS answers but stores nothing: its disk is full or was, or too few of its nodes are up."
     " An operator has to make room and restart nats-server."
@@ -31,6 +33,7 @@ class Stalls:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
+        self._lost_at: dict[str, float] = {}
         self._said: set[str] = set()
         self._tried_at: dict[str, float] = {}
 
@@ -40,7 +43,8 @@ class Stalls:
     def lost(self, subject: str) -> None:
         """A write to this subject got no answer, on a connection that is there."""
         stream = stream_of(subject)
-        self._since.setdefault(stream, self._clock())
+        self._lost_at[stream] = now = self._clock()
+        self._since.setdefault(stream, now)
         if stream not in self._said and self.is_stalled(subject):
             self._said.add(stream)
             _STALLED.inc()
@@ -62,8 +66,14 @@ class Stalls:
         return since is not None and self._clock() >= since + STALLED_S
 
     def faults(self) -> list[str]:
-        """What is stalled, with cause and mend."""
-        return [f"{stream}.>: {WHY}" for stream in sorted(self._said)]
+        """What is stalled, with cause and mend.
+
+        Where no write was tried lately it is not known any more: whoever sends no work to a program with faults would
+        keep it from learning that the stall is over.
+        """
+        now = self._clock()
+        known = [each for each in sorted(self._said) if now < self._lost_at[each] + KNOWN_S]
+        return [f"{stream}.>: {WHY}" for stream in known]
 
     def check(self, subject: str) -> None:
         """Raises :class:`Unavailable` with cause and mend where nothing is stored, but for a write now and then."""

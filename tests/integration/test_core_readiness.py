@@ -1,6 +1,7 @@
 """``/readyz``: whether a program can do its work, and why not."""
 
 import asyncio
+import itertools
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -37,7 +38,8 @@ async def test_a_program_says_what_keeps_it_from_its_work(
     reserve = Reserve(str(tmp_path), 2**62)
     assert await ask(port) == (503, "\n".join([*reserve.faults(), ""]))
     readiness.remove(reserve)
-    bus.stalls = stalls.Stalls(iter((0.0, 0.0, stalls.STALLED_S, stalls.STALLED_S)).__next__)
+    times = itertools.chain([0.0], itertools.repeat(stalls.STALLED_S))
+    bus.stalls = stalls.Stalls(lambda: next(times))
     for _ in range(2):
         bus.stalls.lost("jobs.m.mid.1")
     assert await ask(port) == (503, f"jobs.>: {stalls.WHY}\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from signalbox.errors import Unavailable
-from signalbox.stalls import STALLED_S, TRY_S, Stalls
+from signalbox.stalls import KNOWN_S, STALLED_S, TRY_S, WHY, Stalls
 
 
 class Clock:
@@ -54,6 +54,18 @@ def test_while_nothing_is_stored_one_try_in_a_while_is_let_through(
     stalls.answered("jobs.m.mid.9")
     for _ in range(3):
         stalls.check("jobs")
+
+
+def test_a_stall_that_nobody_has_met_lately_is_no_fault_any_more(
+    stalls: Stalls, clock: Clock
+) -> None:
+    stall(stalls, clock, "jobs.m.mid.1")
+    assert stalls.faults() == [f"jobs.>: {WHY}"]
+    clock.now += KNOWN_S
+    assert stalls.faults() == []
+    stalls.check("jobs")
+    stalls.lost("jobs.m.mid.2")
+    assert stalls.faults() == [f"jobs.>: {WHY}"]
 
 
 def test_a_new_connection_knows_of_nothing(stalls: Stalls, clock: Clock) -> None:
