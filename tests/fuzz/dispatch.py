@@ -27,6 +27,7 @@ from signalbox.bus import ConsumerInfo, Message
 from signalbox.errors import StaleRevision
 from signalbox.messages import ApiKey, Model, Signature, TensorSpec, Version, encode
 from signalbox.names import Bucket, Stream
+from signalbox.stalls import Stalls
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "dispatch"
 SHARE: Final = 50_000
@@ -58,6 +59,7 @@ class MemoryBus:
     is_connected: Final = True
 
     def __init__(self) -> None:
+        self.stalls = Stalls()
         self.stored: dict[str, Stored] = {}
         self.seq = 0
         self.written: list[str] = []
