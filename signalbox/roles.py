@@ -127,10 +127,10 @@ _ROLES: Final[dict[str, Permissions]] = {
             "jobs.*.*.*",
             *(
                 f"{_API}.CONSUMER.{act}.{stream}.{RECONCILER}"
-                for stream in (Stream.JOBS, Stream.STATE, Stream.INPUTS)
+                for stream in (Stream.JOBS, Stream.STATE)
                 for act in ("CREATE", "DELETE")
             ),
-            *(f"{_API}.CONSUMER.MSG.NEXT.{s}.{RECONCILER}" for s in (Stream.STATE, Stream.INPUTS)),
+            f"{_API}.CONSUMER.MSG.NEXT.STATE.{RECONCILER}",
             *_direct(Stream.STATE, Stream.PAYLOADS, Stream.INPUTS),
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),

@@ -86,7 +86,7 @@ class Reconciler:
         self._foreign: list[int] = []
         self._is_behind = False
         self._cancelled: list[str] = []
-        self._inputs = Inputs(bus, records, settled_s=settled_s, clock=clock)
+        self._inputs = Inputs(bus, records, clock=clock)
         self._duty: Duty | None = None
         self._read_to = 0
         self._open: dict[str, tuple[int, Record]] = {}

@@ -112,9 +112,8 @@ _WORKER = {
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     "$JS.API.STREAM.PURGE.INPUTS", "$JS.API.STREAM.PURGE.STATE",
     # The one that reconciles for all.
-    "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k",
-    *(f"$JS.API.CONSUMER.MSG.NEXT.{s}.reconciler" for s in ("STATE", "INPUTS")),
-    *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE", "INPUTS")),
+    "jobs.m.hi.j", "$KV.duties.reconcile", "$KV.poison.k", "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
+    *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE")),
     *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "INFO") for n in ("reconciler", "projector")),
 }  # fmt: skip
 _WORKER_HEARS = {

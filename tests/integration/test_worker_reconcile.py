@@ -12,14 +12,12 @@ from msgspec.structs import replace
 from signalbox import job as life
 from signalbox import names, payloads, topology
 from signalbox.bus import Bus
-from signalbox.errors import RunnerCrashed
-from signalbox.jobs import inputs
+from signalbox.errors import Bug, NotFound, RunnerCrashed
 from signalbox.messages import (
     Device,
     ErrorInfo,
     Job,
     Model,
-    PayloadRef,
     Record,
     State,
     Worker,
@@ -327,29 +325,31 @@ async def test_an_input_whose_job_was_never_queued_goes_after_an_hour(rig: Rig) 
     job = await with_input(rig)
     in_a_week = time.time() + 7 * 86_400
     await rig.ledger.submit("half", b"", id=job.id, ref=job.ref, deadline_at=in_a_week)
-    await rig.reconciler().turn()
+    ahead_s = [0.0]
+    reconciler = rig.reconciler(clock=lambda: time.time() + ahead_s[0])
+    await reconciler.turn()
+    ahead_s[0] = ORPHANED_S - 60
+    await reconciler.turn()
     assert await stored_inputs(rig) == {orphan.id, job.id}
-    later = rig.reconciler("w1", clock=lambda: time.time() + ORPHANED_S + 60)
-    await later.turn()
+    ahead_s[0] = ORPHANED_S + 60
+    await reconciler.turn()
     assert await stored_inputs(rig) == {job.id}
 
 
-async def test_an_input_stored_again_while_it_is_judged_an_orphan_stays(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_input_that_a_retry_stored_again_stays(rig: Rig) -> None:
+    """The retry's job comes to the queue only after its input was judged an orphan."""
     job = await with_input(rig)
-    purge = inputs.purge
-    refs: list[PayloadRef] = []
-
-    async def race(bus: Bus, subject: str, *, below: int) -> None:
-        assert job.ref is not None
-        more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.id)}
-        refs.append(await payloads.store_at(bus, subject, bytes(job.ref.size), more))
-        await purge(bus, subject, below=below)
-
-    monkeypatch.setattr(inputs, "purge", race)
-    await rig.reconciler("w1", clock=lambda: time.time() + ORPHANED_S + 60).turn()
-    assert await payloads.fetch(rig.bus, refs[0]) == bytes(refs[0].size)
+    assert job.ref is not None
+    ahead_s = [0.0]
+    reconciler = rig.reconciler(clock=lambda: time.time() + ahead_s[0])
+    await reconciler.turn()
+    more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.id)}
+    again = await payloads.store_at(rig.bus, job.ref.subject, bytes(job.ref.size), more)
+    ahead_s[0] = ORPHANED_S + 60
+    await reconciler.turn()
+    assert await payloads.fetch(rig.bus, again) == bytes(job.ref.size)
+    with pytest.raises((NotFound, Bug)):
+        await payloads.fetch(rig.bus, job.ref)
 
 
 async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path) -> None:

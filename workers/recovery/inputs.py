@@ -1,89 +1,90 @@
 """Removes the inputs that no sweep removed: their worker died first, nobody ran their job, or it was never queued.
 
-A part of the reconciler's turn. It reads the headers of ``INPUTS`` in a circle and asks for the record of each input's
-job. An input goes where the record says that the job has ended. It also goes an hour after it was stored where there is
-neither record nor message in ``JOBS``: then its acceptance never came to an end. Only the chunks that were read go, so
-that a caller who tries the same submission again meanwhile loses nothing.
+A part of the reconciler's turn. It asks which inputs are stored, by their subjects, and for the record of each job. An
+input goes where the record says that the job has ended. It also goes where for an hour there was no record, and then no
+message in ``JOBS`` either: its acceptance never came to an end. Only the chunks that were there when the hour began go,
+so that a caller who tries the same submission again meanwhile loses nothing. No chunk is read but for that question.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from signalbox import log, names
-from signalbox.bus import Bus, Delivery
+from signalbox.bus import Bus
 from signalbox.errors import NewerVersion
 from signalbox.jobs import inputs
+from signalbox.messages import Record
 from signalbox.names import Header, Stream
 from signalbox.records import Records
 from workers import gauges
-from workers.walk import walk
 
 ORPHANED_S: Final = 3600.0
 """Without a job for so long, an input belongs to none. A gateway queues a job within seconds of storing its input."""
-MAX_READ: Final = 20_000
-"""Headers read in one turn."""
 MAX_LOOKS: Final = 500
 """Inputs whose jobs are looked up in one turn."""
 
 
-class _Input(NamedTuple):
-    """An input as read. last_seq, stored_at: of its last chunk."""
+class _Recordless(NamedTuple):
+    """An input whose job has no record. since: when that was first seen. last_seq: of the stream then."""
 
+    since: float
     last_seq: int
-    stored_at: float
-    queued_as: str
 
 
 class Inputs:
-    """Where the reconciler stands in ``INPUTS``. settled_s: a younger input is its worker's business."""
+    """What the reconciler knows of ``INPUTS``. clock: UTC seconds."""
 
-    def __init__(
-        self, bus: Bus, records: Records, *, settled_s: float, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, bus: Bus, records: Records, *, clock: Callable[[], float]) -> None:
         self._bus = bus
         self._records = records
-        self._settled_s = settled_s
         self._clock = clock
-        self._seq = 0
+        self._round: list[str] = []
+        self._recordless: dict[str, _Recordless] = {}
 
     async def turn(self) -> None:
-        """Read on and remove what is to be removed. Raises as :meth:`Bus.request_json`."""
-        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.INPUTS}")
-        if not info["state"]["messages"]:
-            self._seq = 0
-            return
-        found: dict[str, _Input] = {}
-        before = self._clock() - self._settled_s
+        """Look at the next inputs, in a circle. Raises as :meth:`Bus.request_json`."""
+        info = await self._bus.request_json(
+            f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()}
+        )
+        stored = info["state"].get("subjects") or {}
+        for subject in self._recordless.keys() - stored.keys():
+            del self._recordless[subject]
+        if not self._round:
+            self._round = list(stored)
+        group, self._round = self._round[:MAX_LOOKS], self._round[MAX_LOOKS:]
+        for subject in group:
+            if subject in stored:
+                await self._look(subject, info["state"]["last_seq"])
 
-        def look(delivery: Delivery) -> bool:
-            if delivery.time > before or (
-                len(found) >= MAX_LOOKS and delivery.subject not in found
-            ):
-                return False
-            queued_as = delivery.headers.get(Header.QUEUED_AS, "")
-            found[delivery.subject] = _Input(delivery.seq, delivery.time, queued_as)
-            return True
-
-        after = await walk(self._bus, Stream.INPUTS, self._seq, MAX_READ, look)
-        for subject, each in found.items():
-            if await self._is_over(names.job_of_input(subject), each):
-                await inputs.purge(self._bus, subject, below=each.last_seq + 1)
-                gauges.INPUTS_REMOVED.inc()
-        is_at_end = after > info["state"]["last_seq"] or not found
-        self._seq = 0 if is_at_end else after
-
-    async def _is_over(self, job_id: str, each: _Input) -> bool:
-        """Whether nothing will ask for this input any more."""
+    async def _look(self, subject: str, last_seq: int) -> None:
         try:
-            found = await self._records.read(job_id)
-            if found is None and self._clock() - each.stored_at > ORPHANED_S:
-                if await self._bus.leader_get(Stream.JOBS, each.queued_as) is not None:
-                    return False
-                # Claimed, ended and removed from the queue between the two reads: then there is a record now.
-                found = await self._records.read(job_id)
-                if found is None:
-                    log.warning("reconciler.input_without_job", job=job_id)
-                    return True
+            record = await self._record(subject)
+            if record is not None:
+                self._recordless.pop(subject, None)
+                if record.state.is_terminal:
+                    await inputs.purge(self._bus, subject)
+                    gauges.INPUTS_REMOVED.inc()
+                return
+            now = self._clock()
+            known = self._recordless.setdefault(subject, _Recordless(now, last_seq))
+            if now - known.since <= ORPHANED_S:
+                return
+            del self._recordless[subject]
+            if await self._is_orphan(subject):
+                await inputs.purge(self._bus, subject, below=known.last_seq + 1)
+                gauges.INPUTS_REMOVED.inc()
+                log.warning("reconciler.input_without_job", job=names.job_of_input(subject))
         except NewerVersion:
+            return
+
+    async def _record(self, subject: str) -> Record | None:
+        found = await self._records.read(names.job_of_input(subject))
+        return found[0] if found is not None else None
+
+    async def _is_orphan(self, subject: str) -> bool:
+        """Whether its job is not queued, and was not claimed and removed since its record was asked for."""
+        chunk = await self._bus.direct_get(Stream.INPUTS, subject)
+        if chunk is None:
             return False
-        return found is not None and found[0].state.is_terminal
+        queued = await self._bus.leader_get(Stream.JOBS, chunk.headers[Header.QUEUED_AS])
+        return queued is None and await self._record(subject) is None
