@@ -18,7 +18,6 @@ from gateway_plugin.keyring import tenant_of
 from gateway_plugin.service.holdings import Holdings
 from gateway_plugin.service.storedinputs import REFUSED
 from signalbox import log, metrics, names
-from signalbox.answers import unix_time
 from signalbox.bus import Bus
 from signalbox.errors import (
     Ambiguous,
@@ -33,7 +32,7 @@ from signalbox.errors import (
     Unavailable,
 )
 from signalbox.messages import ApiKey, Idem, decode, encode
-from signalbox.names import Bucket, Priority, Stream
+from signalbox.names import Bucket, Priority
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
@@ -133,7 +132,7 @@ class Idempotency:
         except NotFound:
             if held.is_open and self._may_be_in_flight(subject, stored.seq, stored.time):
                 raise _in_flight() from None
-            if await self._may_be_forgotten(stored.time):
+            if await self._jobs.may_be_forgotten(stored.time, kept_s=self._kept_s):
                 CONFLICTS.labels("forgotten").inc()
                 raise Conflict(
                     f"This {HEADER} is of an earlier request whose job is no longer known, if there was one; choose a "
@@ -143,16 +142,6 @@ class Idempotency:
             return slip
         REPLAYS.inc()
         return slip._replace(found=found)
-
-    async def _may_be_forgotten(self, named_at: float) -> bool:
-        """Whether a job named then may have run, ended and lost its record: it must not run again.
-
-        Records go the oldest first, none younger than ``kept_s``, and every record is younger than its job's name.
-        """
-        if self._wall() - named_at < self._kept_s:
-            return False
-        state = (await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
-        return not state["messages"] or unix_time(state["first_ts"]) > named_at
 
     async def hold(self, slip: Slip, most: int = 0) -> Slip:
         """Name the job durably before it is published. most: keys its account may have remembered; 0 = the setting's.

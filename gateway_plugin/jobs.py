@@ -109,6 +109,10 @@ class Jobs:
             return Found(ended, revision, b"")
         raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
 
+    async def may_be_forgotten(self, named_at: float, *, kept_s: float) -> bool:
+        """Whether a job named then, of which nothing is known, may have run and ended: it must not run again."""
+        return await self._records.may_have_gone(named_at, now=self._wall(), kept_s=kept_s)
+
     async def _look(self, job_id: str) -> Found | None:
         read = await self._records.read(job_id)
         if read is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from signalbox.answers import unix_time
 from signalbox.bus import Bus, Stored
 from signalbox.errors import Ambiguous, NewerVersion, QueueFull, StaleRevision, Unavailable
 from signalbox.messages import Newer, Record, decode, header
@@ -50,6 +51,16 @@ class Records:
             raise Unavailable(NO_ROOM, retry_after_s=5.0) from error
         except Ambiguous as error:
             return await self._settle(record, body, expect, error)
+
+    async def may_have_gone(self, since: float, *, now: float, kept_s: float) -> bool:
+        """Whether a record written after ``since`` may have been removed, as its job ended. kept_s: the least it stays.
+
+        Records go the oldest first: one that is older than ``since`` and still there says that none after it has gone.
+        """
+        if now - since < kept_s:
+            return False
+        state = (await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
+        return not state["messages"] or unix_time(state["first_ts"]) > since
 
     async def queued(self, job_id: str) -> Stored | None:
         """The job's message in ``JOBS``, while nobody has finished it; header ``Sb-Job``, body the inputs."""

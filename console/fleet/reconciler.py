@@ -24,7 +24,6 @@ from console.projector import damage, store
 from console.projector.fold import Heard
 from signalbox import job as life
 from signalbox import log, messages, names
-from signalbox.assets import SECOND, STATE
 from signalbox.bus import Bus
 from signalbox.errors import InputLost, SignalboxError, StaleRevision
 from signalbox.jobs import joblog
@@ -41,7 +40,6 @@ _FORGOTTEN: Final = ErrorInfo(
     code="internal",
     message="The console was away for longer than NATS keeps records; it no longer knows how this job ended.",
 )
-_RECORD_KEPT_S: Final = STATE["max_age"] / SECOND
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
@@ -57,7 +55,7 @@ Documents = dict[str, tuple[messages.Doc, str]]
 
 
 class Reconciler:
-    """Runs every ``every_s`` seconds and after each reconnect."""
+    """Runs every ``every_s`` seconds and after each reconnect. kept_s: how long records of ended jobs stay at least."""
 
     def __init__(
         self,
@@ -65,11 +63,13 @@ class Reconciler:
         *,
         every_s: float,
         vanished_after_s: float,
+        kept_s: float = 600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
         self._every_s = every_s
         self._vanished_after_s = vanished_after_s
+        self._kept_s = kept_s
         self._clock = clock
         self._records = Records(bus)
         self._wake = asyncio.Event()
@@ -146,8 +146,8 @@ class Reconciler:
 
         A row behind its record is brought up to date, and that is all that is done to a job with a record: whether
         it is queued again or ended is for the workers' reconciler. Only a job of which neither STATE nor JOBS knows
-        is ended here, as failed, by compare-and-set: nobody else would hear of it again. Where its record may have aged
-        out of STATE, it may have ended long ago: the row alone is closed.
+        is ended here, as failed, by compare-and-set: nobody else would hear of it again. Where its record may have been
+        removed from STATE, it may have ended long ago: the row alone is closed.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
         # After damage at once: whoever asks for a job that is lost is told 404 until it has its end.
@@ -171,7 +171,8 @@ class Reconciler:
             await self._show(found[0], found[1])
             return 1
         now = self._clock()
-        if row.updated_at.timestamp() < now - _RECORD_KEPT_S:
+        heard_at = row.updated_at.timestamp()
+        if await self._records.may_have_gone(heard_at, now=now, kept_s=self._kept_s):
             log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
             await self._show(life.failed(_record_of(row), _FORGOTTEN, now=now), row.revision)
             return 1

@@ -34,7 +34,7 @@ ME = system_actor("tests")
 
 def reconciler(bus: Bus) -> Reconciler:
     """One that looks at every open job, however young."""
-    return Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 3600)
+    return Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 300)
 
 
 async def know(*jobs: messages.Job) -> None:

@@ -105,8 +105,8 @@ async def test_a_key_whose_job_may_have_been_forgotten_runs_nothing_again(rig: R
         await ends.of(job_id)
         for stream in (Stream.JOBS, Stream.STATE):
             await rig.bus.request_json(f"$JS.API.STREAM.PURGE.{stream}")
-        idempotency = rig.gateway._post._acceptance._idempotency
-        idempotency._wall = lambda: time.time() + 900
+        for part in (rig.gateway._jobs, rig.gateway._post._acceptance._idempotency):
+            part._wall = lambda: time.time() + 900
         again = await submit(rig, ours, "order-1")
         assert again.status == 409
         assert again.doc["job_id"] == job_id

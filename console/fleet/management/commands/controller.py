@@ -26,7 +26,10 @@ class Command(BaseCommand):
 def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     console = settings.CONSOLE
     reconciler = Reconciler(
-        bus, every_s=console.reconcile_s, vanished_after_s=console.vanished_after_s
+        bus,
+        every_s=console.reconcile_s,
+        vanished_after_s=console.vanished_after_s,
+        kept_s=console.results_kept_s,
     )
     return [
         Publisher(bus, console.outbox_poll_s).run(),
