@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from signalbox import errors
+from signalbox import errors, log
 from signalbox.errors import (
     LeaseLost,
     ResultTooLarge,
@@ -22,6 +22,7 @@ from signalbox.messages import Signature
 from workers import frames, gauges
 from workers.confinement import Confinement
 from workers.runnerwire import RunnerLost, RunnerWire
+from workers.serving.errortext import without_paths
 
 _MESSAGE_CHARACTERS: Final = 2000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -293,4 +294,9 @@ class RunnerLink:
 
 
 def _error(code: str, message: str) -> SignalboxError:
-    return _BY_CODE.get(code, errors.ModelError)(message[:_MESSAGE_CHARACTERS])
+    """The error a runner tells of. Callers see its text without our paths; the log has it as it was said."""
+    said = message[:_MESSAGE_CHARACTERS]
+    shown = without_paths(said)
+    if shown != said:
+        log.warning("runner.error_named_paths", code=code[:60], text=said)
+    return _BY_CODE.get(code, errors.ModelError)(shown)

@@ -20,7 +20,6 @@ _NOISE: Final = (
 )
 _OF_OURS: Final = re.compile(r"^(\{\{function_node [^}]*\}\} )+| \[Op:__inference\w*\]$")
 """What the function that calls the signature puts around a message."""
-_PATH: Final = re.compile(r"(?<![\w.:/])(/[^\s/'\",;)\]]+){2,}")
 
 
 def translated(act: Callable[[], T]) -> T:
@@ -51,9 +50,9 @@ def _is_of_the_device(error: Exception) -> bool:
 
 
 def brief(error: Exception) -> str:
-    """First line that says something, without TensorFlow's graph trace and our paths."""
+    """First line that says something, without TensorFlow's graph trace. The supervisor takes our paths out of it."""
     text = getattr(error, "message", None) or str(error) or type(error).__name__
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(_NOISE)]
     first = (useful or lines or [type(error).__name__])[0]
-    return _PATH.sub("<path>", _OF_OURS.sub("", first))[:500]
+    return _OF_OURS.sub("", first)[:500]

@@ -1,0 +1,20 @@
+"""A model's error text as a caller may see it: nothing in it says where something lies on this machine."""
+
+import re
+from typing import Final
+
+_QUOTED: Final = re.compile(
+    r"""(["'`])(?:[a-z][a-z0-9+.-]*:/{1,3}|~?/)[^"'`\n]*\1""", re.IGNORECASE
+)
+"""A path in quotation marks, which may hold spaces."""
+_BARE: Final = re.compile(
+    r"(?:\b(?:file|ram):/{1,3}|(?<![\w/.\])}])~?/|(?<![\w/.\])}:])//)[\w.~+@%{-][^\s\"'`,;:)\]}|]*",
+    re.IGNORECASE,
+)
+"""A path on its own; not what follows a word, as in ``dense/MatMul``, ``1/2`` or ``https://host/page``."""
+_STANDS_FOR: Final = "<path>"
+
+
+def without_paths(text: str) -> str:
+    """``text`` with every absolute path of a file in it replaced."""
+    return _BARE.sub(_STANDS_FOR, _QUOTED.sub(_STANDS_FOR, text))
