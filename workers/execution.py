@@ -43,6 +43,7 @@ from workers.runnerlink import RunnerLink
 from workers.runnerwire import RunnerLost
 from workers.serving.activity import Activity, Request
 from workers.serving.lru import Lru
+from workers.serving.results import MAX_RESULT_BYTES, within
 from workers.shelf import DoesNotFit
 from workers.tally import Tally
 
@@ -106,8 +107,9 @@ class Execution:
         self, *, bus: Bus, runner: RunnerLink, residency: Residency, commits: Commits, fleet: Fleet,
         tally: Tally, activity: Activity, settle: Callable[[Held], None], forsake: Callable[[Held], None],
         give_back: Callable[[Held, float], None], free: Callable[[], None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time, max_result_bytes: int = MAX_RESULT_BYTES,
     ) -> None:  # fmt: skip
+        self._max_result_bytes = max_result_bytes
         self._bus = bus
         self._runner = runner
         self._residency = residency
@@ -398,9 +400,10 @@ class Execution:
             flight.model, jobs=len(jobs), seconds=seconds,
             size_bytes=sum(map(len, frames)),
         )  # fmt: skip
-        if not report.errors:
-            return list(report.frames)
-        return [report.errors.get(i) or frame for i, frame in enumerate(report.frames)]
+        return [
+            report.errors.get(at) or within(frame, self._max_result_bytes)
+            for at, frame in enumerate(report.frames)
+        ]
 
     async def _make_ready(self, flight: Flight) -> None:
         """Load the version if need be. One that takes the runner down is the version's fault, not the jobs'.

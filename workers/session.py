@@ -88,6 +88,7 @@ class Session:
             bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
             fleet=fleet, tally=tally, activity=self.activity, settle=self._settle, forsake=self._forsake,
             give_back=self._hand_back, free=self._wake, clock=clock,
+            max_result_bytes=settings.max_result_bytes,
         )  # fmt: skip
         self._sweep = Sweep(bus)
         self._is_woken = False

@@ -14,6 +14,7 @@ from signalbox.errors import Misconfigured
 from signalbox.settings import Wire
 from workers.confinement import Mode, Sandbox
 from workers.lane import LaneSettings
+from workers.serving.results import MAX_RESULT_BYTES
 
 PREFIX: Final = "SIGNALBOX_WORKER_"
 _DEVICE: Final = re.compile(r"(cpu:\d+|gpu:\d+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+)\Z")
@@ -67,6 +68,14 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     in_hand_bytes: Annotated[
         int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")
     ] = 67_108_864
+    max_result_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_048_576,
+            description="Most bytes kept as the result of one job; a larger one is the job's failure, "
+            "`result_too_large`.",
+        ),
+    ] = MAX_RESULT_BYTES
     patience_s: Annotated[
         float, Meta(gt=0, description="A job must wait so long before a standby takes a ticket.")
     ] = 0.5

@@ -14,6 +14,7 @@ from signalbox.errors import (
     ModelError,
     NotServing,
     OutOfMemory,
+    ResultTooLarge,
     RunnerCrashed,
     SignalboxError,
     Unavailable,
@@ -177,6 +178,13 @@ def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(
     assert len(runner.runs) <= 4 * len(inputs)
     if not killers:
         assert not any(job.is_alone for job in jobs)
+
+
+async def test_a_result_above_its_bound_fails_its_own_job_and_no_other() -> None:
+    made = execution(Runner())
+    made._max_result_bytes = len(FINE)
+    jobs = [held(FINE), held(FINE + b"and more"), held(FINE)]
+    assert await outcomes(made, made.begin(jobs)) == [FINE, ResultTooLarge, FINE]
 
 
 async def test_memory_used_up_is_found_once_and_not_by_every_part() -> None:
