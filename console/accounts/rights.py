@@ -19,6 +19,7 @@ class Act(StrEnum):
     MODELS_REGISTER = "models.register"
     MODELS_SETTINGS = "models.settings"
     MODELS_ROLLOUT = "models.rollout"
+    MODELS_APPROVE = "models.approve"
     KEYS_VIEW = "keys.view"
     KEYS_MANAGE = "keys.manage"
     ACCOUNTS_VIEW = "accounts.view"
@@ -59,6 +60,7 @@ WORDS: Final[dict[Act, str]] = {
     Act.MODELS_REGISTER: "register and upload models",
     Act.MODELS_SETTINGS: "change a model's replicas, batching and limits",
     Act.MODELS_ROLLOUT: "choose default versions and labels",
+    Act.MODELS_APPROVE: "approve operations of models that others added",
     Act.KEYS_VIEW: "see API keys",
     Act.KEYS_MANAGE: "create and revoke API keys",
     Act.ACCOUNTS_VIEW: "see accounts",
@@ -103,6 +105,7 @@ _MODEL_MANAGER: Final = _OPERATOR | {
     Act.MODELS_REGISTER,
     Act.MODELS_SETTINGS,
     Act.MODELS_ROLLOUT,
+    Act.MODELS_APPROVE,
 }
 ROLES: Final[dict[str, frozenset[Act]]] = {
     "viewer": _VIEWER,

@@ -29,6 +29,8 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
             "digest",
             "size_bytes",
             "unknown_ops",
+            "listed_ops",
+            "approved_by",
             "signatures",
             "source",
             "added_by",
@@ -86,7 +88,7 @@ class NewSettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
 
 
 class RegisterIn(Strict):
-    """Register a path; the settings are for a new model. is_approved: custom operations may serve.
+    """Register a path; the settings are for a new model.
 
     is_default: requests without a version get the highest new one; false: the default stays; null: as the model is set.
     """
@@ -97,12 +99,11 @@ class RegisterIn(Strict):
         max_length=300, required=False, default="", allow_blank=True
     )
     settings = NewSettingsIn(required=False, default=None)
-    is_approved = serializers.BooleanField(required=False, default=False)
     is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 
 class UploadIn(Strict):
-    """Upload an archive, as multipart form data. is_approved: custom operations may serve.
+    """Upload an archive, as multipart form data.
 
     is_default: requests without a version get this one; false: the default stays; null: as the model is set.
     """
@@ -114,7 +115,6 @@ class UploadIn(Strict):
     description = serializers.CharField(
         max_length=300, required=False, default="", allow_blank=True
     )
-    is_approved = serializers.BooleanField(required=False, default=False)
     is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 

@@ -11,6 +11,7 @@ urlpatterns = [
     path("models", views.Models.as_view(), name="api-models"),
     path("models/<str:name>", views.ModelDetail.as_view(), name="api-model"),
     path("models/<str:name>/versions", views.Versions.as_view(), name="api-versions"),
+    path("models/<str:name>/approval", views.Approval.as_view(), name="api-approval"),
     path("models/<str:name>/default", views.DefaultVersion.as_view(), name="api-default"),
     path("models/<str:name>/labels/<str:label>", views.Label.as_view(), name="api-label"),
     path("models/<str:name>/pause", views.Pause.as_view(), name="api-pause"),

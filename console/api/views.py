@@ -62,7 +62,7 @@ class Models(Endpoint):
         data = self.given(request, wire.RegisterIn)
         model = catalog.register(
             self.actor(request), data["name"], data["path"], description=data["description"],
-            changes=data["settings"], is_approved=data["is_approved"], is_default=data["is_default"],
+            changes=data["settings"], is_default=data["is_default"],
         )  # fmt: skip
         why = catalog.why_unpublished(model.name)
         return Response(wire.ModelOut(model).data, status=202 if why else 201)
@@ -107,12 +107,26 @@ class Versions(Endpoint):
         data = self.given(request, wire.UploadIn)
         version = catalog.upload(
             self.actor(request), name, data["archive"], number=data["number"],
-            description=data["description"], is_approved=data["is_approved"], is_default=data["is_default"],
+            description=data["description"], is_default=data["is_default"],
         )  # fmt: skip
         why = catalog.why_unpublished(name)
         return Response(
             {**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201
         )
+
+
+class Approval(Endpoint):
+    """The approval of the operations of one version of a model."""
+
+    @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
+    def put(self, request: Request, name: str) -> Response:
+        """Let a version serve; not by who added it."""
+        data = self.given(request, wire.VersionIn)
+        model = catalog.approve(
+            self.actor(request), name, data["version"] or 0, reason=data["reason"]
+        )
+        catalog.why_unpublished(name)
+        return Response(wire.ModelOut(model).data)
 
 
 class DefaultVersion(Endpoint):

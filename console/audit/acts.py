@@ -52,6 +52,19 @@ def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterato
     log.info("act.done", act=what.value, actor=actor.name, kind=target.kind, target=target.name)
 
 
+@contextmanager
+def preparing(actor: Actor, what: Act, target: Target) -> Iterator[None]:
+    """Slow preparations, after :func:`check` and before the act: a refusal in them is written down as well.
+
+    Raises what the body raises.
+    """
+    try:
+        yield
+    except SignalboxError as error:
+        _write(actor, what, target, "", Change(), AuditEntry.FAILED, error.public_message)
+        raise
+
+
 def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
     """The permission part alone, for slow preparations before the act. A refusal is written down."""
     try:

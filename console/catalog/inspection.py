@@ -25,7 +25,7 @@ _FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s'\":;,]+/)+")
 class Findings:
     """signatures: JSON form of ``dict[str, Signature]``. digest: sha256 over the files.
 
-    forbidden: kind of operation to what is wrong with it. unknown: kinds that TensorFlow does not have.
+    forbidden: kind of operation to what it does that needs a person's word. unknown: kinds nobody has looked at.
     """
 
     signatures: dict[str, Any]
@@ -33,6 +33,11 @@ class Findings:
     digest: str
     forbidden: dict[str, str]
     unknown: list[str]
+
+    @property
+    def listed(self) -> dict[str, str]:
+        """All that need approval, and why."""
+        return {**self.forbidden, **dict.fromkeys(self.unknown, "nobody has looked at it")}
 
 
 def inspect(path: Path) -> Findings:

@@ -82,11 +82,12 @@ class ServedModel(models.Model):
         """What a request without a version gets; None while there is no version."""
         if self.default_version is not None:
             return self.default_version
-        return max((version.number for version in self.versions.all()), default=None)
+        return max((v.number for v in self.versions.all() if v.may_serve), default=None)
 
     def document(self) -> messages.Model:
         """What is published of this model. Of many, prefetch ``versions`` and ``labels__version``."""
-        versions = sorted(self.versions.all(), key=lambda version: version.number)
+        served = (version for version in self.versions.all() if version.may_serve)
+        versions = sorted(served, key=lambda version: version.number)
         return messages.Model(
             name=self.name, is_enabled=self.is_enabled,
             versions=tuple(version.document() for version in versions),
@@ -110,7 +111,8 @@ class ModelVersion(models.Model):
 
     signatures: as the inspector found them.
 
-    unknown_ops: operations TensorFlow does not have; who added the version has approved them.
+    unknown_ops: operations nobody has looked at. listed_ops: those and all others that need a person's word, and why.
+    approved_by: who gave it, never who added the version; empty = nobody has.
     """
 
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
@@ -120,6 +122,8 @@ class ModelVersion(models.Model):
     size_bytes = models.PositiveBigIntegerField(default=0)
     signatures = models.JSONField(default=dict)
     unknown_ops = models.JSONField(default=list)
+    listed_ops = models.JSONField(default=dict)
+    approved_by = models.CharField(max_length=150, blank=True, default="")
     source = models.CharField(max_length=10)
     added_by = models.CharField(max_length=150)
     added_at = models.DateTimeField(default=timezone.now)
@@ -140,6 +144,11 @@ class ModelVersion(models.Model):
     def folder(self) -> str:
         """Its folder as an absolute path."""
         return _real(self.path)
+
+    @property
+    def may_serve(self) -> bool:
+        """No operation of it waits for somebody's approval."""
+        return not self.listed_ops or bool(self.approved_by)
 
     def document(self) -> messages.Version:
         """What is published of this version."""

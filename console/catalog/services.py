@@ -12,14 +12,14 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from console.accounts.rights import Act, Actor
-from console.audit.acts import Target, act, check
+from console.audit.acts import Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import archives, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
 from signalbox import metrics
-from signalbox.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from signalbox.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from signalbox.names import MODEL_NAME, Bucket, untoken
 
 SETTINGS = (
@@ -48,32 +48,20 @@ def register(
     *,
     description: str = "",
     changes: Mapping[str, Any] | None = None,
-    is_approved: bool = False,
     is_default: bool | None = None,
 ) -> ServedModel:
     """Register the versions found below ``path`` under ``name``, a new model or one that is there.
 
     path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
     its number (1 if it is no number). Versions already registered stay as they are.
-    changes: settings of a new model. is_approved: operations that TensorFlow does not have may serve.
-    is_default: see :func:`_settle_default`; of several new versions the highest is meant.
+    changes: settings of a new model. is_default: see :func:`_settle_default`; of several new versions the highest is
+    meant. A version with operations that need somebody's word does not serve before :func:`approve`.
     Raises :class:`InvalidRequest` naming what is wrong with the path.
     """
     target = Target("model", name)
     _check_rights(actor, target, is_default)
-    _check_name(name)
-    base, folders = _versions_below(_allowed(Path(path)))
-    if max(folders) > MOST_NUMBER:
-        raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
-    known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
-    findings = {
-        number: _inspected(number, folder)
-        for number, folder in sorted(folders.items()) if number not in known
-    }  # fmt: skip
-    if not findings:
-        raise Conflict(f"Every version below {path} is registered already.")
-    for number, found in findings.items():
-        _pass_gate(found, f"Version {number}", is_approved=is_approved)
+    with preparing(actor, Act.MODELS_REGISTER, target):
+        base, folders, findings = _inspected(name, path)
     with act(actor, Act.MODELS_REGISTER, target) as change:
         model, is_new = ServedModel.objects.get_or_create(
             name=name, defaults={"base_path": _kept(base), "description": description}
@@ -87,30 +75,31 @@ def register(
         _settle_default(model, before, max(findings), is_default)
         change.before = {"default": before}
         change.after = {"path": str(base), "versions": sorted(findings), "default": _serving(model)}
-        if unknown := sorted({op for found in findings.values() for op in found.unknown}):
-            change.after["approved_operations"] = unknown
+        if listed := {op: why for found in findings.values() for op, why in found.listed.items()}:
+            change.after["awaits_approval"] = listed
         _publish(model)
     return model
 
 
 def upload(
     actor: Actor, name: str, stream: IO[bytes], *, number: int | None = None, description: str = "",
-    is_approved: bool = False, is_default: bool | None = None,
+    is_default: bool | None = None,
 ) -> ModelVersion:  # fmt: skip
     """Add one version from an archive; the next number unless one is given.
 
-    is_approved: operations that TensorFlow does not have may serve. is_default: see :func:`_settle_default`.
+    is_default: see :func:`_settle_default`. One with operations that need somebody's word does not serve before
+    :func:`approve`.
     Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
     """
     target = Target("model", name)
     _check_rights(actor, target, is_default)
-    _check_name(name)
     staging = settings.CONSOLE.repository / ".staging" / secrets.token_hex(8)
     staging.mkdir(parents=True, mode=0o700)
     try:
-        folder = _unpack(stream, staging)
-        found = inspection.inspect(folder)
-        _pass_gate(found, "The model", is_approved=is_approved)
+        with preparing(actor, Act.MODELS_REGISTER, target):
+            _check_name(name)
+            folder = _unpack(stream, staging)
+            found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target) as change:
             model, _ = ServedModel.objects.get_or_create(
                 name=name,
@@ -131,8 +120,8 @@ def upload(
                 "size_bytes": found.size_bytes,
                 "default": _serving(model),
             }
-            if found.unknown:
-                change.after["approved_operations"] = found.unknown
+            if found.listed:
+                change.after["awaits_approval"] = found.listed
             _publish(model)
             # The move is the last step that can fail, so a version in the database is on disk.
             home.parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +129,32 @@ def upload(
         return version
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> ServedModel:
+    """Let a version serve whose operations need a person's word: of another person than the one who added it.
+
+    Raises :class:`Forbidden` for that one and for programs, :class:`Conflict` where nothing waits for approval.
+    """
+    with act(actor, Act.MODELS_APPROVE, Target("model", name), reason=reason) as change:
+        model = _locked(name)
+        version = _version(model, number)
+        if version.may_serve:
+            raise Conflict(f"Version {number} of {name} does not wait for approval.")
+        if actor.user is None or actor.name == version.added_by:
+            raise Forbidden(
+                "A version's operations are approved by a person who did not add the version."
+            )
+        before = model.serving_version
+        version.approved_by = actor.name
+        version.save(update_fields=["approved_by"])
+        change.before = {"default": before}
+        change.after = {
+            "version": number, "digest": version.digest, "approved_operations": version.listed_ops,
+            "default": _serving(model),
+        }  # fmt: skip
+        _publish(model)
+    return model
 
 
 def change_settings(
@@ -171,7 +186,7 @@ def set_default(actor: Actor, name: str, number: int | None, *, reason: str = ""
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), reason=reason) as change:
         model = _locked(name)
         if number is not None:
-            _version(model, number)
+            _served_version(model, number)
         change.before = {"default_version": model.default_version}
         model.default_version = number
         change.after = {"default_version": number}
@@ -197,7 +212,7 @@ def set_label(
             existing.delete()
         else:
             VersionLabel.objects.update_or_create(
-                model=model, name=label, defaults={"version": _version(model, number)}
+                model=model, name=label, defaults={"version": _served_version(model, number)}
             )
         change.after = {label: number}
         _publish(model)
@@ -215,9 +230,12 @@ def _settle_default(
 ) -> None:
     """Which version requests without one get, now that ``new`` is there and ``before`` served until now.
 
+    One that waits for approval changes nothing yet.
     is_default: True: the new one. False: still the one before, if there was one. None: as the model is set, which is
     the highest unless somebody chose one.
     """
+    if not _version(model, new).may_serve and is_default:
+        return
     wanted = new if is_default else before if is_default is False else None
     if wanted is not None and _serving(model) != wanted:
         model.default_version = wanted
@@ -227,7 +245,7 @@ def _serving(model: ServedModel) -> int | None:
     """As :attr:`ServedModel.serving_version`, past relations that were read before."""
     if model.default_version is not None:
         return model.default_version
-    return model.versions.order_by("-number").values_list("number", flat=True).first()
+    return max((v.number for v in model.versions.order_by("-number") if v.may_serve), default=None)
 
 
 def unpublished() -> dict[str, str]:
@@ -278,31 +296,37 @@ def _add(
 ) -> ModelVersion:
     if ModelVersion.objects.filter(model=model, number=number).exists():
         raise Conflict(f"{model.name} has a version {number} already; versions are immutable.")
+    if found.listed:
+        _REFUSED.labels("operations that wait for approval").inc()
     return ModelVersion.objects.create(
         model=model, number=number, path=_kept(path), digest=found.digest, size_bytes=found.size_bytes,
-        signatures=found.signatures, unknown_ops=found.unknown, source=source, added_by=actor.name,
+        signatures=found.signatures, unknown_ops=found.unknown, listed_ops=found.listed, source=source,
+        added_by=actor.name,
     )  # fmt: skip
 
 
-def _inspected(number: int, folder: Path) -> inspection.Findings:
+def _inspected(
+    name: str, path: str
+) -> tuple[Path, dict[int, Path], dict[int, inspection.Findings]]:
+    """The base folder, all versions below ``path``, and what was found in those that are new."""
+    _check_name(name)
+    base, folders = _versions_below(_allowed(Path(path)))
+    if max(folders) > MOST_NUMBER:
+        raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
+    known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
+    new = {number: folder for number, folder in sorted(folders.items()) if number not in known}
+    if not new:
+        raise Conflict(f"Every version below {path} is registered already.")
+    for folder in new.values():
+        _allowed(folder)  # it may be a link
+    return base, folders, {number: _found(number, folder) for number, folder in new.items()}
+
+
+def _found(number: int, folder: Path) -> inspection.Findings:
     try:
         return inspection.inspect(folder)
     except InvalidRequest as error:
         raise InvalidRequest(f"Version {number}: {error.public_message}") from error
-
-
-def _pass_gate(found: inspection.Findings, what: str, *, is_approved: bool) -> None:
-    """Raises :class:`InvalidRequest` where operations may not serve, or need somebody's word first."""
-    if found.forbidden:
-        _REFUSED.labels("forbidden operations").inc()
-        said = ", ".join(f"{op} ({why})" for op, why in sorted(found.forbidden.items()))
-        raise InvalidRequest(f"{what} uses operations that may not serve: {said}.")
-    if found.unknown and not is_approved:
-        _REFUSED.labels("custom operations").inc()
-        raise InvalidRequest(
-            f"{what} uses operations that TensorFlow does not have: {', '.join(found.unknown)}."
-            " They are somebody's own code; approve them explicitly to let them serve."
-        )
 
 
 def _locked(name: str) -> ServedModel:
@@ -316,6 +340,13 @@ def _version(model: ServedModel, number: int) -> ModelVersion:
     version = model.versions.filter(number=number).first()
     if version is None:
         raise NotFound(f"{model.name} has no version {number}.")
+    return version
+
+
+def _served_version(model: ServedModel, number: int) -> ModelVersion:
+    version = _version(model, number)
+    if not version.may_serve:
+        raise Conflict(f"Version {number} of {model.name} waits for approval of its operations.")
     return version
 
 

@@ -15,5 +15,6 @@ urlpatterns = [
     path("models/<str:name>/replicas", views.set_replicas, name="model-replicas"),
     path("models/<str:name>/default", views.set_default, name="model-default"),
     path("models/<str:name>/label", views.set_label, name="model-label"),
+    path("models/<str:name>/approve", views.approve, name="model-approve"),
     path("models/<str:name>/pause", views.pause, name="model-pause"),
 ]

@@ -26,16 +26,6 @@ from signalbox.errors import SignalboxError
 from signalbox.names import Bucket
 
 
-class ApprovalField(forms.BooleanField):
-    """Whether operations that TensorFlow does not have may serve."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            required=False, label="Approve custom operations",
-            help_text="Only for code you know: it runs inside the worker's sandbox, with the model.",
-        )  # fmt: skip
-
-
 class DefaultField(forms.TypedChoiceField):
     """Which version requests without one get once the new one is there."""
 
@@ -64,7 +54,6 @@ class RegisterForm(forms.Form):
     )
     description = forms.CharField(max_length=300, required=False)
     is_default = DefaultField()
-    is_approved = ApprovalField()
 
 
 class UploadForm(forms.Form):
@@ -83,7 +72,6 @@ class UploadForm(forms.Form):
     )
     description = forms.CharField(max_length=300, required=False)
     is_default = DefaultField()
-    is_approved = ApprovalField()
 
 
 class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic when it runs
@@ -123,7 +111,7 @@ def register(request: HttpRequest) -> HttpResponse:
         try:
             model = services.register(
                 actor_of(request), data["name"], data["path"], description=data["description"],
-                is_approved=data["is_approved"], is_default=data["is_default"],
+                is_default=data["is_default"],
             )  # fmt: skip
         except SignalboxError as error:
             fill_errors(form, error)
@@ -147,8 +135,7 @@ def upload(request: HttpRequest) -> HttpResponse:
         try:
             version = services.upload(
                 actor_of(request), data["name"], data["archive"], number=data["number"],
-                description=data["description"], is_approved=data["is_approved"],
-                is_default=data["is_default"],
+                description=data["description"], is_default=data["is_default"],
             )  # fmt: skip
         except SignalboxError as error:
             fill_errors(form, error)
@@ -238,6 +225,15 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
+def approve(request: HttpRequest, name: str) -> HttpResponse:
+    """Let a version that somebody else added serve with the operations it has."""
+    number = _number(request, "version")
+    services.approve(actor_of(request), name, number or 0, reason=request.POST.get("reason", ""))
+    _say(request, name, f"Version {number} of {name} is approved", _default_now(name))
+    return redirect("model", name=name)
+
+
+@require_POST
 def pause(request: HttpRequest, name: str) -> HttpResponse:
     """Pause or resume the model's queue."""
     is_paused = request.POST.get("paused") == "1"
@@ -261,7 +257,10 @@ def _number(request: HttpRequest, field: str) -> int | None:
 
 
 def _default_now(name: str) -> str:
-    version = services.find(name).serving_version
+    model = services.find(name)
+    version = model.serving_version
+    if version is None:
+        return "It does not serve before another person has approved its operations."
     return f"Requests that name no version get version {version} once it is ready."
 
 

@@ -189,6 +189,7 @@ def test_a_token_has_exactly_its_owner_s_rights(call: Callable[[str], Call], rol
         Act.MODELS_REGISTER: program("post", "models", {"name": "x", "path": "/nowhere"}),
         Act.MODELS_SETTINGS: program("patch", "models/x", {"replicas": 1}),
         Act.MODELS_ROLLOUT: program("put", "models/x/default", {"version": 1}),
+        Act.MODELS_APPROVE: program("put", "models/x/approval", {"version": 1}),
         Act.JOBS_CANCEL: program("post", "jobs/x/cancel", {}),
         Act.QUEUES_PAUSE: program("put", "models/x/pause", {"on": False}),
         Act.WORKERS_DRAIN: program("put", "workers/x/drain", {"on": False}),

@@ -29,6 +29,7 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("patch", "/api/models/{name}"): Act.MODELS_SETTINGS,
     ("post", "/api/models/{name}/versions"): Act.MODELS_REGISTER,
     ("put", "/api/models/{name}/default"): Act.MODELS_ROLLOUT,
+    ("put", "/api/models/{name}/approval"): Act.MODELS_APPROVE,
     ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/pause"): Act.QUEUES_PAUSE,
     ("put", "/api/workers/{worker}/drain"): Act.WORKERS_DRAIN,
@@ -56,7 +57,8 @@ ASKED: dict[tuple[str, str], Act | None] = {
 BODIES: dict[str, dict[str, Any]] = {
     "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"}, "/api/accounts": {"name": "a"},
     "/api/models/{name}/default": {"version": None}, "/api/models/{name}/labels/{label}": {"version": None},
-    "/api/models/{name}/pause": {"on": True}, "/api/workers/{worker}/drain": {"on": True},
+    "/api/models/{name}/approval": {"version": 1}, "/api/models/{name}/pause": {"on": True},
+    "/api/workers/{worker}/drain": {"on": True},
 }  # fmt: skip
 
 

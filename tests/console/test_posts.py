@@ -16,7 +16,7 @@ from console.accounts.models import OperatorToken, User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
-from console.catalog.models import ServedModel
+from console.catalog.models import ModelVersion, ServedModel
 from console.keys import services as keys
 from console.keys.models import ApiKey, StrayKey
 from tests.console.conftest import PASSWORD, submit
@@ -38,12 +38,15 @@ NEW = "quite another long password"
 def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     """Route to ``(URL, form)`` that it accepts, for every route that takes a POST, in an order that works."""
     catalog.register(admin, "digits", str(base / "1"))
+    waits = {"listed_ops": {"ReadFile": "reads files"}, "added_by": "somebody else"}
+    ModelVersion.objects.update(**waits)
     job = make(1, state="running", worker="w1", gpu="GPU-1")
     old, _ = keys.create(admin, keys.Grant(name="old"))
     lost, _ = keys.create(admin, keys.Grant(name="lost"))
     stray = StrayKey.objects.create(id="stray", document='{"id": "stray", "hmac": "00"}')
     model = {"args": ["digits"]}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "model-approve": (model, {"version": "1"}),
         "register-model": ({}, {"name": "digits", "path": str(base), "is_default": "new"}),
         "upload-model": ({}, {"name": "new", "is_default": "new"}),
         "model-settings": (model, {"replicas": "2"}),

@@ -29,7 +29,7 @@ ACTS: dict[str, Act | None] = {
     "set-active": Act.USERS_MANAGE, "register-model": Act.MODELS_REGISTER,
     "upload-model": Act.MODELS_REGISTER, "model-settings": Act.MODELS_SETTINGS,
     "model-enabled": Act.MODELS_SETTINGS, "model-replicas": Act.MODELS_SETTINGS,
-    "model-default": Act.MODELS_ROLLOUT, "model-label": Act.MODELS_ROLLOUT,
+    "model-approve": Act.MODELS_APPROVE, "model-default": Act.MODELS_ROLLOUT, "model-label": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE, "create-key": Act.KEYS_MANAGE, "rotate-key": Act.KEYS_MANAGE,
     "revoke-key": Act.KEYS_MANAGE, "adopt-key": Act.KEYS_MANAGE,
     "create-account": Act.ACCOUNTS_MANAGE, "edit-account": Act.ACCOUNTS_MANAGE,

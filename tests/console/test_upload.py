@@ -5,6 +5,7 @@ import gzip
 import io
 import resource
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from console.accounts.rights import Actor
+from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import inspection, services
 from console.catalog.archives import Caps, unpack
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
-from signalbox.errors import Conflict, InvalidRequest, SignalboxError, TooLarge
+from signalbox.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
 from tests.hostilemodel import hostile
 from tests.models import half_plus_two
@@ -161,53 +162,100 @@ def test_a_zip_on_disks_that_are_not_there_is_damaged(tmp_path: Path) -> None:
         lay_out(tmp_path, seed.read_bytes())
 
 
-def test_operations_that_may_not_serve_are_refused_with_the_reason(
+def test_operations_that_need_a_persons_word_serve_only_when_another_one_gave_it(
     browser: Browser, console: Console
 ) -> None:
     client = browser("model manager")
     archive = SimpleUploadedFile("model.tar.gz", archive_of(hostile()))
     answer = submit(
-        client, "/models/-/upload", {"name": "evil", "archive": archive, "is_default": "new"}
+        client, "/models/-/upload", {"name": "tricky", "archive": archive, "is_default": "new"}
     )
-    assert answer.status_code == 400
-    for words in (b"ReadFile (reads files)", b"WriteFile (writes files)", b"RegisterDataset"):
-        assert words in answer.content
-    answer = submit(
-        client, "/models/-/register", {"name": "evil", "path": str(hostile()), "is_default": "new"}
-    )
-    assert answer.status_code == 400
-    assert b"may not serve" in answer.content
-    assert not ServedModel.objects.exists()
-
-
-def test_custom_operations_serve_only_when_somebody_has_approved_them(
-    browser: Browser, console: Console, admin: Actor, tmp_path: Path
-) -> None:
-    folder = tmp_path / "1"
-    folder.mkdir()
-    (folder / "saved_model.pb").write_bytes(
-        model([node("x", "Placeholder"), node("y", "MyFastOp", "x")])
-    )
-    with pytest.raises(InvalidRequest, match="MyFastOp"):
-        services.register(admin, "custom", str(folder))
-    assert not ServedModel.objects.exists()
-    client = browser("model manager")
-    fields = {
-        "name": "custom",
-        "is_default": "new",
-        "archive": SimpleUploadedFile("m.tar.gz", archive_of(folder)),
-    }
-    answer = submit(client, "/models/-/upload", fields)
-    assert answer.status_code == 400
-    assert b"MyFastOp" in answer.content
-    fields["archive"] = SimpleUploadedFile("m.tar.gz", archive_of(folder))
-    answer = submit(client, "/models/-/upload", {**fields, "is_approved": "on"})
     assert answer.status_code == 302, answer.content
     version = ModelVersion.objects.get()
-    assert version.unknown_ops == ["MyFastOp"]
-    assert b"MyFastOp" in client.get("/models/custom").content
-    entry = AuditEntry.objects.filter(target="custom").latest("id")
-    assert entry.after["approved_operations"] == ["MyFastOp"]
+    assert {"ReadFile", "WriteFile", "RegisterDataset"} <= version.listed_ops.keys()
+    document = services.find("tricky").document()
+    assert (document.versions, document.default_version) == ((), None)
+    page = client.get("/models/tricky").content
+    for words in (b"waits for approval", b"ReadFile", b"reads files"):
+        assert words in page
+    assert submit(client, "/models/tricky/default", {"version": "1"}).status_code == 409
+    assert submit(client, "/models/tricky/label", {"label": "x", "version": "1"}).status_code == 409
+    assert submit(client, "/models/tricky/approve", {"version": "1"}).status_code == 403
+    refused = AuditEntry.objects.filter(act="models.approve").latest("id")
+    assert (refused.result, refused.actor_name) == (AuditEntry.FAILED, version.added_by)
+    assert not services.find("tricky").document().versions
+    other = browser("admin")
+    assert submit(other, "/models/tricky/approve", {"version": "1"}).status_code == 302
+    document = services.find("tricky").document()
+    assert [v.version for v in document.versions] == [document.default_version] == [1]
+    version.refresh_from_db()
+    entry = AuditEntry.objects.filter(act="models.approve").latest("id")
+    assert (entry.result, entry.actor_name) == (AuditEntry.DONE, version.approved_by)
+    assert entry.after["approved_operations"] == version.listed_ops
+    assert submit(other, "/models/tricky/approve", {"version": "1"}).status_code == 409
+
+
+def test_a_new_version_that_waits_for_approval_changes_nothing_of_what_serves(
+    admin: Actor, console: Console, tmp_path: Path
+) -> None:
+    graphs = {1: [node("y", "Const")], 2: [node("x", "Placeholder"), node("y", "MyFastOp", "x")]}
+    for number, graph in graphs.items():
+        folder = tmp_path / "mine" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "saved_model.pb").write_bytes(model(graph))
+        services.register(admin, "mine", str(folder), is_default=True)
+    found = services.find("mine")
+    assert ModelVersion.objects.get(number=2).unknown_ops == ["MyFastOp"]
+    assert [v.version for v in found.document().versions] == [found.serving_version] == [1]
+    with pytest.raises(Forbidden, match="a person who did not add"):
+        services.approve(admin, "mine", 2)
+    with pytest.raises(Forbidden, match="a person who did not add"):
+        services.approve(system_actor("command"), "mine", 2)
+
+
+def test_a_refused_upload_and_registration_stand_in_the_audit_with_reason_and_operator(
+    browser: Browser, console: Console, tmp_path: Path
+) -> None:
+    client = browser("model manager")
+    roots = Path(tempfile.gettempdir())
+    (tmp_path / "out" / "1").mkdir(parents=True)
+    (tmp_path / "empty" / "1").mkdir(parents=True)
+    (tmp_path / "empty" / "1" / "saved_model.pb").write_bytes(b"no model")
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/models/-/upload", {"archive": SimpleUploadedFile("m.tar.gz", b"no archive")}),
+        (
+            "/models/-/upload",
+            {"archive": SimpleUploadedFile("m.tar", tar(("../x", b""), mode="w"))},
+        ),
+        ("/models/-/upload", {"name": "-", "archive": SimpleUploadedFile("m.tar", b"x")}),
+        ("/models/-/register", {"path": str(tmp_path / "out")}),
+        ("/models/-/register", {"path": "relative"}),
+        ("/models/-/register", {"path": str(tmp_path / "empty")}),
+        ("/models/-/register", {"path": str(roots / "nowhere")}),
+    ]
+    before = AuditEntry.objects.count()
+    for url, fields in asked:
+        answer = submit(client, url, {"name": "refused", "is_default": "new", **fields})
+        assert answer.status_code == 400
+    written = AuditEntry.objects.order_by("id")[before:]
+    assert [(e.act, e.result) for e in written] == [("models.register", AuditEntry.FAILED)] * len(
+        asked
+    )
+    assert all(e.message and e.actor_name for e in written)
+
+
+def test_a_version_that_is_a_link_out_of_the_roots_is_not_registered(
+    admin: Actor, console: Console, tmp_path: Path, settings: Any
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "saved_model.pb").write_bytes(model([node("y", "Const")]))
+    base = tmp_path / "roots" / "m"
+    base.mkdir(parents=True)
+    (base / "1").symlink_to(outside)
+    settings.CONSOLE = replace(settings.CONSOLE, repository_roots=(str(tmp_path / "roots"),))
+    with pytest.raises(InvalidRequest, match="outside the repository folders"):
+        services.register(admin, "m", str(base))
 
 
 def test_a_bomb_is_stopped_while_it_unpacks(tmp_path: Path) -> None:
