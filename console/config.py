@@ -126,6 +126,13 @@ class Console(HttpBounds, frozen=True, kw_only=True):
     reconcile_s: Annotated[
         float, Meta(description="How often the controller compares NATS with the database.", gt=0)
     ] = 30.0
+    audit_mark_s: Annotated[
+        float,
+        Meta(
+            description="How often the controller notes the audit's head in NATS, if it moved.",
+            gt=0,
+        ),
+    ] = 600.0
     vanished_after_s: Annotated[
         float, Meta(description="Open jobs unchanged this long are checked against NATS.", gt=0)
     ] = 120.0

@@ -6,7 +6,7 @@ Durations are nanoseconds, as in the API. ``num_replicas`` is added when they ar
 
 from typing import Any, Final
 
-from signalbox.names import Bucket, Stream
+from signalbox.names import AUDIT_HEAD, Bucket, Stream
 
 SECOND: Final = 1_000_000_000
 DAY: Final = 86_400 * SECOND
@@ -163,8 +163,14 @@ INPUTS: Final = _stream(
     allow_direct=True,
 )
 
+AUDIT: Final = _stream(
+    # What is here nobody takes away; full, it takes no more. Without a share of the disk: a note has some 100 bytes.
+    Stream.AUDIT, [AUDIT_HEAD], "Heads of the console's audit, noted outside its database",
+    discard="new", max_msgs=1_000_000, max_msg_size=KIB, allow_direct=True, deny_delete=True, deny_purge=True,
+)  # fmt: skip
+
 STREAMS: Final[tuple[Config, ...]] = (
-    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS,
+    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS, AUDIT,
     # Ownership is decided by reading these two, so their reads go to the leader.
     _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
     _bucket(Bucket.WAITERS, "Tickets of those who wait for a GPU", is_direct=False, expires=True),

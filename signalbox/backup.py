@@ -23,7 +23,7 @@ from signalbox.snapshots import Saved
 
 KEPT: Final = (
     Stream.JOBS, Stream.SCHED, Stream.INPUTS, Stream.STATE, Stream.PAYLOADS,
-    Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY,
+    Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY, Stream.AUDIT,
     *(b.stream for b in (
         Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON,
     )),

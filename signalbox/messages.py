@@ -162,6 +162,13 @@ class Redriven(Doc, frozen=True, kw_only=True):
     at: float
 
 
+class AuditMark(Doc, frozen=True, kw_only=True):
+    """``audit.head``: the console's audit had so many rows, and the newest had this digest."""
+
+    number: int
+    digest: str
+
+
 class TensorSpec(Doc, frozen=True, kw_only=True):
     """An input or output of a signature. shape: -1 is any size; None is unknown rank."""
 

@@ -31,6 +31,7 @@ class Stream(StrEnum):
     ADVISORY = "ADVISORY"
     PAYLOADS = "PAYLOADS"
     INPUTS = "INPUTS"
+    AUDIT = "AUDIT"
 
 
 class Bucket(StrEnum):
@@ -217,6 +218,8 @@ def ask_release(gpu: str) -> str:
 
 PROJECTOR: Final = "projector"
 """The projector's short-lived consumers on ``JOBS`` and ``STATE``."""
+AUDIT_HEAD: Final = "audit.head"
+"""Subject in ``AUDIT`` of the notes of the console's audit."""
 RECONCILER: Final = "reconciler"
 """The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from signalbox.errors import Bug
-from signalbox.names import KEY_USE, PROJECTOR, RECONCILER, Bucket, Stream, token
+from signalbox.names import AUDIT_HEAD, KEY_USE, PROJECTOR, RECONCILER, Bucket, Stream, token
 
 Role = Literal["gateway", "worker", "console", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
@@ -176,6 +176,10 @@ _ROLES: Final[dict[str, Permissions]] = {
                 for stream in (Stream.JOBS, Stream.STATE)
                 for act in ("CREATE", "DELETE", "MSG.NEXT")
             ),
+            # The audit's head, noted and compared. AUDIT itself refuses to delete and to purge.
+            AUDIT_HEAD,
+            *_leader(Stream.AUDIT),
+            *_direct(Stream.AUDIT),
             "st.*",  # cancel
             "cancel.*",
             "lane.release.*",

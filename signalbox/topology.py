@@ -181,7 +181,7 @@ async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
     if found["retention"] != config["retention"]:
         await _make_anew(bus, config)
         return "made anew"
-    if first_seq and config["subjects"] and not info["state"]["last_seq"]:
+    if first_seq and _is_numbered(config) and not info["state"]["last_seq"]:
         await _create(bus, config, found, first_seq)
         return "numbered"
     config = config | _still_held(config, info)
@@ -189,6 +189,11 @@ async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
         await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
         return "changed"
     return ""
+
+
+def _is_numbered(config: Config) -> bool:
+    """Whether it gets a first number, by a purge. The audit's notes, which none may take, have numbers of their own."""
+    return bool(config["subjects"]) and not config.get("deny_purge")
 
 
 async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> None:
@@ -199,7 +204,7 @@ async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> No
     the stream is made, and would throw them away for that.
     """
     name = config["name"]
-    if first_seq and config["subjects"]:
+    if first_seq and _is_numbered(config):
         act = "UPDATE" if found else "CREATE"
         parked = found | config | {"subjects": [f"{_PARKED}.{name}"], "sources": []}
         info = await bus.request_json(f"$JS.API.STREAM.{act}.{name}", parked)

@@ -48,7 +48,7 @@ class Streams:
         noted = self._data.read_json(_FILE)
         had: dict[str, int] = {name: noted[name] for name in _DECLARED if name in noted}
         last = await topology.last_sequences(self._bus)
-        gone = [name for name in had if not last.get(name)]
+        gone = [name for name in had if had[name] and not last.get(name)]
         cut = [name for name in had if 0 < last.get(name, 0) < had[name]]
         for name in cut:
             self._say(
@@ -59,7 +59,7 @@ class Streams:
         first_seq = topology.numbers_from(time.time())
         await topology.apply(self._bus, storage_bytes=self._storage_bytes, first_seq=first_seq)
         found = await topology.last_sequences(self._bus)
-        if empty := [name for name in gone if found[name] >= first_seq - 1]:
+        if empty := [name for name in gone if not 0 < found[name] < first_seq - 1]:
             self._say(f"NATS has lost all that {', '.join(empty)} held; made again. {_MORE}")
         if whole := [name for name in gone if name not in empty]:
             self._say(

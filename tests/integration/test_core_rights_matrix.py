@@ -46,7 +46,7 @@ OTHER_ACTS = (
 DATA = (
     "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in", "pl.j.out1",
     "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
-    "evt.kv.keys.k", "made.up",
+    "evt.kv.keys.k", "audit.head", "made.up",
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
     "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
 )  # fmt: skip
@@ -60,7 +60,7 @@ LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
     "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "in.>", "rsp.>", "rsp.*.*", "progress.*",
     "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>",
-    "_R_.>",
+    "_R_.>", "audit.>",
 )  # fmt: skip
 
 
@@ -141,6 +141,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "st.j", "cancel.j", "lane.release.GPU-1",
         "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
         # Dead letters: read, redriven, discarded.
+        "audit.head", *_leader("AUDIT"), *_direct("AUDIT"),
         *_direct("DLQ", "DLQ_PARTS", "PAYLOADS"), "$JS.API.STREAM.PURGE.DLQ", "$JS.API.STREAM.PURGE.DLQ_PARTS",
         "jobs.m.hi.j", "in.t.j.1", "pl.j.in", "dlp.redriven.j", "$KV.poison.k",
     },

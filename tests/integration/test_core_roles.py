@@ -137,6 +137,9 @@ DENIED = {
     ),
     "console": (
         "$KV.leases.g",
+        "$JS.API.STREAM.PURGE.AUDIT",
+        "$JS.API.STREAM.MSG.DELETE.AUDIT",
+        "$JS.API.STREAM.DELETE.AUDIT",
         "$KV.waiters.g.w",
         "$KV.workers.w",
         "dlq.m.j",

@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from console.audit.marks import keep_marked
 from console.fleet.reconciler import Reconciler
 from console.fleet.storage import keep_measured
 from console.jobs.retention import Retention
@@ -36,5 +37,6 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         reconciler.run(),
         UseLog(bus).run(),
         keep_measured(bus),
+        keep_marked(bus, console.audit_mark_s),
         Retention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
     ]
