@@ -1,7 +1,8 @@
 """Pulling jobs: one puller per model and priority, open only while the lease is held.
 
 Nothing is polled: an ask parks on the server until jobs come or it expires, and the puller says
-when an expiry has freed credits. Closing gives back what was still on its way.
+when an expiry has freed credits. Of a model that is followed no longer nothing more is asked for, and what was asked
+for still comes: a job that the server is about to deliver when an ask is cancelled is lost until ``ack_wait``.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ class Intake:
         self._loop = asyncio.get_running_loop()
         self._starting_until_s = 0.0
         self._pullers: dict[str, dict[Priority, Puller]] = {}
+        self._retired: list[Puller] = []
+        """They ask for nothing more, and listen while the server owes them jobs."""
 
     @property
     def models(self) -> frozenset[str]:
@@ -44,10 +47,17 @@ class Intake:
         return frozenset(self._pullers)
 
     async def follow(self, models: Iterable[str]) -> None:
-        """Pull exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
+        """Ask for jobs of exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
         wanted = set(models)
         for model in self._pullers.keys() - wanted:
-            await self._close(self._pullers.pop(model).values())
+            for puller in self._pullers.pop(model).values():
+                puller.on_idle = None
+                self._retired.append(puller)
+        owed = [puller for puller in self._retired if puller.outstanding]
+        for puller in self._retired:
+            if puller not in owed:
+                await puller.close()
+        self._retired = owed
         for model in sorted(wanted - self._pullers.keys()):
             try:
                 self._pullers[model] = await self._open(model)
@@ -74,7 +84,9 @@ class Intake:
         pullers = [
             puller for by_priority in self._pullers.values() for puller in by_priority.values()
         ]
+        pullers += self._retired
         self._pullers.clear()
+        self._retired = []
         await self._close(pullers)
 
     async def _open(self, model: str) -> dict[Priority, Puller]:

@@ -72,6 +72,8 @@ class Session:
         self._clock = clock
         self._on_change = on_change
         self._lines: dict[str, Line[Held]] = {}
+        self._served: frozenset[str] = frozenset()
+        """Models that jobs are taken of: not what operators paused or disabled, nor what is placed elsewhere."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._intake = Intake(bus, self._receive, self._wake)
         self._commits = Commits(
@@ -249,7 +251,7 @@ class Session:
         held = Held(delivery, job, now_s=now_s)
         held.phases["pulled"] = held.ms(self._clock())
         joblog.step("job.pulled", job, delivery=delivery.attempt)
-        if self._is_closing:
+        if self._is_closing or model not in self._served:
             self._spawn(delivery.nak(0))
             return
         if not self.hand:
@@ -262,6 +264,9 @@ class Session:
             self._line_up(model, held)
 
     def _line_up(self, model: str, held: Held) -> None:
+        if model not in self._served:  # since it was looked at
+            self._hand_back(held)
+            return
         line = self._lines.get(model)
         if line is None:
             found = self._fleet.find(model)
@@ -419,6 +424,7 @@ class Session:
         while True:
             self._catalog.clear()
             mine = self._fleet.mine()
+            self._served = frozenset(mine)
             for name, line in self._lines.items():
                 if name in mine:
                     line.batching = mine[name].batching
