@@ -329,6 +329,7 @@ def test_killing_it_leaves_no_process_and_a_start_in_the_moved_folder_keeps_ever
         assert "stopped; your data stays in" in again.printed[-1]
         assert not (again.data / "up.json").exists()
         assert not up.data.exists()
+        again.data.rename(up.data)
     finally:
         if again.process.poll() is None:
             again.end(signal.SIGKILL)
