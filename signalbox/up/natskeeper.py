@@ -30,6 +30,8 @@ _BACK_S: Final = 60.0
 _FAULT: Final = re.compile(
     rb"(?i)(critical write error|no space left on device|disk quota exceeded)[^\n]*"
 )
+_NO_ROOM_BYTES: Final = 1024 * 1024
+"""With less, a stream's first write may have failed: of a block that it cannot make it says nothing (2.15.1)."""
 _OVERLAP_BYTES: Final = 64
 """The fault's words may come in two pieces."""
 
@@ -77,6 +79,9 @@ class NatsKeeper:
         while True:
             if not self._has_failed.is_set() and (found := await last_sequences(bus)):
                 self._known.append(found)
+            free = self._room.free_bytes()
+            if free is not None and free < _NO_ROOM_BYTES:
+                self._has_failed.set()
             is_low = self._room.is_low()
             if is_low != was_low:
                 self._say(
