@@ -262,7 +262,7 @@ def test_refusals_are_problem_json_with_code_and_words(
 
 def test_broken_json_is_a_problem_and_no_crash(call: Callable[[str], Call]) -> None:
     answer = call("admin")("post", "keys", '{"name": ')
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_json")
 
 
 def test_the_schema_is_valid_and_names_every_route(cast: dict[str, User]) -> None:
