@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from signalbox import errors, log
+from signalbox import errors
 from signalbox.errors import (
     LeaseLost,
     ResultTooLarge,
@@ -294,9 +294,5 @@ class RunnerLink:
 
 
 def _error(code: str, message: str) -> SignalboxError:
-    """The error a runner tells of. Callers see its text without our paths; the log has it as it was said."""
-    said = message[:_MESSAGE_CHARACTERS]
-    shown = without_paths(said)
-    if shown != said:
-        log.warning("runner.error_named_paths", code=code[:60], text=said)
-    return _BY_CODE.get(code, errors.ModelError)(shown)
+    """The error a runner tells of, without our paths. Its text is in no log: a model may name its inputs in it."""
+    return _BY_CODE.get(code, errors.ModelError)(without_paths(message[:_MESSAGE_CHARACTERS]))

@@ -91,7 +91,7 @@ async def test_a_process_counts_as_useful_from_its_first_answer_on(peer: Peer) -
     assert peer.link.is_useful
 
 
-async def test_an_error_that_names_a_path_is_told_without_it_and_logged_with_it(
+async def test_an_error_that_names_a_path_is_told_without_it_and_logged_nowhere(
     peer: Peer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = peer.run()
@@ -100,14 +100,13 @@ async def test_an_error_that_names_a_path_is_told_without_it_and_logged_with_it(
     with pytest.raises(ModelError) as caught:
         await run
     assert caught.value.public_message == "<path>; No such file"
-    assert "/srv/models/x; No such file" in capsys.readouterr().err
     run = peer.run()
     await asyncio.get_running_loop().sock_recv(peer.theirs, LIMIT)
     said = {0: ("invalid_input", "cannot open /srv/models/y")}
     await peer.say(frames.pack(frames.Ran(2, 0.1, [b""], said)))
     report = await run
     assert report.errors[0].public_message == "cannot open <path>"
-    assert "cannot open /srv/models/y" in capsys.readouterr().err
+    assert not capsys.readouterr().err
 
 
 def framed(body: bytes) -> bytes:
