@@ -23,6 +23,8 @@ _MOST_DIGITS: Final = 18
 _LONGEST_CHUNK_LINE: Final = 4096
 _EXCESS: Final = 16 * 1024
 """Bytes of chunk extensions beyond 16 and twice its data for each chunk, as Go counts them."""
+_MOST_LINES: Final = 512
+"""Of chunks and trailers in one turn: many connections bring as many of one byte each, and share one loop."""
 
 
 class Refusal(Exception):
@@ -63,11 +65,12 @@ class Framing:
     part: what is expected next; END: the request is whole, and what follows it is held until :meth:`next`.
     held: bytes that were not handed on. body_bytes: of the body of this request, so far. is_waiting: the client
     sends its body when it is told to (``Expect: 100-continue``). may_upgrade: it asks for another protocol.
+    has_more: what is held can be read on at once, by feeding nothing; one turn reads a bounded number of chunks.
     """
 
     __slots__ = (
         "_excess", "_left", "_most_bytes", "_most_fields", "_trailer_bytes",
-        "body_bytes", "held", "is_waiting", "may_upgrade", "part",
+        "body_bytes", "has_more", "held", "is_waiting", "may_upgrade", "part",
     )  # fmt: skip
 
     def __init__(self, *, most_bytes: int, most_fields: int) -> None:
@@ -80,7 +83,7 @@ class Framing:
     def _begin(self) -> None:
         self.part = _IN_HEAD
         self.body_bytes = 0
-        self.is_waiting = self.may_upgrade = False
+        self.has_more = self.is_waiting = self.may_upgrade = False
         self._left = self._excess = self._trailer_bytes = 0
 
     @property
@@ -204,12 +207,25 @@ class Framing:
             self.part = _AT_END
 
     def _chunks(self, data: bytes) -> bytes:
-        """The data of all chunks in ``data`` as one chunk of our own."""
-        if self.held:
-            data = bytes(self.held) + data
-            self.held.clear()
-        found: list[bytes] = []
-        at = 0
+        """The data of the next chunks as one chunk of our own."""
+        held = self.held
+        if not held:
+            at, found = self._read_chunks(data)
+            held += data[at:]
+        else:
+            held += data
+            at, found = self._read_chunks(held)
+            del held[:at]  # moves its start only, however often
+        body = b"".join(found)
+        self.body_bytes += len(body)
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        return framed + b"0\r\n\r\n" if self.part is _AT_END else framed
+
+    def _read_chunks(self, data: bytes | bytearray) -> tuple[int, list[bytes | bytearray]]:
+        """How much of ``data`` was read, and the chunks' own data in it."""
+        found: list[bytes | bytearray] = []
+        at = lines = 0
+        self.has_more = False
         while at < len(data) and self.part is not _AT_END:
             if self.part is _IN_CHUNK:
                 piece = data[at : at + self._left]
@@ -219,6 +235,10 @@ class Framing:
                 if not self._left:
                     self.part = _IN_CHUNK_END
                 continue
+            if lines == _MOST_LINES:
+                self.has_more = True
+                break
+            lines += 1
             end = data.find(b"\r\n", at)
             if (len(data) if end < 0 else end) - at > _LONGEST_CHUNK_LINE:
                 raise self._line_too_long()
@@ -226,18 +246,14 @@ class Framing:
                 break
             self._line(data[at:end])
             at = end + 2
-        self.held += data[at:]
-        body = b"".join(found)
-        self.body_bytes += len(body)
-        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-        return framed + b"0\r\n\r\n" if self.part is _AT_END else framed
+        return at, found
 
     def _line_too_long(self) -> Refusal:
         if self.part is _IN_TRAILERS:
             return self._head_too_long()
         return _malformed("a line of a chunked body is too long")
 
-    def _line(self, line: bytes) -> None:
+    def _line(self, line: bytes | bytearray) -> None:
         """One line between the chunks."""
         if self.part is _IN_CHUNK_END:
             if line:

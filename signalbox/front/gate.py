@@ -115,7 +115,7 @@ class Gate(asyncio.Protocol):
         self._is_counted = self._is_lingering = False
         self._is_resting = False
         self._is_answered = False
-        self._is_paused = self._is_inner_paused = False
+        self._is_paused = self._is_inner_paused = self._is_going_on = False
         self._marked_bytes = -1
         self._unsent = (0, 0.0)
 
@@ -319,11 +319,23 @@ class Gate(asyncio.Protocol):
                 self._deadline = self._time() + self._shared.bounds.http_head_s
         else:
             self._note_progress()
+            if self._framing.has_more and not self._is_going_on:
+                self._is_going_on = True
+                self._control_reading()
+                asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Reads on in what is held, after other connections had their turn."""
+        self._is_going_on = False
+        if self._mode is _SERVING:
+            self.data_received(b"")
+            self._control_reading()
 
     def _after_turn(self) -> None:
         """The server made the connection another's, or closed it before any application saw the request."""
         if self._mode is _Mode.TUNNEL:
             held = bytes(self._framing.held)
+            self._framing.has_more = False
             if held and self._inner is not None:
                 self._framing.held.clear()
                 self._inner.data_received(held)
@@ -367,7 +379,8 @@ class Gate(asyncio.Protocol):
 
     def _control_reading(self) -> None:
         """Reads no more than the server takes, and of later requests no more than a head."""
-        is_full = len(self._framing.held) > self._shared.bounds.http_head_bytes
+        framing = self._framing
+        is_full = framing.has_more or len(framing.held) > self._shared.bounds.http_head_bytes
         wanted = self._mode is not _Mode.DISCARDING and (is_full or self._is_inner_paused)
         if wanted != self._is_paused and not self._transport.is_closing():
             self._is_paused = wanted

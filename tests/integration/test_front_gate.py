@@ -210,6 +210,18 @@ async def test_trailers_become_no_headers(serve: Serve) -> None:
     writer.close()
 
 
+async def test_chunks_of_one_byte_arrive_whole_and_the_next_request_too(serve: Serve) -> None:
+    reader, writer = await dial(await serve())
+    chunked = b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    writer.write(chunked + b"1\r\na\r\n" * 70_000 + b"0\r\n\r\n")
+    writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    async with asyncio.timeout(LIMIT_S):
+        answer = await reader.read()
+    assert b"/v1/x 70000 " in answer
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+    writer.close()
+
+
 async def test_pipelined_requests_are_answered_in_their_order(serve: Serve) -> None:
     reader, writer = await dial(await serve())
     requests = [

@@ -24,14 +24,22 @@ def framing() -> Framing:
     return Framing(most_bytes=4096, most_fields=20)
 
 
+def feed(reader: Framing, piece: bytes) -> bytes:
+    """What a server sees after all turns that a piece takes."""
+    seen = reader.feed(piece)
+    while reader.has_more:
+        seen += reader.feed(b"")
+    return seen
+
+
 def requests(pieces: list[bytes]) -> list[bytes]:
     """What a server sees of each request, when it answers each at once."""
     reader, seen, now = framing(), [], b""
     for piece in pieces:
-        now += reader.feed(piece)
+        now += feed(reader, piece)
         while reader.part is Part.END:
             seen.append(now)
-            now = reader.next()
+            now = reader.next() + feed(reader, b"")
     assert not now
     assert reader.is_idle
     return seen
@@ -93,7 +101,7 @@ def read(sent: bytes, step: int) -> None:
     """Feed so many bytes at a time."""
     reader = framing()
     for at in range(0, len(sent), step):
-        reader.feed(sent[at : at + step])
+        feed(reader, sent[at : at + step])
 
 
 def head(*fields: bytes, line: bytes = b"POST / HTTP/1.1") -> bytes:
@@ -174,3 +182,19 @@ def test_a_body_that_waits_to_be_asked_for_is_known() -> None:
     reader.feed(head(b"Expect: 100-continue", b"Content-Length: 5"))
     assert reader.is_waiting
     assert reader.part is Part.BODY
+
+
+@pytest.mark.parametrize("step", [5000, 1_000_000])
+def test_one_turn_reads_so_many_chunks_and_no_more(step: int) -> None:
+    reader = framing()
+    reader.feed(head(b"Transfer-Encoding: chunked"))
+    sent = b"1\r\na\r\n" * 20_000 + b"0\r\nX-A: 1\r\n\r\n" + GET
+    turns = []
+    for at in range(0, len(sent), step):
+        turns.append(reader.feed(sent[at : at + step]))
+        while reader.has_more:
+            turns.append(reader.feed(b""))
+    assert max(len(turn.partition(b"\r\n")[2]) for turn in turns) < 300
+    assert reader.part is Part.END
+    assert reader.body_bytes == 20_000
+    assert reader.next() == GET
