@@ -32,6 +32,8 @@ from workers.serving.sizes import Sizes
 from workers.shelf import DoesNotFit, Key, Shelf
 
 _MOST_REMEMBERED: Final = 4096
+_AGAIN_S: Final = 10.0
+"""When a load ahead of need that the worker had no room for is tried again."""
 Renew = Callable[[], Awaitable[None]]
 """Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
 
@@ -66,6 +68,7 @@ class Residency:
         self._may_load = may_load
         self._sizes = sizes or Sizes()
         self._retiring = Retiring(retire_s)
+        self._is_put_off = False
         self._loop = asyncio.get_running_loop()
         self._one_load = asyncio.Lock()
         self._freed = asyncio.Event()
@@ -94,7 +97,7 @@ class Residency:
 
         Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
         :class:`DoesNotFit`, :class:`RunnerCrashed`, :class:`LeaseLost`,
-        :class:`Unavailable` while somebody else uses the device.
+        :class:`Unavailable` while somebody else uses the device, or the worker has no room to lay the version out.
         """
         has_loaded = False
         while key not in self._shelf or self._shelf.is_over:
@@ -134,6 +137,7 @@ class Residency:
         is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
         """
         self._shelf.uncrowd()
+        self._is_put_off = False
         self._retiring.follow(wanted, self._loop.time())
         for key in wanted:
             if key in self._shelf or self._shelf.failure(key):
@@ -150,9 +154,12 @@ class Residency:
                 self._shelf.drop(key)
                 self._on_change()
 
-    def retires_in_s(self) -> float | None:
-        """When :meth:`keep_warm` has something to unload, unless it is used meanwhile; None = never."""
-        return self._retiring.next_in_s(self._loop.time())
+    def due_in_s(self) -> float | None:
+        """When :meth:`keep_warm` has something to load again, or to unload unless it is used; None = never."""
+        retires_in_s = self._retiring.next_in_s(self._loop.time())
+        if not self._is_put_off:
+            return retires_in_s
+        return _AGAIN_S if retires_in_s is None else min(_AGAIN_S, retires_in_s)
 
     async def _load_ahead(self, key: Key) -> None:
         """Load it if it fits; not beside a run that may be what takes runners down."""
@@ -173,6 +180,10 @@ class Residency:
                 log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
                 if isinstance(error, OutOfMemory) and self._has_another(key):
                     self._wants_room(key)
+            except Unavailable as error:  # it says nothing of the version: what is here stays
+                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                self._is_put_off = True
+                return
         if key not in self._shelf and self._has_another(key):
             self._shelf.crowd(key)
             self._on_change()
@@ -325,7 +336,7 @@ class Residency:
                 return await self._runner.load(
                     name, number, version.path, warm=True, digest=version.digest, is_ahead=is_ahead
                 )
-        except (RunnerLost, LeaseLost):  # nothing is known of this version
+        except (RunnerLost, LeaseLost, Unavailable):  # nothing is known of this version
             self._shelf.drop(key)
             raise
         except RunnerCrashed:

@@ -440,7 +440,7 @@ class Session:
                 self._residency.forgive(name)
             await self._warm([(m.name, v) for m in mine.values() for v in self._fleet.targets(m)])
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._residency.retires_in_s()):
+                async with asyncio.timeout(self._residency.due_in_s()):
                     await self._catalog.wait()
 
     async def _warm(self, wanted: list[tuple[str, int]]) -> None:

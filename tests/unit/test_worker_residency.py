@@ -261,9 +261,9 @@ async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_
 async def test_a_version_that_is_no_longer_got_stays_for_the_jobs_that_wait(memory: Memory) -> None:
     rolling = Rolling(memory, retire_s=60.0)
     await rolling.want(1)
-    assert rolling.made.retires_in_s() is None
+    assert rolling.made.due_in_s() is None
     assert await rolling.want(2) == {1: "ready", 2: "ready"}
-    left_s = rolling.made.retires_in_s()
+    left_s = rolling.made.due_in_s()
     assert left_s is not None
     assert 59 < left_s <= 60
 
@@ -294,6 +294,34 @@ async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_p
     rolling.made.forgive("m")
     assert rolling.told[-1] == {1: "ready"}, "told before it is tried again"
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
+
+
+async def test_a_worker_without_room_to_lay_a_version_out_blames_neither_it_nor_its_jobs(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory, retire_s=60.0)
+    await rolling.want(1)
+    memory.refused.add(("m", 2))
+    memory.error = Unavailable("no room")
+    with pytest.raises(Unavailable):
+        await rolling.made.pin(("m", 2), never)
+    assert rolling.states() == {1: "ready"}, "not failed, and no place is taken"
+    assert await rolling.want(2, 3) == {1: "ready", 3: "ready"}, "it holds up no other"
+    again_s = rolling.made.due_in_s()
+    assert again_s is not None
+    assert again_s < 60, "tried again before anything else is due"
+    memory.refused.clear()
+    assert (await rolling.want(2, 3))[2] == "ready"
+
+
+async def test_a_version_there_is_no_room_to_lay_out_does_not_push_the_old_one_out(
+    memory: Memory,
+) -> None:
+    rolling = Rolling(memory)
+    await rolling.want(1)
+    memory.refused.add(("m", 2))
+    memory.error = Unavailable("no room")
+    assert await rolling.want(2) == {1: "ready"}
 
 
 @pytest.mark.parametrize("error", [LeaseLost("outside the device"), RunnerLost()])

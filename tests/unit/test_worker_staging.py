@@ -114,6 +114,25 @@ def test_a_disk_that_fills_up_meanwhile_says_the_same(
         laid(version)
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_what_the_worker_has_run_out_of_is_not_the_versions_fault(
+    version: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def used_up(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", used_up)
+    with pytest.raises(Unavailable, match="SIGNALBOX_WORKER_STAGING_DIR"):
+        laid(version)
+
+
+def test_a_staging_folder_that_is_gone_is_not_the_versions_fault(
+    version: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Unavailable, match="SIGNALBOX_WORKER_STAGING_DIR"):
+        lay_out(version, tmp_path / "gone" / "place", [], False, lambda: False)
+
+
 def test_without_a_clone_or_a_link_files_are_copied_whole(
     version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ _SPARE_BYTES: Final = 64 << 20
 _NO_CLONE: Final = {
     errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.ETXTBSY,
 }  # fmt: skip
+_OUR_OWN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What the worker has run out of, whatever the version is."""
 _NO_LINK: Final = _NO_CLONE | {errno.EMLINK, errno.EACCES, errno.ENOENT}
 
 
@@ -37,7 +39,8 @@ def lay_out(
     """Make ``place`` with the files below ``source``; how many files came there which way.
 
     roots: where ``source`` must lie, whatever links lead there; empty = anywhere. is_for_others: another user reads
-    them. Raises :class:`ModelError`, :class:`Unavailable` without room; then, or once it is stopped, nothing stays.
+    them. Raises :class:`ModelError`, :class:`Unavailable` where the worker cannot; then, or once it is stopped,
+    nothing stays.
     """
     try:
         layout = _Layout(source, place, roots, is_for_others, is_stopped)
@@ -47,10 +50,10 @@ def lay_out(
             layout.close()
     except BaseException as error:
         shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in _OUR_OWN:
+            raise _cannot(error.strerror) from error
         if isinstance(error, PermissionError):
             raise ModelError("The version's folder may not be read by the worker.") from error
-        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise _no_room() from error
         if isinstance(error, OSError):
             raise ModelError(f"The version's files cannot be read: {error.strerror}.") from error
         raise
@@ -90,10 +93,12 @@ class _Layout:
 
     def run(self) -> None:
         """All of it."""
+        try:
+            _make_folder(self._place)
+        except OSError as error:
+            raise _cannot(error.strerror) from error
         for folder, folders, files, fd in os.fwalk(".", dir_fd=self._home_fd, onerror=_raise):
             here = self._place / folder
-            if folder == ".":
-                _make_folder(here)
             for name in (*folders, *files):
                 kind = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(kind):
@@ -152,7 +157,7 @@ class _Layout:
     def _copy(self, fd: int, size: int, out: int) -> None:
         disk = os.fstatvfs(out)
         if disk.f_bavail * disk.f_frsize < size + _SPARE_BYTES:
-            raise _no_room()
+            raise _cannot("no space left")
         at = 0
         while sent := os.sendfile(out, fd, at, _CHUNK_BYTES):
             at += sent
@@ -194,9 +199,9 @@ def _path_of(fd: int) -> Path:
     return Path(f"/proc/self/fd/{fd}").readlink()
 
 
-def _no_room() -> Unavailable:
+def _cannot(why: str | None) -> Unavailable:
     return Unavailable(
-        "The worker has no room to lay the version out for its load; SIGNALBOX_WORKER_STAGING_DIR names the folder:"
+        f"The worker cannot lay the version out for its load: {why}. SIGNALBOX_WORKER_STAGING_DIR names the folder:"
         " make room there, or choose one on the file system of the models."
     )
 
