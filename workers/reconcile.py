@@ -2,14 +2,15 @@
 
 One worker does it for all, every half minute (:mod:`workers.duty`). A turn
 
-1. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
-2. reads on in ``STATE``: records that are a minute old and not terminal are remembered as open;
-3. looks at open records again. One that its worker still runs, or that waits in ``JOBS``, is left alone.
+1. reads on in ``STATE``: records that are a minute old and not terminal are remembered as open;
+2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`), before it writes any: a full
+   ``STATE`` takes no ends;
+3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
+4. looks at open records again. One that its worker still runs, or that waits in ``JOBS``, is left alone.
    One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
    was not (records hold no inputs). One beyond its deadline that nobody runs is ended;
-4. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.sweep` does it while jobs flow);
-5. removes inputs whose jobs have ended, where no sweep did (:mod:`workers.recovery.inputs`);
-6. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`).
+5. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.sweep` does it while jobs flow);
+6. removes inputs whose jobs have ended, where no sweep did (:mod:`workers.recovery.inputs`).
 
 Each turn's work is bounded; what is left over is the next turn's. Every write is a compare-and-set from the
 record that was judged, so a worker that ends the job meanwhile wins, and two reconcilers harm nobody.
@@ -130,14 +131,14 @@ class Reconciler:
             self._read_to = duty.state_seq
         self._cancelled.clear()
         self._duty = duty
-        jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
         state_seq = await self._read_records(self._read_to, state["state"])
+        await take_out(self._bus, self._cancelled)
+        await self._retention.turn(self._lowest(state_seq), state)
+        jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
         await self._look_at_open()
         if jobs["state"]["messages"]:
             await self._sweep()
         await self._inputs.turn()
-        await take_out(self._bus, self._cancelled)
-        await self._retention.turn(self._lowest(state_seq), state)
         gauges.RECONCILER_OPEN.set(len(self._open))
         self._read_to = state_seq
         self._duty = replace(duty, jobs_seq=jobs_seq)

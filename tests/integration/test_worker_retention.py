@@ -1,5 +1,6 @@
 """Records of ended jobs go in time, the oldest first; nothing takes the record of a job that has not ended."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -55,6 +56,15 @@ class Rig:
     async def has(self, job: Job) -> bool:
         return await self.records.read(job.id) is not None
 
+    async def fill(self) -> list[Job]:
+        """Until not even a small record has room."""
+        ended: list[Job] = []
+        for size in (70_000, 5_000, 0):
+            with contextlib.suppress(Unavailable):
+                while True:
+                    ended.append(await self.ended(size))
+        return ended
+
     async def shrink(self, **config: Any) -> None:
         found = (await self.bus.request_json("$JS.API.STREAM.INFO.STATE"))["config"]
         await self.bus.request_json("$JS.API.STREAM.UPDATE.STATE", found | config)
@@ -97,6 +107,17 @@ async def test_a_full_stream_refuses_and_drops_nothing(rig: Rig) -> None:
         ended += [await rig.ended(70_000) for _ in range(10)]
     assert await rig.has(waiting)
     assert all([await rig.has(job) for job in ended])
+
+
+async def test_a_full_stream_gets_room_before_ends_are_written(rig: Rig) -> None:
+    await rig.shrink(max_bytes=1_000_000)
+    late = await rig.ledger.submit("half", floats(1.0), deadline_at=time.time() - 60)
+    ended = await rig.fill()
+    await rig.turn(LEAST_S + 60)
+    found = await rig.records.read(late)
+    assert found is not None
+    assert found[0].state is State.EXPIRED
+    assert not any([await rig.has(job) for job in ended])
 
 
 async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig: Rig) -> None:
