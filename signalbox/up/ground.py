@@ -102,11 +102,15 @@ class DataDir:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file of mode 600 that readers see whole or not at all."""
+    """Write a file of mode 600 that readers see whole or not at all. Raises :class:`OSError` and leaves the former."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.touch(mode=0o600)
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    try:
+        scratch.touch(mode=0o600)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def metrics_port(name: str) -> int:

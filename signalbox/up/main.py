@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+from signalbox import log
 from signalbox.errors import SignalboxError
 from signalbox.up.first import Shown, show, train
 from signalbox.up.ground import DataDir
@@ -104,19 +106,21 @@ def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _write(stack: Stack, shown: Shown) -> None:
-    stack.data.write_json(
-        UP_FILE,
-        {
-            "front": stack.front_url,
-            "console": stack.console_url,
-            "nats": stack.nats_url,
-            "api_key": shown.api_key,
-            "login": {"user": shown.user, "password": shown.password},
-            "metrics": stack.metrics(),
-            "processes": {"up": os.getpid(), **stack.pids()},
-            "data": str(stack.data.path),
-        },
-    )
+    """Say in :data:`UP_FILE` what runs. Without room for it the stack runs on, and the file is as it was."""
+    doc = {
+        "front": stack.front_url,
+        "console": stack.console_url,
+        "nats": stack.nats_url,
+        "api_key": shown.api_key,
+        "login": {"user": shown.user, "password": shown.password},
+        "metrics": stack.metrics(),
+        "processes": {"up": os.getpid(), **stack.pids()},
+        "data": str(stack.data.path),
+    }
+    try:
+        stack.data.write_json(UP_FILE, doc)
+    except OSError as error:
+        log.warning("up.file_not_written", reason=str(error))
 
 
 def _tell(stack: Stack, shown: Shown) -> None:
@@ -132,10 +136,11 @@ def _tell(stack: Stack, shown: Shown) -> None:
 
 
 class _Sayer:
-    """Prints a sentence with the seconds since the start before it."""
+    """Prints a sentence with the seconds since the start before it; one that cannot be written is lost."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     def __call__(self, sentence: str) -> None:
-        print(f"[{time.monotonic() - self._began:6.1f} s] {sentence}", flush=True)
+        with contextlib.suppress(OSError):
+            print(f"[{time.monotonic() - self._began:6.1f} s] {sentence}", flush=True)

@@ -87,8 +87,8 @@ class Streams:
                 self._is_back.clear()
                 try:
                     await (self.make() if is_back else self.note())
-                except SignalboxError as error:
-                    log.warning("up.streams_not_seen", code=error.code, reason=error.public_message)
+                except (SignalboxError, OSError) as error:  # the disk may be full
+                    log.warning("up.streams_not_seen", reason=str(error))
                     if is_back:
                         await asyncio.sleep(_RETRY_S)
                         self._is_back.set()

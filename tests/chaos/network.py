@@ -159,14 +159,14 @@ class SmallDisk(NamedTuple):
 
 
 @contextlib.contextmanager
-def data_with_a_small_disk(size_mb: int) -> Iterator[SmallDisk]:
-    """A data folder for ``signalbox up`` whose ``nats`` is the disk.
+def data_with_a_small_disk(size_mb: int, below: str = "nats") -> Iterator[SmallDisk]:
+    """A data folder for ``signalbox up`` whose part ``below`` is the disk; empty: all of it.
 
     Not below pytest's own folders: another session's pytest clears those away, and fails at a mount in them.
     """
     folder = Path(tempfile.mkdtemp(prefix="signalbox-disk-"))
     try:
-        with SmallDisk(folder / "nats", size_mb) as disk:
+        with SmallDisk(folder / below, size_mb) as disk:
             yield disk
     finally:
         shutil.rmtree(folder, ignore_errors=True)

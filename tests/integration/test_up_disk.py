@@ -17,7 +17,8 @@ from signalbox.names import NATS_FAULT, Stream
 from signalbox.natsserver import NatsServer
 from signalbox.ops.disk import Room
 from signalbox.settings import Wire
-from signalbox.up import natskeeper
+from signalbox.up import ground, main, natskeeper, streams
+from signalbox.up.first import Shown
 from signalbox.up.ground import DataDir
 from signalbox.up.natskeeper import NatsKeeper
 from signalbox.up.options import Options
@@ -54,11 +55,12 @@ async def said() -> Said:
 
 
 @pytest.fixture
-def disk() -> Iterator[SmallDisk]:
-    """A small file system below which NATS keeps its streams."""
+def disk(request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
+    """A small file system below which NATS keeps its streams; with a parameter, another part of the data folder."""
+    below = getattr(request, "param", "nats")
     with contextlib.ExitStack() as stack:
         try:
-            made = stack.enter_context(data_with_a_small_disk(SIZE_MB))
+            made = stack.enter_context(data_with_a_small_disk(SIZE_MB, below))
         except (OSError, subprocess.SubprocessError) as error:
             pytest.skip(f"no file system of our own here: {error}")
         yield made
@@ -107,6 +109,37 @@ async def test_nats_serves_again_by_itself_after_its_disk_was_full(
         "NATS cannot write to its disk and stores nothing now; waiting for room there"
     )
     await said.wait_for("NATS is back with all it had stored")
+
+
+@pytest.mark.parametrize("disk", [""], indirect=True)
+async def test_a_full_data_folder_ends_no_program_of_the_stack(
+    disk: SmallDisk, said: Said, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ground, "LEAST_FREE_BYTES", 0)
+    monkeypatch.setattr(streams, "_NOTED_EVERY_S", 0.05)
+    with DataDir(disk.folder) as data:
+        stack = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)
+        await stack.start_nats()
+        shown = Shown("admin", "", "")
+        keeping = asyncio.create_task(stack.keep(lambda: main._write(stack, shown)))
+        disk.fill()
+        logged = ""
+        async with asyncio.timeout(EVENT_S):
+            while "up.streams_not_seen" not in logged and not keeping.done():
+                await asyncio.sleep(0.02)
+                logged += capsys.readouterr().err
+        main._write(stack, shown)
+        assert "up.file_not_written" in capsys.readouterr().err
+        assert [file.name for file in data.path.glob(".*.json.*")] == []
+        disk.free()
+        assert not keeping.done()
+        stack.children[0].kill()
+        async with asyncio.timeout(EVENT_S):
+            while not await stored(stack, 1):
+                pass
+        await stack.stop()
+        await keeping
+        assert data.read_json(main.UP_FILE)["nats"] == stack.nats_url
 
 
 async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
