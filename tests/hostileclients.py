@@ -13,11 +13,12 @@ half_body: Final = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 
 
 
 async def dial(
-    address: Address, *, limit: int = 65536
+    address: Address, *, limit: int = 65536, source: str = ""
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection."""
+    """A connection. source: the address it comes from, where that is another than usual."""
     async with asyncio.timeout(LIMIT_S):
-        return await asyncio.open_connection(*address, limit=limit)
+        local = (source, 0) if source else None
+        return await asyncio.open_connection(*address, limit=limit, local_addr=local)
 
 
 async def long_field(address: Address) -> bytes:

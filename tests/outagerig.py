@@ -84,6 +84,14 @@ class House(Stack):
 
         await becomes(is_reaped)
 
+    async def serve_console(self) -> None:
+        """The console without its controller, which would end keys and models that :meth:`add_key` made."""
+        env = self._console_env()
+        await self.run_to_end("bootstrap", "console", "bootstrap", env=env)
+        ready = self.http(self.console_url, "/login")
+        spec = self.spec("console", "console", "serve", ready=ready)
+        await self.start(spec._replace(env={**spec.env, **env}))
+
     async def revive(self, *names: str) -> None:
         """Start what was killed."""
         for name in names:
