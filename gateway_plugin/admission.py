@@ -56,13 +56,13 @@ class Admission:
         queue = self._queues.get(model.name)
         if queue is None:
             queue = self._queues[model.name] = _Queue(self._room)
-        shares = queue.shares
-        given = named or shares.place(tenant, asked, self._loop.time())
+        shares, most = queue.shares, model.limits.max_queue
+        given = named or shares.place(tenant, asked, self._loop.time(), most=most)
         is_full = shares.most >= self._limit(model, given)
         # While one caller measures a queue that is not full, the others need not wait for it.
         if is_full or (queue.asking is None and self._is_stale(queue, is_fair=given == asked)):
             await self._measure(model.name, queue)
-            given = named or shares.place(tenant, asked, self._loop.time())
+            given = named or shares.place(tenant, asked, self._loop.time(), most=most)
             is_full = shares.most >= self._limit(model, given)
         if is_full:
             raise self._full(model, given, shares.most)

@@ -6,6 +6,7 @@ E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches"
 above goes to ``lo``, which is served when nothing waits before it: so nobody who is alone loses anything.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -42,13 +43,19 @@ class Shares:
         gone = self._gone(now)
         self._sent_back = {who: at for who, at in self._sent_back.items() if at > gone}
 
-    def place(self, tenant: str, asked: Priority, now: float) -> Priority:
-        """The class for one more job of a tenant. A tenant none of whose jobs wait gets what it asked for."""
+    def place(
+        self, tenant: str, asked: Priority, now: float, *, most: float = math.inf
+    ) -> Priority:
+        """The class for one more job of a tenant. A tenant none of whose jobs wait gets what it asked for.
+
+        most: jobs of the model that may wait: there is no more room than that.
+        """
         if not self._room or asked == LEAST:
             return asked
         line = self.lines[asked]
         own, length = line.of(tenant, now), line.length(now)
-        room = max(self._room, _ROOM_S * sum(line.rate for line in self.lines.values()))
+        usual = max(self._room, _ROOM_S * sum(line.rate for line in self.lines.values()))
+        room = min(usual, most)
         if own and own >= room - length:
             return LEAST
         return LEAST if self._goes_on(tenant, asked, own, now) else asked

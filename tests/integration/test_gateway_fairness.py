@@ -97,6 +97,18 @@ async def test_urgent_jobs_above_their_share_go_to_lo_as_well(fair: Rig) -> None
     assert await flood(fair, other, 1, "hi") == {"hi": 1}
 
 
+@pytest.mark.parametrize("most", [8, 16, 32])
+async def test_a_flood_leaves_places_of_a_queue_that_is_smaller_than_the_usual_room(
+    nats: NatsServer, tmp_path: Path, most: int
+) -> None:
+    mine, other = key(), key()
+    async with rig(nats.url, tmp_path) as front:
+        await front.publish(model(limits=limits(max_queue=most)), mine, other)
+        statuses = [(await submit(front, mine)).status for _ in range(most + 1)]
+        assert set(statuses) == {202, 429}
+        assert (await submit(front, other)).status == 202
+
+
 async def test_a_flood_fills_the_queue_for_itself_alone(fair: Rig) -> None:
     mine, other = key(), key()
     await fair.publish(model(limits=limits(max_queue=80)), mine, other)
