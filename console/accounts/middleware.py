@@ -12,12 +12,34 @@ from django.shortcuts import render
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.api import problems
-from signalbox import log
+from signalbox import log, metrics
 from signalbox.errors import InvalidRequest, SignalboxError, meaning
 
 Respond = Callable[[HttpRequest], HttpResponse]
 _NUL: Final = "\0"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
+_NO_ROUTE: Final = "none"
+_REFUSED: Final = metrics.counter(
+    "console_refused",
+    "Requests that the console answered with an error, by route and status.",
+    "route",
+    "status",
+)
+
+
+class Refusals:
+    """Counts what is answered with an error, also where no view was asked: ours, Django's and a form's."""
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """The answer, counted."""
+        response = self._respond(request)
+        if response.status_code >= 400:
+            found = request.resolver_match  # a route's name, never a path: there are only so many
+            _REFUSED.labels(found.view_name if found else _NO_ROUTE, response.status_code).inc()
+        return response
 
 
 class RequestIdentity:

@@ -15,6 +15,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.jobs import query
 from console.keys.models import ApiKey
+from signalbox import metrics
 from signalbox.errors import InvalidRequest
 from tests.console.conftest import submit
 from tests.console.test_api_refusals import program
@@ -27,6 +28,19 @@ JSON = "application/json"
 def deep(levels: int) -> str:
     """JSON of so many lists in one another."""
     return "[" * levels + "]" * levels
+
+
+def refused(route: str, status: int) -> float:
+    """Requests counted as answered so."""
+    labels = {"route": route, "status": str(status)}
+    return metrics.REGISTRY.get_sample_value("signalbox_console_refused_total", labels) or 0.0
+
+
+def test_what_no_route_is_for_is_counted_as_one(browser: Callable[[str], Client]) -> None:
+    before = refused("none", 404)
+    for path in ("/nothing", "/here", "/api/nothing"):
+        assert browser("viewer").get(path).status_code == 404
+    assert refused("none", 404) == before + 3
 
 
 @pytest.mark.parametrize("where", ["api/jobs", "jobs"])
@@ -50,7 +64,9 @@ def test_a_filter_past_its_bounds_is_refused_on_the_page_and_in_the_api(
     program: Client, browser: Callable[[str], Client], where: str, text: str
 ) -> None:
     client = program if where.startswith("api") else browser("viewer")
+    before = refused(where.replace("/", "-"), 400)
     assert client.get(f"/{where}", {"q": text}).status_code == 400
+    assert refused(where.replace("/", "-"), 400) == before + 1
 
 
 @pytest.mark.parametrize(

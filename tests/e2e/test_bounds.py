@@ -380,7 +380,10 @@ async def test_logins(scene: Scene, neighbour: Neighbour) -> None:
 
 
 async def test_filters(scene: Scene, neighbour: Neighbour) -> None:
-    async with neighbour(), operator(scene) as client:
+    counted = scene.counts(
+        'signalbox_console_refused_total{route="api-jobs",status="400"}', program="console"
+    )
+    async with neighbour(), counted, operator(scene) as client:
         for text in ("m" * 5_000, "m " * 900, "model:" + "a," * 50):
             got = await client.get("/api/jobs", params={"q": text})
             assert got.status_code == 400, got.text
