@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox import job as life
-from signalbox import log, names, payloads, table, tensors
+from signalbox import log, metrics, names, payloads, table, tensors
 from signalbox.answers import Stored, stored_of
 from signalbox.bus import Bus
 from signalbox.connection import parse_headers, status, status_text
@@ -48,6 +48,27 @@ TENANT_SHARE: Final = 0.25
 _PENDING: Final = "Nats-Num-Pending"
 _SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
 """Namespace of the ids of redriven jobs."""
+
+
+_NOT_KEPT: Final = metrics.counter(
+    "dead_letter_inputs_not_kept",
+    "Inputs of dead letters that were not kept: share (of their tenant), room, gone.",
+    "reason",
+)
+
+
+class _Refusal(NamedTuple):
+    """Why an input is not kept. reason: for metrics. text: for the letter."""
+
+    reason: str
+    text: str
+
+
+_GONE: Final = _Refusal("gone", "The input had aged out before the job was given up.")
+_FULL: Final = _Refusal("room", "There was no room for it beside the other dead letters.")
+_SHARE: Final = _Refusal(
+    "share", "The inputs of this tenant's dead letters have taken their share."
+)
 
 
 class Letter(NamedTuple):
@@ -115,21 +136,26 @@ async def keep(bus: Bus, job: Job, body: bytes, notice: DeadLetter) -> None:
 
 async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
     refusal = await _no_room(bus, job.key_id, ref.size)
-    if refusal:
-        return replace(notice, not_kept=refusal)
+    if refusal is not None:
+        return _without(notice, refusal)
     try:
         data = await payloads.fetch(bus, ref)
     except NotFound:
-        return replace(notice, not_kept="The input had aged out before the job was given up.")
+        return _without(notice, _GONE)
     try:
         kept = await payloads.store_at(bus, names.kept_input(job.key_id, job.id), data)
     except QueueFull:
-        return replace(notice, not_kept="There was no room for it beside the other dead letters.")
+        return _without(notice, _FULL)
     return replace(notice, input=kept)
 
 
-async def _no_room(bus: Bus, tenant: str, size: int) -> str:
-    """Why an input of this size may not be kept; empty where it may.
+def _without(notice: DeadLetter, refusal: _Refusal) -> DeadLetter:
+    _NOT_KEPT.labels(refusal.reason).inc()
+    return replace(notice, not_kept=refusal.text)
+
+
+async def _no_room(bus: Bus, tenant: str, size: int) -> _Refusal | None:
+    """Why an input of this size may not be kept; None where it may.
 
     Two workers may judge at once and pass the bound by one input; the stream's own limit is above both.
     """
@@ -137,13 +163,13 @@ async def _no_room(bus: Bus, tenant: str, size: int) -> str:
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}", filter_)
     limit = info["config"].get("max_bytes", -1)
     if limit <= 0:
-        return ""
+        return None
     if info["state"]["bytes"] + size > FILLED * limit:
-        return "There was no room for it beside the other dead letters."
+        return _FULL
     chunks = sum((info["state"].get("subjects") or {}).values())
     if chunks * payloads.CHUNK_BYTES + size > TENANT_SHARE * limit:
-        return "The inputs of this tenant's dead letters have taken their share."
-    return ""
+        return _SHARE
+    return None
 
 
 # ---------------------------------------------------------------------------------- reading

@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from console.live.consumer import TOO_MANY
 from signalbox import keys, table
 from signalbox.messages import Desired, Limits, Share
-from signalbox.names import Bucket
+from signalbox.names import Bucket, Stream
 from signalbox.ports import HOST, free_port
 from tests import models, outagerig
 from tests.hostileclients import (
@@ -51,6 +51,9 @@ QUEUE: Final = 64
 """Twice what tenants share of a class, so that one cannot have it all there."""
 TABS: Final = 2
 WAITING, QUEUED, STORED = "waiting", "queued", "stored"
+"""Models that do not run."""
+DEADLY: Final = "deadly"
+"""A model that aborts its process for some inputs."""
 SETTINGS: Final = {
     "gateway": {
         "SIGNALBOX_GATEWAY_HTTP_CONNECTIONS_PER_ADDRESS": str(CONNECTIONS),
@@ -116,7 +119,7 @@ async def _knows(caller: Caller) -> bool:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    counters = {program: free_port() for program in ("gateway", "console")}
+    counters = {program: free_port() for program in ("gateway", "worker", "console")}
     settings = {role: dict(given) for role, given in SETTINGS.items()}
     for program, port in counters.items():
         settings[program]["SIGNALBOX_METRICS_PORT"] = str(port)
@@ -126,6 +129,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
             await table.put(house.bus, Bucket.DESIRED, f"model.{name}", Desired(is_paused=True))
             limits = Limits(sync_wait_s=3.0, max_queue=QUEUE)
             await house.add_model(name, models.half_plus_two(), floats(), limits=limits)
+        deadly = Limits(max_delivery=1)
+        await house.add_model(DEADLY, models.picky(), floats(), limits=deadly)
         await house.serve_console()
         await house.start_worker(1)
         key = await house.add_key()
@@ -354,6 +359,33 @@ async def test_wrong_keys(scene: Scene, neighbour: Neighbour) -> None:
         async with scene.account() as newcomer:  # a right key is let in where guesses are not
             assert await newcomer.predict("half", 1.0) == 200
     assert {answer.status_code for answer in answers} == {401, 429}
+
+
+async def test_inputs_of_dead_letters(scene: Scene, neighbour: Neighbour) -> None:
+    """Two jobs that take the runner down: of 8 MiB for all the second's input is past the share of its account."""
+    await shrink(scene.house, Stream.DLQ_PARTS, 8 * 1024 * 1024)
+    counted = scene.counts(
+        'signalbox_dead_letter_inputs_not_kept_total{reason="share"}', program="worker"
+    )
+    async with scene.account() as flood, neighbour(), counted:
+        for value in (
+            -200.0,
+            -300.0,
+        ):  # another input: one that has taken a runner down is not run again
+            got = await flood.call(
+                "POST", "/v1/jobs", json={"model": DEADLY, "instances": [value] * 400_000}
+            )
+            assert got.status_code == 202
+            flood.accepted[got.json()["id"]] = value
+        endings = await flood.endings(limit_s=120)
+    assert {found["state"] for found in endings.values()} == {"failed"}
+
+
+async def shrink(house: House, stream: Stream, max_bytes: int) -> None:
+    """Less room, so that a bound is near."""
+    found = (await house.bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))["config"]
+    small = found | {"max_bytes": max_bytes}
+    await house.bus.request_json(f"$JS.API.STREAM.UPDATE.{stream}", small)
 
 
 # ---------------------------------------------------------------------------------------- the console

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from signalbox import names, payloads, tensors, topology
+from signalbox import metrics, names, payloads, tensors, topology
 from signalbox.assets import MIB, STREAMS
 from signalbox.bus import Bus
 from signalbox.errors import Conflict, InputLost, NotFound, Unavailable
@@ -55,6 +55,13 @@ async def enable(bus: Bus, **more: Any) -> None:
     fields: dict[str, Any] = {"versions": (Version(version=1, path="/m/1"),)} | more
     model = Model(name="half", limits=Limits(deadline_s=600), **fields)
     await put(bus, Bucket.MODELS, "half", model)
+
+
+def not_kept(reason: str) -> float:
+    """Inputs counted as not kept."""
+    labels = {"reason": reason}
+    name = "signalbox_dead_letter_inputs_not_kept_total"
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 async def messages_in(bus: Bus, stream: Stream) -> int:
@@ -114,6 +121,7 @@ async def test_kept_inputs_are_bounded_together_and_a_tenant_has_its_share(bus: 
     small = topology.wanted(declared, 1) | {"max_bytes": 8 * MIB}
     await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.DLQ_PARTS}", small)
     kept: dict[str, list[str]] = {}
+    before = [not_kept(reason) for reason in ("share", "room")]
     for tenant in ("flood", "flood", "flood", "a", "b", "c", "d", "e", "f", "g"):
         job = await dead(bus, frame_of(MIB), key_id=tenant)
         letter = await deadletters.find(bus, job.id)
@@ -125,6 +133,8 @@ async def test_kept_inputs_are_bounded_together_and_a_tenant_has_its_share(bus: 
     assert "no room" in kept["g"][0], "and together they are bounded"
     held = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}"))["state"]["bytes"]
     assert held <= deadletters.FILLED * 8 * MIB
+    assert not_kept("share") == before[0] + sum("share" in why for why in kept["flood"])
+    assert not_kept("room") > before[1]
     assert await messages_in(bus, Stream.DLQ) == 10, "every letter itself is there"
 
 
