@@ -41,7 +41,8 @@ def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
 
 def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
     for module in (
-        "console.accounts.throttle", "console.fleet.storage", "console.live.origin",
+        "console.accounts.throttle", "console.fleet.management.commands.serve", "console.fleet.storage",
+        "console.live.origin",
         "gateway_plugin.dispatcher",
         "signalbox.looplag", "signalbox.ops.disk", "signalbox.stalls", "workers.gauges",
     ):  # fmt: skip
