@@ -311,7 +311,7 @@ class Gate(asyncio.Protocol):
                 self._next()
                 return
             self._deadline = math.inf
-            if self._framing.held:
+            if self._framing.held or self._is_paused:
                 self._control_reading()
         elif part is _HEAD:
             if self._is_resting and self._framing.held:
@@ -378,10 +378,16 @@ class Gate(asyncio.Protocol):
             self._hand_on(piece)
 
     def _control_reading(self) -> None:
-        """Reads no more than the server takes, and of later requests no more than a head."""
+        """Reads no more than the server takes, and of later requests no more than a head.
+
+        A client whose request is whole is read on, whatever its server takes, to see it leave.
+        """
         framing = self._framing
         is_full = framing.has_more or len(framing.held) > self._shared.bounds.http_head_bytes
-        wanted = self._mode is not _Mode.DISCARDING and (is_full or self._is_inner_paused)
+        is_held = self._is_inner_paused and (
+            self._mode is _Mode.TUNNEL or framing.part is not _END
+        )
+        wanted = self._mode is not _Mode.DISCARDING and (is_full or is_held)
         if wanted != self._is_paused and not self._transport.is_closing():
             self._is_paused = wanted
             if wanted:
