@@ -141,7 +141,8 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
         version = _version(model, number)
         if version.may_serve:
             raise Conflict(f"Version {number} of {name} does not wait for approval.")
-        if actor.user is None or actor.name == version.added_by:
+        user = actor.user
+        if user is None or user.is_service or actor.name == version.added_by:
             raise Forbidden(
                 "A version's operations are approved by a person who did not add the version."
             )
@@ -230,14 +231,15 @@ def _settle_default(
 ) -> None:
     """Which version requests without one get, now that ``new`` is there and ``before`` served until now.
 
-    One that waits for approval changes nothing yet.
+    One that waits for approval changes nothing yet, nor by its approval where the one before was to stay.
     is_default: True: the new one. False: still the one before, if there was one. None: as the model is set, which is
     the highest unless somebody chose one.
     """
-    if not _version(model, new).may_serve and is_default:
+    is_waiting = not _version(model, new).may_serve
+    if is_waiting and is_default:
         return
     wanted = new if is_default else before if is_default is False else None
-    if wanted is not None and _serving(model) != wanted:
+    if wanted is not None and (is_waiting or _serving(model) != wanted):
         model.default_version = wanted
 
 

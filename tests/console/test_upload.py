@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import inspection, services
@@ -211,6 +212,37 @@ def test_a_new_version_that_waits_for_approval_changes_nothing_of_what_serves(
         services.approve(admin, "mine", 2)
     with pytest.raises(Forbidden, match="a person who did not add"):
         services.approve(system_actor("command"), "mine", 2)
+
+
+@pytest.mark.parametrize(("is_default", "served"), [(False, 1), (None, 2)])
+def test_the_default_stays_when_the_version_that_was_added_beside_it_is_approved(
+    cast: dict[str, User], console: Console, tmp_path: Path, is_default: bool | None, served: int
+) -> None:
+    graphs = {1: [node("y", "Const")], 2: [node("x", "Placeholder"), node("y", "MyFastOp", "x")]}
+    for number, graph in graphs.items():
+        folder = tmp_path / "mine" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "saved_model.pb").write_bytes(model(graph))
+        services.register(
+            Actor(user=cast["model manager"]), "mine", str(folder), is_default=is_default
+        )
+    services.approve(Actor(user=cast["admin"]), "mine", 2)
+    assert services.find("mine").document().default_version == served
+
+
+def test_an_operator_that_is_a_program_approves_nothing(
+    cast: dict[str, User], console: Console, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine" / "1"
+    folder.mkdir(parents=True)
+    graph = [node("x", "Placeholder"), node("y", "MyFastOp", "x")]
+    (folder / "saved_model.pb").write_bytes(model(graph))
+    services.register(Actor(user=cast["model manager"]), "mine", str(folder))
+    program = cast["admin"]
+    program.is_service = True
+    with pytest.raises(Forbidden, match="a person who did not add"):
+        services.approve(Actor(user=program), "mine", 1)
+    assert not services.find("mine").document().versions
 
 
 def test_a_refused_upload_and_registration_stand_in_the_audit_with_reason_and_operator(
