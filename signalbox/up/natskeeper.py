@@ -66,6 +66,21 @@ class NatsKeeper:
             group.create_task(self._mend(server, bus))
             group.create_task(self._tell(bus))
 
+    async def look(self, bus: Bus) -> None:
+        """Remember how far the streams are, while they store. Two looks make the earlier one :attr:`stored`."""
+        found = await last_sequences(bus)
+        if found and not self._has_failed.is_set():
+            self._known.append(found)
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """How far each stream is known to have stored; empty where that is not known yet.
+
+        What the server tells after a fault is no measure: its last sequence counts the write that failed. The last
+        look may be so late too, hence the one before it.
+        """
+        return self._known[0] if len(self._known) == 2 else {}
+
     async def _tell(self, bus: Bus) -> None:
         """Have the board say what is wrong, for as long as it is."""
         while True:
@@ -77,8 +92,7 @@ class NatsKeeper:
         """Remember how far the streams are while they store, and say when room runs out and is there again."""
         was_low = False
         while True:
-            if not self._has_failed.is_set() and (found := await last_sequences(bus)):
-                self._known.append(found)
+            await self.look(bus)
             free = self._room.free_bytes()
             if free is not None and free < _NO_ROOM_BYTES:
                 self._has_failed.set()
@@ -147,16 +161,11 @@ class NatsKeeper:
         return {}
 
     def _judge(self, after: dict[str, int]) -> None:
-        """Say whether all is there that is known to have been stored.
-
-        What the server tells after the fault is no measure: its last sequence counts the write that failed. The last
-        look may be so late too, hence the one before it.
-        """
+        """Say whether all is there that is known to have been stored."""
         if not after:
             self._say(f"NATS does not answer {_BACK_S:g} s after its restart")
             return
-        known = self._known[0] if len(self._known) == 2 else {}
-        short = {name: last for name, last in known.items() if after.get(name, 0) < last}
+        short = {name: last for name, last in self.stored.items() if after.get(name, 0) < last}
         for name, last in short.items():
             log.error("nats.messages_lost", stream=name, last=after.get(name, 0), stored=last)
             self._say(

@@ -102,6 +102,7 @@ class Stack:
         self._streams = Streams(
             self._bus,
             self.data,
+            keeper,
             storage_bytes=self._storage_bytes(),
             say=self.say,
             restart=self._restart_programs,
@@ -211,9 +212,9 @@ class Stack:
     async def stop(self) -> None:
         """End everything: front and console first, workers together, NATS last."""
         if self._bus is not None:
-            if self._streams is not None and self._bus.is_connected:
-                with contextlib.suppress(SignalboxError, OSError):
-                    await self._streams.note()
+            if self._streams is not None:
+                with contextlib.suppress(OSError):
+                    self._streams.note()
             with contextlib.suppress(SignalboxError, OSError):
                 await self._bus.close()
         for wave in (_is_front, _is_neither, _is_nats):

@@ -13,8 +13,9 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.ops import damage
 from signalbox.up.ground import DataDir
+from signalbox.up.natskeeper import NatsKeeper
 
-_DECLARED: Final = tuple(config["name"] for config in STREAMS)
+_NUMBERED: Final = tuple(config["name"] for config in STREAMS if config["subjects"])
 _FILE: Final = "streams.json"
 _MORE: Final = "See docs/operations.md, When NATS has lost something."
 _NOTED_EVERY_S: Final = 30.0
@@ -24,13 +25,15 @@ _RETRY_S: Final = 1.0
 class Streams:
     """What one data folder's NATS shall hold.
 
-    restart: ends every program that remembers what was in a stream, to be started again. say: for a person.
+    keeper: knows how far each has stored. restart: ends every program that remembers what was in a stream, to be
+    started again. say: for a person.
     """
 
     def __init__(
         self,
         bus: Bus,
         data: DataDir,
+        keeper: NatsKeeper,
         *,
         storage_bytes: int,
         say: Callable[[str], None],
@@ -38,6 +41,7 @@ class Streams:
     ) -> None:
         self._bus = bus
         self._data = data
+        self._keeper = keeper
         self._storage_bytes = storage_bytes
         self._say = say
         self._restart = restart
@@ -46,7 +50,7 @@ class Streams:
     async def make(self) -> None:
         """Have every stream as declared, and say what of them was lost. Raises as :func:`topology.apply`."""
         noted = self._data.read_json(_FILE)
-        had: dict[str, int] = {name: noted[name] for name in _DECLARED if name in noted}
+        had: dict[str, int] = {name: noted[name] for name in _NUMBERED if name in noted}
         last = await topology.last_sequences(self._bus)
         gone = [name for name in had if had[name] and not last.get(name)]
         cut = [name for name in had if 0 < last.get(name, 0) < had[name]]
@@ -69,11 +73,14 @@ class Streams:
             await self._bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
         for one in await damage.look(self._bus):
             self._say(f"NATS cannot read all of {one.stream}: {one.what}. {_MORE}")
-        await self.note()
+        for _ in range(2):  # what was known before is true of other streams
+            await self._keeper.look(self._bus)
+        self.note()
 
-    async def note(self) -> None:
-        """Write down how far each stream is, to know at the next start whether it has lost something."""
-        self._data.write_json(_FILE, await topology.last_sequences(self._bus))
+    def note(self) -> None:
+        """Write down how far each stream has stored, to know at the next start whether it has lost something."""
+        if stored := self._keeper.stored:
+            self._data.write_json(_FILE, stored)
 
     async def keep(self) -> None:
         """Make them again after each reconnect, until cancelled: NATS may come back without some."""
@@ -86,7 +93,10 @@ class Streams:
                 is_back = self._is_back.is_set()
                 self._is_back.clear()
                 try:
-                    await (self.make() if is_back else self.note())
+                    if is_back:
+                        await self.make()
+                    else:
+                        self.note()
                 except (SignalboxError, OSError) as error:  # the disk may be full
                     log.warning("up.streams_not_seen", reason=str(error))
                     if is_back:
