@@ -1,7 +1,7 @@
 """The laws of the lease, under any order of events that the model of the world allows."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import depth
@@ -15,6 +15,7 @@ ACTS = (
     "settle", "settle", "settle", "settle",
 )  # fmt: skip
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), min_size=40, max_size=90)
+STOOD_BACK = ("settle", "freeze", "crash", "wipe", "settle", "jump", "settle", "jump", "jump")
 LAWS = settings(
     max_examples=depth.at(short=60, full=250),
     suppress_health_check=list(HealthCheck),
@@ -62,10 +63,12 @@ def test_once_the_faults_end_one_worker_holds_the_device(steps: list[tuple[str, 
 
 
 @LAWS
+@example([(act, int(act == "freeze")) for act in STOOD_BACK], 0)
 @given(STEPS, st.integers(0, 2))
 def test_everybody_who_waits_gets_a_turn(steps: list[tuple[str, int]], number: int) -> None:
     world = played(steps)
-    world.heal(RULES.ttl_s + 3 * RULES.reserved_s + RULES.fence_s)
+    # Who met a lock that was not free leaves the device to others for its quarantine.
+    world.heal(RULES.ttl_s + 3 * RULES.reserved_s + RULES.fence_s + RULES.quarantine_s)
     for _ in range(3):
         (inside,) = world.inside()
         if inside is world.nodes[number]:
