@@ -17,6 +17,8 @@ _HEAD: Final = re.compile(
 _OTHER_VERSION: Final = re.compile(rb"%b [^\x00-\x20\x7f]++ HTTP/(?!1\.[01]\r)\d\.\d\r\n" % _TOKEN)
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
 _CODING: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
+_ASKING: Final = re.compile(rb"\r\nexpect:[ \t]*+100-continue\r\n")
+"""What uvicorn answers with 100, exactly; any other expectation means nothing to it."""
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _END: Final = b"\r\n\r\n"
 _MOST_DIGITS: Final = 18
@@ -174,7 +176,7 @@ class Framing:
             raise _malformed("too many Host headers")
         if not hosts and not is_old:
             raise _malformed("missing required Host header")
-        self.is_waiting = b"\r\nexpect:" in fields
+        self.is_waiting = b"\r\nexpect:" in fields and _ASKING.search(fields) is not None
         self.may_upgrade = b"\r\nupgrade:" in fields or head.startswith(b"CONNECT ")
         if b"\r\ntransfer-encoding:" in fields:
             self._read_coding(fields, is_old=is_old)

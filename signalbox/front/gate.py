@@ -184,7 +184,7 @@ class Gate(asyncio.Protocol):
         return self._mode in {_Mode.DISCARDING, _Mode.ENDED} or self._transport.is_closing()
 
     def wrote(self) -> None:
-        """The server sends. If that tells the client to send its body, the time for that begins."""
+        """The server sends. If that tells the client to send its body, the time for that begins anew."""
         if self._framing.is_waiting:
             self._framing.is_waiting = False
             self._restart_body()
@@ -348,12 +348,7 @@ class Gate(asyncio.Protocol):
         if self._is_answered:
             if seen - self._marked_bytes > _UNREAD_BYTES:
                 self.close()
-        elif self._marked_bytes < 0:
-            if self._framing.is_waiting:
-                self._marked_bytes, self._deadline = 0, math.inf
-            else:
-                self._restart_body()
-        elif seen - self._marked_bytes >= _PROGRESS_BYTES:
+        elif self._marked_bytes < 0 or seen - self._marked_bytes >= _PROGRESS_BYTES:
             self._restart_body()
 
     def _next(self) -> None:

@@ -195,6 +195,22 @@ async def test_a_body_that_comes_slowly_but_comes_is_taken(serve: Serve) -> None
     writer.close()
 
 
+@pytest.mark.parametrize("expect", [b"x", b"100-continue"])
+async def test_who_expects_something_and_sends_no_body_is_408(serve: Serve, expect: bytes) -> None:
+    address = await serve()
+    before = counted("deadline_exceeded:body")
+    reader, writer = await dial(address)
+    writer.write(
+        b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: %b\r\n\r\n" % expect
+    )
+    async with asyncio.timeout(LIMIT_S):
+        answer = await reader.read()
+    assert (b"HTTP/1.1 100 " in answer) == (expect == b"100-continue")
+    assert b"HTTP/1.1 408 " in answer
+    assert counted("deadline_exceeded:body") == before + 1
+    writer.close()
+
+
 async def test_trailers_become_no_headers(serve: Serve) -> None:
     reader, writer = await dial(await serve())
     writer.write(

@@ -178,10 +178,18 @@ def test_what_is_taken_of_a_head() -> None:
 
 
 def test_a_body_that_waits_to_be_asked_for_is_known() -> None:
-    reader = framing()
-    reader.feed(head(b"Expect: 100-continue", b"Content-Length: 5"))
-    assert reader.is_waiting
-    assert reader.part is Part.BODY
+    for expect, is_waiting in (
+        (b"Expect: 100-continue", True),
+        (b"eXPECT:\t 100-Continue", True),
+        (b"Expect: x", False),
+        (b"Expect: 100-continue ", False),
+        (b"Expect: 100-continue, x", False),
+        (b"X-Expect: 100-continue", False),
+    ):
+        reader = framing()
+        reader.feed(head(expect, b"Content-Length: 5"))
+        assert reader.is_waiting == is_waiting
+        assert reader.part is Part.BODY
 
 
 @pytest.mark.parametrize("step", [5000, 1_000_000])
