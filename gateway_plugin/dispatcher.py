@@ -19,6 +19,8 @@ from signalbox.errors import Bug, SignalboxError, Unavailable
 AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 _MOST_SPECS: Final = 64
+_LONGEST_SPEC: Final = 4096
+"""Characters of a caller's spec that is remembered; a longer one is looked at in each call, and said once of all."""
 
 ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
 REFUSED = metrics.counter(
@@ -66,6 +68,7 @@ class Dispatcher:
         self._post = post
         self._secret = secret.encode()
         self._is_trusted: dict[tuple[str, str, str], bool] = {}
+        self._is_long_refused = False
         self._counters: dict[tuple[str, int], Counter] = {}
 
     async def dispatch(self, obj: Object) -> Object:
@@ -134,13 +137,23 @@ class Dispatcher:
             config, api, org = caller
             known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
             known = self._holds_secret(config) and known
-            if known and len(self._is_trusted) >= _MOST_SPECS:
-                self._is_trusted.clear()
-            if len(self._is_trusted) < _MOST_SPECS:
-                self._is_trusted[caller] = known
-                if not known:  # said once, and of so many: strangers must not fill log or memory
-                    log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
+            is_new = self._remember(caller, is_trusted=known)
+            if is_new and not known:  # said once, and of so many: strangers must not fill the log
+                log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
         return known
+
+    def _remember(self, caller: tuple[str, str, str], *, is_trusted: bool) -> bool:
+        """Within bounds, as strangers must not fill memory. Returns whether this verdict is news."""
+        if sum(map(len, caller)) > _LONGEST_SPEC:
+            is_new = not self._is_long_refused
+            self._is_long_refused |= not is_trusted
+            return is_new
+        if is_trusted and len(self._is_trusted) >= _MOST_SPECS:
+            self._is_trusted.clear()
+        if len(self._is_trusted) >= _MOST_SPECS:
+            return False
+        self._is_trusted[caller] = is_trusted
+        return True
 
     def _holds_secret(self, config: str) -> bool:
         if not self._secret:

@@ -18,6 +18,21 @@ async def breaks_later(_: Object) -> Answer:
     raise ZeroDivisionError("instances [4711]")
 
 
+@pytest.mark.parametrize("field", ["config_data", "APIID", "OrgID"])
+def test_long_specs_of_strangers_are_not_remembered_and_said_once(
+    field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dispatcher = Dispatcher(breaks, breaks_later, secret="ours", apis=frozenset({"a"}))
+    long = '{"secret": "ours", "more": "' + "x" * 5000 + '"}'
+    assert dispatcher.trusts(Object(spec={"APIID": "a", "config_data": long}))
+    for number in range(3):
+        spec = {"APIID": "a", field: f'{{"secret": "{number}{"x" * 5000}"}}'}
+        assert not dispatcher.trusts(Object(spec=spec))
+    assert dispatcher.trusts(Object(spec={"APIID": "a", "config_data": '{"secret": "ours"}'}))
+    assert list(dispatcher._is_trusted.values()) == [True]
+    assert capsys.readouterr().err.count("caller_refused") == 1
+
+
 @pytest.mark.parametrize("hook", [AUTH, POST])
 async def test_an_error_nobody_foresaw_is_a_500_that_says_nothing_and_is_counted(
     hook: str, capsys: pytest.CaptureFixture[str]
