@@ -75,6 +75,12 @@ def moved(location: str) -> Answer:
     return Answer(301, wire_headers([("Location", location)]), b"")
 
 
+def _xml_type(content_type: str) -> str:
+    """The type of XML that a caller's Content-Type names; empty = none."""
+    kind = content_type.split(";", maxsplit=1)[0]
+    return kind if kind in _XML_TYPES else ""
+
+
 class ErrorPages:
     """Turns the gateway's own errors into answers: overrides first, then the templates."""
 
@@ -85,21 +91,21 @@ class ErrorPages:
             status: [(re.compile(rule.pattern), rule) for rule in rules]
             for status, rules in front.hooked.overrides.items()
         }
-        self.known = functools.lru_cache(maxsize=256)(self.page)
+        self._remembered = functools.lru_cache(maxsize=256)(self.page)
+
+    def known(self, status: int, message: str, content_type: str = "") -> Answer:
+        """As :meth:`page`, remembered: for the gateway's own fixed texts only. Of the request nothing is kept."""
+        return self._remembered(status, message, _xml_type(content_type))
 
     def page(self, status: int, message: str, content_type: str = "") -> Answer:
-        """The answer for one error. content_type: the request's, it chooses JSON or XML.
-
-        ``known`` is the same, remembered: for the gateway's own fixed texts only.
-        """
-        kind = content_type.split(";", maxsplit=1)[0]
-        is_xml = kind in _XML_TYPES
-        produced = kind if is_xml else "application/json"
+        """The answer for one error. content_type: the request's, it chooses JSON or XML."""
+        xml = _xml_type(content_type)
+        produced = xml or "application/json"
         for pattern, rule in self._overrides.get(status, ()):
             if pattern.search(message):
                 headers = {"Content-Type": produced} | rule.headers
                 return Answer(rule.status, wire_headers(headers.items()), rule.body.encode())
-        if is_xml:
+        if xml:
             body = self._xml.replace("{{.Message}}", message)
         else:
             body = self._json.replace("{{.Message}}", message.translate(_SCRIPT_ESCAPES))

@@ -16,16 +16,17 @@ _FORM_LIMIT: Final = 10 * 1024 * 1024 + 1  # Go reads no more of a form
 _FORWARDED: Final = "X-Forwarded-For"
 _CONTEXT: Final = "$tyk_context."
 _REMEMBERED_NAMES: Final = 4096
+_LONGEST_REMEMBERED: Final = 64
 
 _canonical_names: dict[bytes, str] = {}
 
 
 def canonical(name: bytes) -> str:
-    """Go's canonical form of a header name, remembered for the names seen first."""
+    """Go's canonical form of a header name, remembered for the names seen first that are not long."""
     known = _canonical_names.get(name)
     if known is None:
         known = "-".join(part[:1].upper() + part[1:].lower() for part in name.decode().split("-"))
-        if len(_canonical_names) < _REMEMBERED_NAMES:
+        if len(name) <= _LONGEST_REMEMBERED and len(_canonical_names) < _REMEMBERED_NAMES:
             _canonical_names[name] = known
     return known
 

@@ -136,6 +136,16 @@ def test_outage_is_never_answered_as_a_bad_key() -> None:
         assert pages.page(*error).status == 503
 
 
+def test_a_remembered_page_keeps_nothing_of_the_request() -> None:
+    pages = ErrorPages(load())
+    for number in range(3):
+        shown = pages.known(*answers.HOOK_FAILED, f"text/{number};" + "a" * 100)
+        assert shown == pages.page(*answers.HOOK_FAILED)
+        xml = pages.known(*answers.HOOK_FAILED, f"text/xml; a={number}")
+        assert xml == pages.page(*answers.HOOK_FAILED, "text/xml")
+    assert pages._remembered.cache_info().currsize == 2
+
+
 def test_interrupted_answer_does_not_claim_that_nothing_was_accepted() -> None:
     page = ErrorPages(load()).page(*answers.HOOK_FAILED)
     assert json.loads(page.body)["code"] == "ambiguous"

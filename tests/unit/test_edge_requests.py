@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 
+from gateway_plugin.edge import requests
 from gateway_plugin.edge.definition import load
 from gateway_plugin.edge.requests import (
     ObjectMaker,
@@ -32,6 +33,15 @@ def test_names_take_go_s_form() -> None:
     assert canonical(b"x-api-key") == "X-Api-Key"
     assert canonical(b"X_ODD-name") == "X_odd-Name"
     assert canonical(b"x-a1b") == "X-A1b"
+
+
+def test_names_without_bound_are_not_remembered() -> None:
+    names = [b"x-%d-" % number + b"a" * 61 for number in range(3)]
+    assert canonical(names[0]) == "X-0-A" + "a" * 60
+    assert headers_of((name, b"1") for name in names).keys() == set(map(canonical, names))
+    assert canonical(b"x-short") == "X-Short"
+    assert b"x-short" in requests._canonical_names
+    assert not requests._canonical_names.keys() & set(names)
 
 
 def test_first_value_counts_and_padding_goes() -> None:
