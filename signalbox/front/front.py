@@ -72,7 +72,7 @@ class Front:
             async def told(message: Message) -> None:
                 if not exchange.is_started:
                     exchange.is_started = True
-                    if self._is_draining:
+                    if self._is_draining or gate.is_last:
                         message["headers"] = [*message["headers"], (b"Connection", b"close")]
                 await send(message)
                 if not message.get("more_body") and message["type"] == "http.response.body":

@@ -225,6 +225,11 @@ class Gate(asyncio.Protocol):
 
     # --------------------------------------------------------------------- the application's side
 
+    @property
+    def is_last(self) -> bool:
+        """The connection ends with this request's answer: the server's parser reads no further."""
+        return self._framing.may_upgrade
+
     def begin(self) -> Exchange:
         """A request is being answered."""
         self._exchange = Exchange(self)
@@ -353,7 +358,7 @@ class Gate(asyncio.Protocol):
 
     def _next(self) -> None:
         """The request is answered and whole; the next one may be read."""
-        if self._framing.may_upgrade:  # the server's parser reads no further
+        if self.is_last:
             self.close()
             return
         self._is_answered = False

@@ -272,5 +272,7 @@ async def test_an_upgrade_nobody_offers_does_not_stand_in_the_way(serve: Serve) 
     reader, writer = await dial(await serve())
     writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
     async with asyncio.timeout(LIMIT_S):
-        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nconnection: close\r\n" in answer.lower(), "The client is told that it ends."
     writer.close()
