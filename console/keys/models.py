@@ -117,7 +117,9 @@ class ApiKey(models.Model):
 
 
 class StrayKey(models.Model):
-    """A key that NATS holds and this database does not know: gateways let it in. The controller keeps the list.
+    """A key in force that NATS holds and this database does not know. The controller keeps the list.
+
+    One that ends afterwards stays until the controller looks again.
 
     document: as NATS holds it.
     """

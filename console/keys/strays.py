@@ -25,7 +25,10 @@ _WHY: Final = "NATS knew of it, and this database did not: was it restored from 
 
 
 def compare(held: Mapping[str, bytes]) -> None:
-    """Take over what NATS knows of ends, and note the keys that only NATS knows. held: documents by key id."""
+    """Take over what NATS knows of ends, and note the keys in force that only NATS knows.
+
+    held: documents by key id.
+    """
     found = {}
     for kid, data in held.items():
         if len(kid) > _MOST_LETTERS:
@@ -34,10 +37,11 @@ def compare(held: Mapping[str, bytes]) -> None:
             found[kid] = messages.decode(messages.ApiKey, data)
         except msgspec.MsgspecError as error:
             log.warning("keys.unreadable", key=kid, reason=str(error))
-    known = {key.pk: key for key in ApiKey.objects.all()}
+    known = {key.pk: key for key in ApiKey.objects.select_related("account")}
     for kid in found.keys() & known.keys():
         _take_end(known[kid], found[kid])
-    strays = {kid: held[kid].decode() for kid in found.keys() - known.keys()}
+    unknown = [StrayKey(pk=kid, document=held[kid].decode()) for kid in found.keys() - known.keys()]
+    strays = {stray.pk: stray.document for stray in unknown if stray.state() == "active"}
     StrayKey.objects.exclude(pk__in=strays).delete()
     for kid, document in strays.items():
         StrayKey.objects.update_or_create(id=kid, defaults={"document": document})

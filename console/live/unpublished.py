@@ -4,6 +4,7 @@ from typing import Final
 
 from channels.db import database_sync_to_async
 from django.db import Error
+from django.db.models import Count, Min
 
 from console.keys.models import StrayKey
 from console.live.damaged import damaged
@@ -13,7 +14,6 @@ from console.outbox.models import OutboxEntry
 from signalbox import log
 from signalbox.names import Bucket
 
-_MOST_STRAYS: Final = 1000
 SHOWN: Final = 8
 """More are counted in one alarm."""
 
@@ -41,13 +41,13 @@ def _alarms() -> dict[str, Alarm]:
 
 def _unknown_keys() -> dict[str, Alarm]:
     """Keys that gateways let in and that nobody here can have made."""
-    strays = [stray for stray in StrayKey.objects.all()[:_MOST_STRAYS] if stray.state() == "active"]
-    if not strays:
+    strays = StrayKey.objects.aggregate(count=Count("pk"), since=Min("seen_at"))
+    count = strays["count"]
+    if not count:
         return {}
-    noun = "API key is" if len(strays) == 1 else "API keys are"
-    text = f"{len(strays)} {noun} in force that this console does not know: adopt or revoke."
-    since = min(stray.seen_at for stray in strays).timestamp()
-    return {"keys:unknown": Alarm("warning", text, since, "/keys")}
+    noun = "API key is" if count == 1 else "API keys are"
+    text = f"{count} {noun} in force that this console does not know: adopt or revoke."
+    return {"keys:unknown": Alarm("warning", text, strays["since"].timestamp(), "/keys")}
 
 
 def _alarm(entry: OutboxEntry) -> Alarm:

@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console.accounts import services as accounts
@@ -162,6 +164,48 @@ async def test_a_key_that_only_nats_knows_is_revoked(bus: Bus) -> None:
     assert not await in_thread(StrayKey.objects.exists)
     with pytest.raises(NotFound):
         await in_thread(lambda: keys.revoke(ME, "nobody"))
+
+
+def held(*docs: messages.ApiKey) -> dict[str, bytes]:
+    return {one.id: messages.encode(one) for one in docs}
+
+
+def test_a_key_that_has_ended_takes_no_place_among_those_that_nobody_knows() -> None:
+    past = time.time() - 60
+    strays.compare(held(doc(id="a", revoked_at=past), doc(id="b", expires_at=past), doc(id="c")))
+    assert [stray.pk for stray in StrayKey.objects.all()] == ["c"]
+    strays.compare(held(doc(id="c", revoked_at=past)))
+    assert not StrayKey.objects.exists()
+
+
+async def test_the_alarm_counts_every_key_that_nobody_knows() -> None:
+    many = [StrayKey(id=f"k{n}", document=f'{{"id": "k{n}", "hmac": "00"}}') for n in range(1200)]
+    await in_thread(lambda: StrayKey.objects.bulk_create(many))
+    found = await unpublished()
+    assert found is not None
+    assert found["keys:unknown"].text.startswith("1200 API keys are in force")
+
+
+def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() -> None:
+    asked = []
+    for _ in range(2):
+        for _ in range(3):
+            keys.create(ME, keys.Grant(name="shop"))
+        documents = held(*(key.document() for key in ApiKey.objects.all()))
+        with CaptureQueriesContext(connection) as queries:
+            strays.compare(documents)
+        asked.append(len(queries))
+    assert asked[0] == asked[1]
+
+
+def test_read_only_mode_still_offers_to_revoke_a_key_that_nobody_knows(
+    browser: Callable[[str], Client], admin: Actor
+) -> None:
+    StrayKey.objects.create(id="k", document='{"id": "k", "name": "old", "hmac": "00"}')
+    accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
+    page = browser("admin").get("/keys").content.decode()
+    assert ("/keys/k/revoke" in page, "/keys/k/adopt" in page) == (True, False)
+    assert "/keys/k/revoke" not in browser("viewer").get("/keys").content.decode()
 
 
 def program(user: User, method: str, path: str) -> Any:
