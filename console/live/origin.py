@@ -45,7 +45,7 @@ class SameOrigin:
 def _scheme(headers: Mapping[bytes, str]) -> str:
     """How browsers reach the console, as for forms: what terminates TLS in front says it where it is trusted."""
     said = headers.get(b"x-forwarded-proto", "") if settings.CONSOLE.trust_proxy else ""
-    return "https" if settings.CONSOLE.is_https or said == "https" else "http"
+    return "https" if settings.CONSOLE.is_https or said in {"https", "wss"} else "http"
 
 
 def is_own(origin: str, host: str, scheme: str) -> bool:
