@@ -236,6 +236,7 @@ class KeyAdoption(Endpoint):
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
     def post(self, request: Request, kid: str) -> Response:
         """Adopt a key that only NATS knows, as it is."""
+        self.confirmed(request)
         data = self.given(request, wire.ReasonIn)
         return Response(
             wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data

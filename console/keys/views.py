@@ -176,6 +176,8 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
 
 
 @require_POST
+@sees(Act.KEYS_MANAGE)
+@asks_password
 def adopt(request: HttpRequest, kid: str) -> HttpResponse:
     """Make a key that only NATS knows one of this console."""
     key = strays.adopt(actor_of(request), kid)

@@ -198,6 +198,7 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
         reverse("register-model"),
         reverse("upload-model"),
         reverse("rotate-key", args=[key.pk]),
+        reverse("adopt-key", args=["stray"]),
     ):
         asked = submit(client, url)
         assert (asked.status_code, b"Your password again" in asked.content) == (403, True), url
@@ -262,6 +263,7 @@ def test_the_api_asks_a_session_for_the_password_again_and_a_token_never(
         "/api/models": {"name": "m", "path": "/nowhere"},
         "/api/keys": {"name": "k"},
         "/api/keys/none/rotate": {},
+        "/api/keys/none/adopt": {},
     }
 
     def refused(caller: Client) -> list[Any]:
