@@ -3,14 +3,17 @@
 import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from signalbox.errors import ModelError, Unavailable
 from workers import savedmodel
 from workers.serving import layout
+from workers.serving import staging as staging_module
 from workers.serving.layout import lay_out
 from workers.serving.staging import Staging
 
@@ -174,6 +177,46 @@ async def test_a_load_that_is_cancelled_leaves_nothing(version: Path, tmp_path: 
     await shown.wait()
     loading.cancel()
     await asyncio.wait([loading])
+    assert [path.name for path in staging.folder.iterdir()] == ["lock"]
+    staging.remove()
+
+
+@pytest.mark.parametrize("files_before", [0, 1, 2])
+async def test_a_load_that_is_cancelled_while_it_is_laid_out_leaves_nothing(
+    version: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files_before: int
+) -> None:
+    (version / "variables/data").chmod(0o644)  # linked, so that no copy is there to be stopped
+    brought: list[object] = []
+    cancelled = threading.Event()
+    reached = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold_at(count: int) -> None:
+        if count == files_before:
+            loop.call_soon_threadsafe(reached.set)
+            cancelled.wait(60)
+
+    def cloned(*files: object) -> bool:
+        hold_at(len(brought))
+        brought.append(files)
+        return False
+
+    def whole(*arguments: Any) -> dict[str, int]:
+        ways = lay_out(*arguments)
+        hold_at(len(brought))
+        return ways
+
+    monkeypatch.setattr(layout, "_is_cloned", cloned)
+    monkeypatch.setattr(staging_module, "lay_out", whole)
+    staging = Staging(tmp_path / "staging")
+    staging.make()
+    loading = asyncio.create_task(staging.staged(version).__aenter__())
+    await reached.wait()
+    loading.cancel()
+    await asyncio.wait([loading])
+    cancelled.set()
+    await loop.shutdown_default_executor()  # its thread has ended
+    await asyncio.sleep(0)
     assert [path.name for path in staging.folder.iterdir()] == ["lock"]
     staging.remove()
 

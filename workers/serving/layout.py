@@ -100,6 +100,7 @@ class _Layout:
         for folder, folders, files, fd in os.fwalk(".", dir_fd=self._home_fd, onerror=_raise):
             here = self._place / folder
             for name in (*folders, *files):
+                self._go_on()
                 kind = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(kind):
                     _make_folder(here / name)
@@ -109,6 +110,12 @@ class _Layout:
                     self._bring(name, fd, here / name)
                 else:
                     raise ModelError("The version holds what is neither a file nor a folder.")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Raises :class:`InterruptedError` once it is stopped."""
+        if self._is_stopped():
+            raise InterruptedError
 
     def _lead(self, name: str, folder_fd: int, here: Path) -> None:
         """A link, to where the same thing lies in the layout."""
@@ -161,8 +168,7 @@ class _Layout:
         at = 0
         while sent := os.sendfile(out, fd, at, _CHUNK_BYTES):
             at += sent
-            if self._is_stopped():
-                raise InterruptedError
+            self._go_on()
 
 
 def _is_cloned(fd: int, out: int) -> bool:

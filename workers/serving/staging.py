@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -92,24 +93,24 @@ class Staging:
         """
         async with self._one_version:
             place = self.folder / secrets.token_hex(16)
+            remove = partial(shutil.rmtree, place, ignore_errors=True)
             is_stopped = threading.Event()
+            loop = asyncio.get_running_loop()
+            is_for_others = self._reader_gid is not None
+            laying = loop.run_in_executor(
+                None, lay_out, source, place, self._roots, is_for_others, is_stopped.is_set
+            )
             try:
-                how = await asyncio.to_thread(
-                    lay_out,
-                    source,
-                    place,
-                    self._roots,
-                    self._reader_gid is not None,
-                    is_stopped.is_set,
-                )
+                how = await asyncio.shield(laying)
             except asyncio.CancelledError:
-                is_stopped.set()  # the thread removes what it has laid out
+                is_stopped.set()  # the thread removes what it has laid out, unless it has just ended
+                laying.add_done_callback(lambda _: remove())
                 raise
             log.debug("model.staged", how=how)
             try:
                 yield place
             finally:
-                await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+                await asyncio.shield(loop.run_in_executor(None, remove))
 
 
 MakeStages = Callable[[Path, Sequence[str], int | None], Stages]
