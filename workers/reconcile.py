@@ -255,17 +255,22 @@ class Reconciler:
 
     async def _look_at_open(self) -> None:
         """Judge the open records, those not looked at for the longest first."""
-        for job_id in list(self._open)[:MAX_LOOKS]:
-            seq, _ = self._open.pop(job_id)
-            try:
-                found = await self._records.read(job_id)
-            except NewerVersion:
-                self._foreign.append(seq)
-                continue
-            if found is None or found[1] != seq or found[0].state.is_terminal:
-                continue  # it has ended, or lives: a newer record of it is read in its turn
-            if not await self._judge(found[0], seq):
-                self._open[job_id] = (seq, found[0])
+        for job_id, (seq, _) in list(self._open.items())[:MAX_LOOKS]:
+            record = await self._look_again(job_id, seq)
+            del self._open[job_id]  # not sooner: where judging fails it stays open
+            if record is not None:
+                self._open[job_id] = (seq, record)
+
+    async def _look_again(self, job_id: str, seq: int) -> Record | None:
+        """Judge one record; returns it while it is open."""
+        try:
+            found = await self._records.read(job_id)
+        except NewerVersion:
+            self._foreign.append(seq)
+            return None
+        if found is None or found[1] != seq or found[0].state.is_terminal:
+            return None  # it has ended, or lives: a newer record of it is read in its turn
+        return None if await self._judge(found[0], seq) else found[0]
 
     async def _judge(self, record: Record, revision: int) -> bool:
         """Do what an open record needs; True when it is open no more."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from signalbox import job as life
 from signalbox import names, payloads, topology
 from signalbox.bus import Bus
-from signalbox.errors import Bug, NotFound, RunnerCrashed
+from signalbox.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.messages import (
     Device,
     ErrorInfo,
@@ -231,6 +231,27 @@ async def test_a_job_that_ends_while_it_is_judged_keeps_its_end(rig: Rig) -> Non
     record = await rig.record(job)
     assert record is not None
     assert record.state is State.SUCCEEDED
+
+
+async def test_an_open_record_that_could_not_be_read_stays_open(rig: Rig) -> None:
+    job = await rig.queue()
+    await rig.claim(job)
+    reconciler = rig.reconciler()
+    await reconciler.turn()
+    read = rig.records.read
+
+    async def fails(_: str) -> Any:
+        raise Unavailable("NATS is away.")
+
+    rig.records.read = fails  # type: ignore[method-assign]  # the moment NATS is away
+    with pytest.raises(Unavailable):
+        await reconciler.turn()
+    rig.records.read = read  # type: ignore[method-assign]
+    await rig.drop(job)
+    await reconciler.turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.FAILED
 
 
 async def test_one_does_it_and_who_comes_next_goes_on_where_it_was(rig: Rig) -> None:
