@@ -70,13 +70,15 @@ async def store_at(
 
     try:
         async with asyncio.TaskGroup() as group:
-            first, *_ = [group.create_task(write(n, chunk)) for n, chunk in enumerate(chunks)]
+            written = [group.create_task(write(n, chunk)) for n, chunk in enumerate(chunks)]
     except ExceptionGroup as errors:
         if not isinstance(errors.exceptions[0], SignalboxError):
             raise
         raise errors.exceptions[0] from None
+    # A chunk that an earlier try stored has the sequence of then, so the first chunk need not lie lowest.
+    lowest = min(task.result() for task in written)
     return PayloadRef(
-        subject=subject, size=len(data), chunks=len(chunks), first_seq=first.result(), sha256=digest
+        subject=subject, size=len(data), chunks=len(chunks), first_seq=lowest, sha256=digest
     )
 
 

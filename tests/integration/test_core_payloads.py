@@ -1,5 +1,6 @@
 """Claim check: what is stored comes back byte for byte, or with a reason."""
 
+import hashlib
 import os
 
 import pytest
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 
 from signalbox.bus import Bus
 from signalbox.errors import Bug, NotFound
-from signalbox.names import Stream
+from signalbox.names import Stream, payload
 from signalbox.payloads import CHUNK_BYTES, fetch, store
 
 JOB_ID = "00000000-0000-4000-8000-000000000001"
@@ -36,6 +37,14 @@ async def test_storing_again_stores_nothing_twice(bus: Bus) -> None:
     assert await store(bus, JOB_ID, "in", data) == first
     state = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.PAYLOADS}"))["state"]
     assert state["messages"] == 3
+
+
+async def test_a_try_that_stored_only_a_later_chunk_is_gone_on_with(bus: Bus) -> None:
+    data = os.urandom(2 * CHUNK_BYTES)
+    subject = payload(JOB_ID, "out1")
+    later = f"{subject}.{hashlib.sha256(data).hexdigest()[:16]}.1"
+    await bus.write(subject, data[CHUNK_BYTES:], headers={"Sb-Chunk": "1"}, msg_id=later)
+    assert await fetch(bus, await store(bus, JOB_ID, "out1", data)) == data
 
 
 async def test_an_aged_out_payload_is_not_found(bus: Bus) -> None:
