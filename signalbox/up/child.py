@@ -5,10 +5,11 @@ stack in order, and is killed by the kernel when we die, however that happens.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -51,6 +52,7 @@ class Child:
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopping = asyncio.Event()
+        self._starting = asyncio.Lock()
 
     @property
     def pid(self) -> int:
@@ -98,7 +100,10 @@ class Child:
                 return
             except TimeoutError:
                 pass
-            await self._spawn()
+            async with self._starting:
+                if self._is_stopping.is_set():
+                    return
+                await self._spawn()
             self.restarts += 1
             try:
                 await self._become_ready()
@@ -117,11 +122,17 @@ class Child:
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL after the grace period. Idempotent."""
         self._is_stopping.set()
-        await self.end()
+        await self._end()
         self._output.catch_up()
 
-    async def end(self) -> None:
-        """End its process as :meth:`stop` does; :meth:`keep` starts another."""
+    @contextlib.asynccontextmanager
+    async def ended(self) -> AsyncIterator[None]:
+        """End its process as :meth:`stop` does; :meth:`keep` starts another once this is left."""
+        async with self._starting:
+            await self._end()
+            yield
+
+    async def _end(self) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return

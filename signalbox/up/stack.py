@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,7 +105,7 @@ class Stack:
             keeper,
             storage_bytes=self._storage_bytes(),
             say=self.say,
-            restart=self._restart_programs,
+            without_programs=self._without_programs,
         )
         await self._streams.make()
         self._beside += [self._streams.keep, lambda: keeper.run(server, self.bus)]
@@ -204,10 +204,13 @@ class Stack:
                 for task in beside:
                     task.cancel()
 
-    async def _restart_programs(self) -> None:
-        """End all but NATS; :meth:`keep` starts them again."""
+    @contextlib.asynccontextmanager
+    async def _without_programs(self) -> AsyncIterator[None]:
+        """All but NATS are ended; :meth:`keep` starts them again once this is left."""
         programs = [child for child in self.children if not _is_nats(child.spec.name)]
-        await asyncio.gather(*(child.end() for child in programs))
+        async with contextlib.AsyncExitStack() as held:
+            await asyncio.gather(*(held.enter_async_context(one.ended()) for one in programs))
+            yield
 
     async def stop(self) -> None:
         """End everything: front and console first, workers together, NATS last."""

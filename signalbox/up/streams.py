@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from signalbox import log, topology
@@ -17,6 +18,8 @@ from signalbox.up.natskeeper import NatsKeeper
 
 _NUMBERED: Final = tuple(config["name"] for config in STREAMS if config["subjects"])
 _FILE: Final = "streams.json"
+_FORGOTTEN: Final = topology.REMEMBERED.union(COUNTED)
+"""Where one of these was lost no program may run until it has its new numbers, nor remember its former ones."""
 _MORE: Final = "See docs/operations.md, When NATS has lost something."
 _NOTED_EVERY_S: Final = 30.0
 _RETRY_S: Final = 1.0
@@ -25,8 +28,8 @@ _RETRY_S: Final = 1.0
 class Streams:
     """What one data folder's NATS shall hold.
 
-    keeper: knows how far each has stored. restart: ends every program that remembers what was in a stream, to be
-    started again. say: for a person.
+    keeper: knows how far each has stored. without_programs: within it none runs; they start anew after it. say: for a
+    person.
     """
 
     def __init__(
@@ -37,14 +40,14 @@ class Streams:
         *,
         storage_bytes: int,
         say: Callable[[str], None],
-        restart: Callable[[], Awaitable[None]],
+        without_programs: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
         self._bus = bus
         self._data = data
         self._keeper = keeper
         self._storage_bytes = storage_bytes
         self._say = say
-        self._restart = restart
+        self._without_programs = without_programs
         self._is_back = asyncio.Event()
 
     async def make(self) -> None:
@@ -58,19 +61,19 @@ class Streams:
             self._say(
                 f"{name} has lost its end: NATS had {had[name]} and has {last[name]}. {_MORE}"
             )
-        if topology.REMEMBERED.intersection(gone + cut):
-            await self._restart()
-        first_seq = topology.numbers_from(time.time())
-        await topology.apply(self._bus, storage_bytes=self._storage_bytes, first_seq=first_seq)
-        found = await topology.last_sequences(self._bus)
+        is_forgotten = not _FORGOTTEN.isdisjoint(gone + cut)
+        async with self._without_programs() if is_forgotten else contextlib.nullcontext():
+            first_seq = topology.numbers_from(time.time())
+            await topology.apply(self._bus, storage_bytes=self._storage_bytes, first_seq=first_seq)
+            found = await topology.last_sequences(self._bus)
+            for name in set(cut).intersection(COUNTED):  # the living write it again, renumbered
+                await self._bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
         if empty := [name for name in gone if not 0 < found[name] < first_seq - 1]:
             self._say(f"NATS has lost all that {', '.join(empty)} held; made again. {_MORE}")
         if whole := [name for name in gone if name not in empty]:
             self._say(
                 f"NATS had lost what {', '.join(whole)} is; its messages are there again. {_MORE}"
             )
-        for name in set(cut).intersection(COUNTED):  # the living write it again, under new numbers
-            await self._bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
         for one in await damage.look(self._bus):
             self._say(f"NATS cannot read all of {one.stream}: {one.what}. {_MORE}")
         for _ in range(2):  # what was known before is true of other streams

@@ -13,7 +13,7 @@ import pytest
 from signalbox.errors import Unavailable
 from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
 from signalbox.up import main
-from signalbox.up.child import Child, Spec
+from signalbox.up.child import BACKOFF_S, Child, Spec
 from signalbox.up.first import Shown
 from signalbox.up.ground import DataDir
 from signalbox.up.options import Options
@@ -92,6 +92,24 @@ async def test_a_child_that_is_killed_is_started_again_and_we_are_told(tmp_path:
     assert said[0] == "it was ended by SIGKILL; starting it again in 0.1 s"
     assert said[-1] == f"it is back (pid {it.pid})"
     await it.stop()
+    await keeper
+    assert it.pid == 0
+
+
+async def test_a_child_that_is_held_ended_starts_again_only_after(tmp_path: Path) -> None:
+    said: list[str] = []
+    it = child(tmp_path, SLEEPER, said=said)
+    await it.start()
+    pids: asyncio.Queue[int] = asyncio.Queue()
+    keeper = asyncio.create_task(it.keep(lambda: pids.put_nowait(it.pid)))
+    async with asyncio.timeout(60):
+        async with it.ended():
+            assert await pids.get() == 0
+            await asyncio.sleep(BACKOFF_S[0] * 3)  # more than the pause before a restart
+            assert it.pid == 0
+        assert await pids.get() == it.pid != 0
+    async with it.ended():
+        await it.stop()
     await keeper
     assert it.pid == 0
 

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,17 @@ from signalbox.settings import Wire
 from signalbox.up.ground import DataDir
 from signalbox.up.natskeeper import NatsKeeper
 from signalbox.up.streams import Streams
-from tests.integration.test_core_topology import files_of, last_of
+from tests.integration.test_core_topology import files_of
 
 
 class Kept:
-    """Streams that are kept, with what they said, and what there was when the programs were ended."""
+    """Streams that are kept, with what they said, and what there was when programs were ended and started again."""
 
     def __init__(self, bus: Bus, data: DataDir) -> None:
         self.bus = bus
         self.said: list[str] = []
-        self.found: list[dict[str, int]] = []
+        self.ended: list[dict[str, int]] = []
+        self.started: list[dict[str, int]] = []
         self.data = data
         self.keeper = NatsKeeper(Room(data.path, 0), self.said.append)
         self.streams = Streams(
@@ -33,11 +35,14 @@ class Kept:
             self.keeper,
             storage_bytes=2**30,
             say=self.said.append,
-            restart=self._restart,
+            without_programs=self._without_programs,
         )
 
-    async def _restart(self) -> None:
-        self.found.append(await topology.last_sequences(self.bus))
+    @asynccontextmanager
+    async def _without_programs(self) -> AsyncIterator[None]:
+        self.ended.append(await topology.last_sequences(self.bus))
+        yield
+        self.started.append(await topology.last_sequences(self.bus))
 
 
 @pytest.fixture
@@ -80,8 +85,9 @@ async def test_what_nats_comes_back_without_is_made_again(server: NatsServer, ke
     shutil.rmtree(files_of(server, "STATE"))
     await server.start()
     await until_said(kept, "NATS has lost all that STATE held")
-    (found,) = kept.found
-    assert "STATE" not in found, "programs forget before it is there again"
+    (ended,), (started,) = kept.ended, kept.started
+    assert "STATE" not in ended, "programs forget before it is there again"
+    assert started["STATE"] > before, "and begin only then"
     assert await kept.bus.write("st.1", b"{}", expect=0) > before
     await topology.require(kept.bus)
 
@@ -96,10 +102,12 @@ async def test_leases_that_lost_their_end_are_numbered_anew(server: NatsServer, 
     await server.start()
     await until_said(kept, "KV_leases has lost its end")
     async with asyncio.timeout(60):
-        while await last_of(kept.bus, "KV_leases") < max(tokens):  # noqa: ASYNC110  a server has no event
+        while not kept.started:  # noqa: ASYNC110  a list has no event
             await asyncio.sleep(0.02)
     assert await kept.bus.write("$KV.leases.gpu1", b"{}", expect=0) > max(tokens)
-    assert len(kept.found) == 1
+    (ended,), (started,) = kept.ended, kept.started
+    assert ended["KV_leases"] < max(tokens)
+    assert started["KV_leases"] > max(tokens), "no program writes under the former numbers"
 
 
 async def test_what_nats_tells_after_a_fault_of_its_disk_is_not_noted(kept: Kept) -> None:
