@@ -158,11 +158,13 @@ async def _refuse_existing(bus: Bus) -> None:
 
 async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
     """Make what is not kept anew, with numbers above all that were ever given."""
-    gone_s = max(0.0, time.time() - found.taken_at)
+    now = time.time()
+    gone_s = max(0.0, now - found.taken_at)
     for declared in STREAMS:
         name = declared["name"]
         if name in COUNTED:
-            first = found.counted[name] + int(gone_s * WRITES_PER_S) + 1
+            counted_on = found.counted[name] + int(gone_s * WRITES_PER_S) + 1
+            first = max(counted_on, topology.numbers_from(now))  # as if lost and made again since
             config = topology.wanted(declared, replicas) | {"first_seq": first}
             await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 

@@ -8,6 +8,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -269,6 +270,17 @@ async def test_what_was_counted_goes_on_above_every_number_ever_given(
     last = max(await asyncio.gather(*writes))  # tokens that the backup knows nothing of
     await backup.restore(empty, tmp_path / "kept", unheard)
     assert (await contents(empty, Bucket.LEASES.stream))[0][0] == 0
+    assert await empty.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) > last
+
+
+async def test_what_was_numbered_by_the_clock_since_the_backup_is_not_given_again(
+    full: Bus, empty: Bus, tmp_path: Path
+) -> None:
+    await backup.take(full, tmp_path / "kept", unheard)
+    by_clock = {"seq": topology.numbers_from(time.time())}  # as where the stream was lost
+    await full.request_json(f"$JS.API.STREAM.PURGE.{Bucket.LEASES.stream}", by_clock)
+    last = await full.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60)
+    await backup.restore(empty, tmp_path / "kept", unheard)
     assert await empty.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) > last
 
 
