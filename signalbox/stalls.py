@@ -1,7 +1,8 @@
 """Streams that NATS stores nothing in, though it answers everything else.
 
 A stream whose disk was full, or that has no quorum, answers no write and is silent about the reason. One lost answer
-says nothing; none within :data:`STALLED_S` on a connection that holds is longer than any election of a leader.
+says nothing, however long ago; another :data:`STALLED_S` later, with none between that was answered and on a
+connection that holds, is longer than any election of a leader.
 """
 
 import time
@@ -62,8 +63,9 @@ class Stalls:
 
     def is_stalled(self, subject: str) -> bool:
         """Whether nothing is stored where this subject belongs."""
-        since = self._since.get(stream_of(subject))
-        return since is not None and self._clock() >= since + STALLED_S
+        stream = stream_of(subject)
+        since = self._since.get(stream)
+        return since is not None and self._lost_at[stream] >= since + STALLED_S
 
     def faults(self) -> list[str]:
         """What is stalled, with cause and mend.

@@ -41,6 +41,14 @@ def test_one_lost_answer_says_nothing_and_none_for_long_says_that_nothing_is_sto
     stalls.check("st.1")
 
 
+def test_one_lost_answer_and_no_write_for_long_is_no_stall(stalls: Stalls, clock: Clock) -> None:
+    stalls.lost("jobs.m.mid.1")
+    clock.now += 2 * STALLED_S
+    assert not stalls.is_stalled("jobs.m.mid.2")
+    for _ in range(3):
+        stalls.check("jobs")
+
+
 def test_while_nothing_is_stored_one_try_in_a_while_is_let_through(
     stalls: Stalls, clock: Clock
 ) -> None:
