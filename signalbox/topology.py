@@ -46,8 +46,9 @@ async def apply(
             made.add(name)
         elif made.intersection(source["name"] for source in config.get("sources", [])):
             # The server asks for a source that it has once missed only now and then.
-            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", config | {"sources": []})
-            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", config)
+            found = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | {"sources": []})
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found)
             done.append(f"connected {name}")
     for name in RETIRED:  # after EVENTS, which once read from it
         with contextlib.suppress(NotFound):

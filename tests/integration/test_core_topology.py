@@ -254,6 +254,19 @@ async def test_a_stream_is_not_made_smaller_than_what_it_holds(bus: Bus) -> None
     assert config["max_bytes"] == int(16 * 1024**2 * assets.SHARES[Stream.PAYLOADS])
 
 
+async def test_events_that_are_connected_again_keep_what_they_hold(bus: Bus) -> None:
+    """Where their share became smaller the oldest would go."""
+    revision = 0
+    for count in range(20):
+        revision = await bus.write("$KV.leases.gpu", bytes(50_000), expect=revision)
+        await _sourced(bus, count + 1)
+    await bus.request_json("$JS.API.STREAM.DELETE.KV_waiters")
+    done = await topology.apply(bus, storage_bytes=16 * 1024**2)
+    assert done[-1] == "connected EVENTS"
+    state = (await bus.request_json("$JS.API.STREAM.INFO.EVENTS"))["state"]
+    assert state["messages"] == 20
+
+
 def test_shares_of_the_disk_add_up() -> None:
     assert sum(assets.SHARES.values()) == pytest.approx(1)
 
