@@ -384,9 +384,7 @@ class Gate(asyncio.Protocol):
         """
         framing = self._framing
         is_full = framing.has_more or len(framing.held) > self._shared.bounds.http_head_bytes
-        is_held = self._is_inner_paused and (
-            self._mode is _Mode.TUNNEL or framing.part is not _END
-        )
+        is_held = self._is_inner_paused and (self._mode is _Mode.TUNNEL or framing.part is not _END)
         wanted = self._mode is not _Mode.DISCARDING and (is_full or is_held)
         if wanted != self._is_paused and not self._transport.is_closing():
             self._is_paused = wanted

@@ -19,7 +19,7 @@ HEAD = b"POST /v1/x HTTP/1.1\r\nHost: h\r\nAuthorization: %s\r\n"
 
 
 class Plugin:
-    """A key is the name of its account; ``nobody`` is none, ``small`` may send 1 KiB. Holds large bodies until ``go``."""
+    """A key is its account's name; ``nobody`` is none, ``small`` may send 1 KiB. Holds large bodies until ``go``."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

@@ -240,8 +240,8 @@ async def test_an_open_record_that_could_not_be_read_stays_open(rig: Rig) -> Non
     await reconciler.turn()
     read = rig.records.read
 
-    async def fails(_: str) -> Any:
-        raise Unavailable("NATS is away.")
+    async def fails(job_id: str) -> Any:
+        raise Unavailable(f"NATS is away: {job_id}.")
 
     rig.records.read = fails  # type: ignore[method-assign]  # the moment NATS is away
     with pytest.raises(Unavailable):
