@@ -120,10 +120,23 @@ class Front:
         """Every second while there are connections."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for gate in list(self._shared.gates):
-            gate.check(now)
-        calmed = self._connections.calmed(self._wall())
-        if calmed is not None:
-            log.warning("front.connections_accepted", refused=calmed.refused, since=calmed.since)
-        is_needed = self._shared.gates or self._connections.crowding() is not None
-        self._timer = loop.call_later(_TICK_S, self._tick) if is_needed else None
+        try:
+            for gate in list(self._shared.gates):
+                _check(gate, now)
+            calmed = self._connections.calmed(self._wall())
+            if calmed is not None:
+                log.warning(
+                    "front.connections_accepted", refused=calmed.refused, since=calmed.since
+                )
+        finally:  # whatever happens, the times of all connections go on
+            is_needed = self._shared.gates or self._connections.crowding() is not None
+            self._timer = loop.call_later(_TICK_S, self._tick) if is_needed else None
+
+
+def _check(gate: Gate, now: float) -> None:
+    """One connection's times. One that cannot be checked is cut, and the others are checked."""
+    try:
+        gate.check(now)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this connection's alone
+        log.exception("front.check_failed", error=error)
+        gate.abort()

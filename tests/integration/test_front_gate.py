@@ -13,6 +13,7 @@ from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from signalbox import metrics
 from signalbox.front.bounds import HttpBounds
+from signalbox.front.front import Front
 from tests.hostileclients import (
     LIMIT_S,
     Address,
@@ -209,6 +210,22 @@ async def test_who_expects_something_and_sends_no_body_is_408(serve: Serve, expe
     assert b"HTTP/1.1 408 " in answer
     assert counted("deadline_exceeded:body") == before + 1
     writer.close()
+
+
+async def test_an_error_in_one_connection_s_times_ends_nobody_else_s() -> None:
+    def breaks(_: str) -> None:
+        raise ZeroDivisionError
+
+    front = Front(QUICK, refused=breaks)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(front.protocol(asyncio.Protocol), "127.0.0.1", 0)
+    async with server:
+        clients = [await dial(server.sockets[0].getsockname()) for _ in range(3)]
+        async with asyncio.timeout(LIMIT_S):
+            for reader, writer in clients:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+                writer.close()
 
 
 async def test_trailers_become_no_headers(serve: Serve) -> None:
