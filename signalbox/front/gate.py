@@ -270,8 +270,7 @@ class Gate(asyncio.Protocol):
             self.abort()
         elif self._mode is _Mode.DISCARDING:
             self._mode = _Mode.ENDED
-            self._deadline = self._time() + bounds.http_body_s
-            self._transport.close()
+            self._transport.close()  # after what is still to be sent; check() cuts who takes nothing
         elif self._is_answered or framing.is_idle:
             if framing.is_idle and not self._is_resting:
                 self._shared.refused(HEAD_TIME)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from signalbox import metrics
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Front
+from signalbox.front.gate import Gate, Shared
 from tests.hostileclients import (
     LIMIT_S,
     Address,
@@ -283,6 +285,32 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(serve: Serve
         await asyncio.wait_for(ask_on_and_read_nothing(), LIMIT_S)
     assert counted("deadline_exceeded:answer") == before + 1
     writer.close()
+
+
+async def test_an_answer_that_is_taken_is_sent_to_its_end_however_long_that_takes() -> None:
+    """Though the server closes behind it, before the request's body is whole."""
+    step, steps = 12 * 1024 * 1024, 4  # a step is more than the sockets' buffers hold
+
+    class Answers(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast("asyncio.Transport", transport)
+
+        def data_received(self, _: bytes) -> None:
+            self.transport.write(bytes(step * steps))
+            self.transport.close()
+
+    loop = asyncio.get_running_loop()
+    shared = Shared(QUICK, refused=lambda _: None, enter=lambda _: "", leave=lambda _: None)
+    server = await loop.create_server(lambda: Gate(shared, Answers), "127.0.0.1", 0)
+    async with server, asyncio.timeout(LIMIT_S):
+        reader, writer = await dial(server.sockets[0].getsockname())
+        writer.write(half_body)
+        for number in range(steps):
+            await reader.readexactly(step)
+            for gate in list(shared.gates):
+                gate.check(loop.time() + 100 * (number + 1))
+        assert await reader.read() == b""
+        writer.close()
 
 
 async def test_an_upgrade_nobody_offers_does_not_stand_in_the_way(serve: Serve) -> None:
