@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from signalbox.errors import (
     RunnerCrashed,
     SignalboxError,
     TooLarge,
+    Unavailable,
 )
 from signalbox.messages import Signature
 from workers import frames, gauges
@@ -117,13 +118,21 @@ class RunnerLink:
 
         The process sees the files only meanwhile, staged: it digests what it loads.
         digest: of its files when they were registered; the runner refuses others. Empty = any.
-        timeout_s: from when they are staged.
+        timeout_s: until they are staged, and again from then on.
         is_ahead: nobody waits for it: the process goes on with what else it is asked meanwhile. One at a time.
-        Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`.
+        Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`, :class:`Unavailable` (not staged).
         """
         if (known := self._loaded.get((model, version))) is not None:
             return known
-        async with self._stage(Path(path)) as staged:
+        async with AsyncExitStack() as stages:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    staged = await stages.enter_async_context(self._stage(Path(path)))
+            except TimeoutError as error:
+                raise Unavailable(
+                    f"The version could not be laid out for its load within {timeout_s:g} s: the disk of the models or"
+                    " of SIGNALBOX_WORKER_STAGING_DIR is slow or away."
+                ) from error
             answer = await self._ask(
                 lambda id_: frames.Load(id_, model, version, str(staged), warm, digest, is_ahead),
                 timeout_s, "load", is_ahead=is_ahead,

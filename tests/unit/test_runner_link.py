@@ -5,6 +5,8 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from signalbox.errors import (
     RunnerCrashed,
     SignalboxError,
     TooLarge,
+    Unavailable,
 )
 from tests.unstaged import as_it_is
 from workers import frames
@@ -89,6 +92,25 @@ async def test_a_process_counts_as_useful_from_its_first_answer_on(peer: Peer) -
     with pytest.raises(SignalboxError):
         await run
     assert peer.link.is_useful
+
+
+async def test_a_version_that_is_not_laid_out_in_time_is_nobodys_fault(peer: Peer) -> None:
+    left = asyncio.Event()
+
+    @asynccontextmanager
+    async def hangs(_: Path) -> AsyncIterator[Path]:
+        try:
+            await asyncio.Event().wait()
+            yield Path()
+        finally:
+            left.set()
+
+    peer.link._stage = hangs
+    async with asyncio.timeout(60):
+        with pytest.raises(Unavailable, match="SIGNALBOX_WORKER_STAGING_DIR"):
+            await peer.link.load("n", 1, "/n/1", timeout_s=0.01)
+    assert left.is_set()
+    assert not peer.killed.is_set(), "the runner has no part in it"
 
 
 async def test_an_error_that_names_a_path_is_told_without_it_and_logged_nowhere(
