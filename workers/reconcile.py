@@ -128,6 +128,7 @@ class Reconciler:
         if self._duty is None:
             self._open.clear()
             self._foreign.clear()
+            self._retention.begin()
             self._read_to = duty.state_seq
         self._cancelled.clear()
         self._duty = duty

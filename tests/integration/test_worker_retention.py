@@ -15,6 +15,7 @@ from signalbox.names import Stream
 from signalbox.records import Records
 from tests.submit import Ledger, floats
 from workers.reconcile import Reconciler
+from workers.recovery import records
 
 DAY_S = 86_400.0
 LEAST_S = 600.0
@@ -26,11 +27,14 @@ class Rig:
     def __init__(self, bus: Bus) -> None:
         self.bus, self.ledger, self.records = bus, Ledger(bus), Records(bus)
 
-    async def turn(self, ahead_s: float) -> None:
-        reconciler = Reconciler(
+    def reconciler(self, ahead_s: float) -> Reconciler:
+        return Reconciler(
             self.bus, self.records, workers=list, models=dict, worker="w", boot="w",
             clock=lambda: time.time() + ahead_s, least_kept_s=LEAST_S,
         )  # fmt: skip
+
+    async def turn(self, ahead_s: float) -> None:
+        reconciler = self.reconciler(ahead_s)
         assert await reconciler.turn()
         await reconciler.close()
 
@@ -46,12 +50,17 @@ class Rig:
         await self.records.write(life.first_record(job, State.QUEUED), expect=0)
         return job
 
-    async def ended(self, size: int = 10) -> Job:
-        job = self.ledger.job("half", b"")
+    async def ended(self, size: int = 10, job: Job | None = None) -> Job:
+        job = job or self.ledger.job("half", b"")
         record = life.claimed(job, None, worker="w", gpu="g", token=1, now=time.time())
         record = life.succeeded(record, now=time.time(), phases={}, batch=1, size_bytes=size)
         await self.records.write(record, bytes(size), expect=0)
         return job
+
+    async def queued(self) -> set[str]:
+        """Ids of the jobs in ``JOBS``."""
+        found = await self.bus.list_latest(Stream.JOBS, ["jobs.>"])
+        return {stored.subject.rpartition(".")[2] for stored in found}
 
     async def has(self, job: Job) -> bool:
         return await self.records.read(job.id) is not None
@@ -129,3 +138,28 @@ async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig
     assert not await rig.has(cancelled)
     queued = [stored.subject for stored in await rig.bus.list_latest(Stream.JOBS, ["jobs.>"])]
     assert queued == [names.job("half", "mid", waiting.id)]
+
+
+async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig) -> None:
+    """Its message may still lie there: acknowledged above an older one, or its worker died first."""
+    waiting, ended = await rig.accepted(), await rig.accepted()
+    await rig.ended(job=ended)
+    await rig.turn(DAY_S - 60)
+    assert await rig.queued() == {waiting.id, ended.id}
+    await rig.turn(2 * DAY_S)
+    assert not await rig.has(ended)
+    assert await rig.queued() == {waiting.id}
+
+
+async def test_no_record_goes_before_the_queue_was_looked_through(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_LOOKS", 2)
+    jobs = [await rig.accepted() for _ in range(5)]
+    await rig.ended(job=jobs[4])
+    reconciler = rig.reconciler(2 * DAY_S)
+    seen = []
+    for _ in range(3):
+        await reconciler.turn()
+        seen.append((await rig.has(jobs[4]), jobs[4].id in await rig.queued()))
+    assert seen == [(True, True), (True, True), (False, False)]
