@@ -36,7 +36,8 @@ _NOT_SERVING: Final = b"\x08\x02"
 _LONGEST_SOCKET_PATH: Final = 100
 _BUFFERED_BODIES: Final = 8
 _UNPROVEN_BODIES: Final = 2
-"""Largest messages that all connections together may have sent of before they have shown the secret."""
+"""Largest messages that all connections together may have sent of before they have shown the secret, if that is no
+more than half of what all may have: the other half is for those that have."""
 _SPARE_STREAMS: Final = 2
 _AGE_SPREAD: Final = 0.1
 _PREFIX: Final = struct.Struct(">BI")
@@ -82,9 +83,8 @@ class PluginServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
         self._most = settings.max_message_bytes + _PREFIX.size
-        self._buffers = Buffers(
-            max(settings.max_bodies_bytes, self._most), self._most * _UNPROVEN_BODIES
-        )
+        total = max(settings.max_bodies_bytes, 2 * self._most)
+        self._buffers = Buffers(total, min(_UNPROVEN_BODIES * self._most, total // 2))
 
     @classmethod
     async def start(

@@ -453,6 +453,32 @@ async def test_a_client_without_the_secret_has_one_message_and_strangers_togethe
         await made.bare(DISPATCH, shown("between us", size=LIMIT - 1000))
 
 
+async def test_strangers_leave_room_for_a_message_of_who_has_shown_the_secret(
+    tmp_path: Path,
+) -> None:
+    """Where all bodies together have no more than one message's bytes, too."""
+
+    def begin(raw: RawClient, stream: int) -> None:
+        raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+        raw.send(*(frame(DATA, 0, stream, bytes(16_384)) for _ in range(LIMIT // 16_384 - 1)))
+
+    async with rig(tmp_path, secret="between us", max_bodies_bytes=LIMIT) as made:
+        strangers = [await made.raw() for _ in range(2)]
+        for raw in strangers:
+            raw.greet()
+            begin(raw, 1)
+        assert await strangers[1].status() == "8"
+        ours = await made.raw()
+        ours.greet()
+        ours.call(1, shown("between us"))
+        assert await ours.status() == "0"
+        begin(ours, 3)
+        ours.call(5, shown("between us"))
+        assert await ours.status() == "0"
+        for raw in strangers:
+            raw.writer.close()
+
+
 async def test_a_stranger_that_is_slow_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
