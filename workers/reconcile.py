@@ -133,10 +133,11 @@ class Reconciler:
         self._cancelled.clear()
         self._duty = duty
         state_seq = await self._read_records(self._read_to, state["state"])
+        await self._drop_foreign()
         await take_out(self._bus, self._cancelled)
-        await self._retention.turn(self._lowest(state_seq), state)
+        crowded_below = await self._retention.turn(self._lowest(state_seq), state)
         jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
-        await self._look_at_open()
+        await self._look_at_open(crowded_below)
         if jobs["state"]["messages"]:
             await self._sweep()
         await self._inputs.turn()
@@ -254,13 +255,37 @@ class Reconciler:
         self._is_behind = read >= MAX_READ
         return after
 
-    async def _look_at_open(self) -> None:
-        """Judge the open records, those not looked at for the longest first."""
+    async def _drop_foreign(self) -> None:
+        """Forget the oldest records of a newer program that were written again or removed since."""
+        self._foreign = sorted(set(self._foreign))
+        for seq in self._foreign[:MAX_LOOKS]:
+            try:
+                await self._bus.request_json(f"$JS.API.STREAM.MSG.GET.{Stream.STATE}", {"seq": seq})
+            except NotFound:
+                self._foreign.remove(seq)
+            else:
+                return
+
+    async def _look_at_open(self, crowded_below: int) -> None:
+        """Judge the open records, those not looked at for the longest first. crowded_below: of the retention's turn."""
         for job_id, (seq, _) in list(self._open.items())[:MAX_LOOKS]:
             record = await self._look_again(job_id, seq)
             del self._open[job_id]  # not sooner: where judging fails it stays open
             if record is not None:
                 self._open[job_id] = (seq, record)
+                if seq < crowded_below and record.state is State.QUEUED:
+                    await self._move_up(record, seq)
+
+    async def _move_up(self, record: Record, seq: int) -> None:
+        """Write a waiting job's record again, at the end of ``STATE``: nothing above its old place could go.
+
+        A claim that was prepared from the old place is tried again from the new one (:mod:`workers.commits`). A
+        running job's record is its worker's alone.
+        """
+        try:
+            self._open[record.id] = (await self._records.write(record, expect=seq), record)
+        except StaleRevision:
+            del self._open[record.id]  # a newer record of it is read in its turn
 
     async def _look_again(self, job_id: str, seq: int) -> Record | None:
         """Judge one record; returns it while it is open."""

@@ -11,7 +11,7 @@ from signalbox import names, topology
 from signalbox.bus import Bus
 from signalbox.errors import Unavailable
 from signalbox.messages import Job, State
-from signalbox.names import Stream
+from signalbox.names import Header, Stream
 from signalbox.records import Records
 from tests.submit import Ledger, floats
 from workers.reconcile import Reconciler
@@ -106,6 +106,33 @@ async def test_a_crowded_stream_keeps_results_as_long_as_it_must_and_no_longer(r
     assert all([await rig.has(job) for job in jobs])
     await rig.turn(LEAST_S + 60)
     assert not any([await rig.has(job) for job in jobs])
+
+
+async def test_a_waiting_job_keeps_nothing_else_in_a_crowded_stream(rig: Rig) -> None:
+    await rig.shrink(max_bytes=1_000_000)
+    waiting = await rig.open()
+    jobs = [await rig.ended(70_000) for _ in range(9)]
+    reconciler = rig.reconciler(LEAST_S + 60)
+    for _ in range(2):
+        await reconciler.turn()
+    assert not any([await rig.has(job) for job in jobs])
+    found = await rig.records.read(waiting.id)
+    assert found is not None
+    assert found[0].state is State.QUEUED
+
+
+async def test_a_newer_program_s_record_keeps_what_is_above_it_only_while_it_is_there(
+    rig: Rig,
+) -> None:
+    newer = '{"v":99,"state":"running"}'
+    revision = await rig.bus.write(names.state("newer"), headers={Header.RECORD: newer}, expect=0)
+    job = await rig.ended()
+    reconciler = rig.reconciler(2 * DAY_S)
+    await reconciler.turn()
+    assert await rig.has(job)
+    await rig.bus.write(names.state("newer"), headers={Header.RECORD: newer}, expect=revision)
+    await reconciler.turn()
+    assert not await rig.has(job)
 
 
 async def test_a_full_stream_refuses_and_drops_nothing(rig: Rig) -> None:

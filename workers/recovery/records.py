@@ -48,23 +48,26 @@ class Retention:
         """Forget what was looked at: another did this meanwhile, or the streams are others now."""
         self._left = _Leftovers(self._bus)
 
-    async def turn(self, low: int, info: Mapping[str, Any]) -> None:
+    async def turn(self, low: int, info: Mapping[str, Any]) -> int:
         """Remove what is due below ``low``, under which every job has ended. info: of ``STATE``, as the server told it.
 
-        Raises as :meth:`Bus.request_json`.
+        Returns the sequence below which all is due, where the stream is getting full; else 0. Raises as
+        :meth:`Bus.request_json`.
         """
         state = info["state"]
         most = info["config"].get("max_bytes", -1)
         is_crowded = 0 < CROWDED * most < state["bytes"]
         until = self._clock() - (self._least_s if is_crowded else KEPT_S)
         if not state["messages"] or unix_time(state["first_ts"]) >= until:
-            return
+            return 0
         at = datetime.fromtimestamp(await self._left.remove(until), UTC)
-        end = min(low, await first_since(self._bus, Stream.STATE, at))
+        due = await first_since(self._bus, Stream.STATE, at)
+        end = min(low, due)
         seq = state["first_seq"]
         while seq < end:
             seq = min(seq + _STEP, end)
             await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", {"seq": seq})
+        return due if is_crowded else 0
 
 
 class _Leftovers:
