@@ -40,6 +40,11 @@ class Holding:
         """What was let in is stored now, or never will be."""
         self.open -= amount
 
+    def refused(self, amount: int) -> None:
+        """What was let in here was refused elsewhere, before anything of it was stored."""
+        self.open -= amount
+        self.since -= amount
+
 
 class Holdings:
     """Holdings of all accounts, as one gateway knows them. stale_s: how long a measurement is good."""

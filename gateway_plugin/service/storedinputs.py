@@ -53,18 +53,24 @@ class StoredInputs:
         """
         whole = await self._enter_all(size)
         try:
-            most = share or self._most or self._limit // SHARE
-            mine = await self._accounts.enter(account, size, most)
-            if mine is None:
-                raise self._past_share(account, size, most)
-            try:
-                yield
-            except QueueFull as error:  # other gateways took the rest
-                raise _full() from error
-            finally:
-                mine.left(size)
+            mine = await self._enter_account(account, size, share)
+        except BaseException:
+            whole.refused(size)
+            raise
+        try:
+            yield
+        except QueueFull as error:  # other gateways took the rest
+            raise _full() from error
         finally:
+            mine.left(size)
             whole.left(size)
+
+    async def _enter_account(self, account: str, size: int, share: int) -> Holding:
+        most = share or self._most or self._limit // SHARE
+        mine = await self._accounts.enter(account, size, most)
+        if mine is None:
+            raise self._past_share(account, size, most)
+        return mine
 
     async def _enter_all(self, size: int) -> Holding:
         if not self._limit:
