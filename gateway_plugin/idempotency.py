@@ -43,6 +43,10 @@ _TRIES: Final = 4
 MOST_KEYS: Final = 50_000
 KEPT_S: Final = 600.0
 _COUNT_STALE_S: Final = 600.0
+_FULL_FRESH_S: Final = 5.0
+"""An account that has all its keys is counted again so often at most: keys go by their age only."""
+_PAST_ALL: Final = 1 << 30
+"""Page of an answer that begins here holds no subjects, but still their number."""
 _FULL_RETRY_AFTER_S: Final = 60.0
 _TIMEOUTS_IN_FLIGHT: Final = 5
 """A submission writes at most so often, each for one request timeout, before it has ended one way or the other."""
@@ -95,7 +99,7 @@ class Idempotency:
         self._bus = bus
         self._most_keys = most_keys
         self._kept_s = kept_s
-        self._keys = Holdings(self._count, stale_s=_COUNT_STALE_S)
+        self._keys = Holdings(self._count, stale_s=_COUNT_STALE_S, full_fresh_s=_FULL_FRESH_S)
         self._jobs = jobs
         self._in_flight_s = _TIMEOUTS_IN_FLIGHT * request_timeout_s
         self._wall = wall
@@ -181,7 +185,7 @@ class Idempotency:
 
     async def _count(self, account: str) -> int:
         """Keys of an account that are remembered."""
-        filter_ = {"subjects_filter": names.key(Bucket.IDEM, f"{account}.*")}
+        filter_ = {"subjects_filter": names.key(Bucket.IDEM, f"{account}.*"), "offset": _PAST_ALL}
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Bucket.IDEM.stream}", filter_)
         return int(info.get("total", 0))
 

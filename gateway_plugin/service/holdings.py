@@ -12,7 +12,6 @@ from typing import Any, Final
 
 _PART: Final = 8
 _FULL_FRESH_S: Final = 0.2
-"""Whoever is full is measured again so often at most."""
 _MOST_KNOWN: Final = 10_000
 
 Measure = Callable[[str], Coroutine[Any, Any, int]]
@@ -47,11 +46,17 @@ class Holding:
 
 
 class Holdings:
-    """Holdings of all accounts, as one gateway knows them. stale_s: how long a measurement is good."""
+    """Holdings of all accounts, as one gateway knows them. stale_s: how long a measurement is good.
 
-    def __init__(self, measure: Measure, *, stale_s: float) -> None:
+    full_fresh_s: an account that is full is measured again so often at most.
+    """
+
+    def __init__(
+        self, measure: Measure, *, stale_s: float, full_fresh_s: float = _FULL_FRESH_S
+    ) -> None:
         self._measure = measure
         self._stale_s = stale_s
+        self._full_fresh_s = full_fresh_s
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, Holding] = {}
 
@@ -70,7 +75,7 @@ class Holdings:
         is_full = holding.most + amount > most
         # While one caller measures an account that is known and not full, the others need not wait for it.
         is_asked = holding.asking is not None and age_s != float("inf")
-        if (is_full and age_s > _FULL_FRESH_S) or (is_stale and not is_asked):
+        if (is_full and age_s > self._full_fresh_s) or (is_stale and not is_asked):
             await self._ask(account, holding)
             is_full = holding.most + amount > most
         if is_full:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,25 @@ async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:
     async with asyncio.timeout(60):
         while (await submit(rig, ours[0], "order-4")).status != 202:
             pass
+
+
+async def test_counting_an_account_s_keys_reads_none_of_them(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = key(tenant="ours")
+    await rig.publish(ours)
+    for n in range(2):
+        await submit(rig, ours, f"order-{n}")
+    idempotency = rig.gateway._post._acceptance._idempotency
+    ask, answers = rig.gateway._bus.request_json, []
+
+    async def noted(*args: Any) -> Any:
+        answers.append(await ask(*args))
+        return answers[-1]
+
+    monkeypatch.setattr(rig.gateway._bus, "request_json", noted)
+    assert await idempotency._count("ours") == 2
+    assert [answer["state"].get("subjects") for answer in answers] == [None]
 
 
 async def test_when_no_more_keys_can_be_remembered_it_is_our_failure(rig: Rig) -> None:
