@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection as database
 from django.test import Client
 from msgspec.structs import replace
 
@@ -147,11 +148,14 @@ def test_attempts_that_wait_count_already_and_what_is_not_judged_does_not(consol
         assert go.wait(60)
         return False
 
+    def attempt() -> bool:
+        try:
+            return throttle.judge("viewer", "192.0.2.1", wrong)
+        finally:
+            database.close()  # of this thread
+
     with ThreadPoolExecutor(console.login_per_account) as pool:
-        waiting = [
-            pool.submit(throttle.judge, "viewer", "192.0.2.1", wrong)
-            for _ in range(console.login_per_account)
-        ]
+        waiting = [pool.submit(attempt) for _ in range(console.login_per_account)]
         for _ in waiting:
             assert judged.acquire(timeout=60)
         with pytest.raises(LimitExceeded):
