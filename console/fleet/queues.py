@@ -1,4 +1,4 @@
-"""The queues of every model on NATS: those that are missing are made again, whoever lost them."""
+"""The queues of every model on NATS: those that are missing are made again."""
 
 from typing import Final
 

@@ -150,7 +150,7 @@ class Reconciler:
         removed from STATE, it may have ended long ago: the row alone is closed.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
-        # After damage at once: whoever asks for a job that is lost is told 404 until it has its end.
+        # After damage at once: until a lost job has its end, a caller who asks for it is told 404.
         damaged_at = await database_sync_to_async(damage.latest)()
         rows = await _stale(max(before, damaged_at or before), self._looked_to)
         changed = sum([await self._settle(row) for row in rows])

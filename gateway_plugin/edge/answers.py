@@ -60,14 +60,10 @@ TOO_LARGE: Final = Answer(
 )
 
 
-def bad_request(why: str = "") -> Answer:
+def bad_request() -> Answer:
     """What Go's HTTP server says before any gateway code runs."""
-    text = f"400 Bad Request{why}"
-    return Answer(
-        400,
-        wire_headers([("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]),
-        text.encode(),
-    )
+    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
+    return Answer(400, wire_headers(headers), b"400 Bad Request")
 
 
 def moved(location: str) -> Answer:

@@ -109,9 +109,6 @@ class Edge:
         if target is None:
             count_refusal(BAD_HTTP)
             return answers.bad_request()
-        if scope["http_version"] == "1.1" and "Host" not in headers:
-            count_refusal(BAD_HTTP)
-            return answers.bad_request(": missing required Host header")
         body = Body(headers, receive)
         try:
             body.require_within(self._front.max_body_bytes)
