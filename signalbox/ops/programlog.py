@@ -69,11 +69,11 @@ class ProgramLog:
         """Copy what has been written until now."""
         with self._lock:
             for pipe in list(self._pipes):
-                for _ in range(
-                    PIPE_BYTES // _READ_BYTES
-                ):  # of a program that goes on writing, no more
-                    if not self._copied(pipe):
-                        break
+                with contextlib.suppress(BlockingIOError, EOFError):
+                    for _ in range(
+                        PIPE_BYTES // _READ_BYTES
+                    ):  # of a program that goes on writing, no more
+                        self._copy_piece(pipe)
 
     def tail(self, lines: int) -> str:
         """The last lines, also those that the latest rotation has put aside."""
@@ -82,31 +82,33 @@ class ProgramLog:
         return "\n".join(ends.decode(errors="replace").splitlines()[-lines:])
 
     def _copy(self, pipe: int) -> None:
+        """Until the end. Only this thread closes the pipe: closed by another, its number may already be a different
+        file, and a poll holds the file it waits for open, so that the other end of a pipe never sees it closed.
+        """
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
         while True:
             poll.poll()
             with self._lock:
-                if pipe not in self._pipes:
+                try:
+                    self._copy_piece(pipe)
+                except BlockingIOError:
+                    continue
+                except EOFError:
+                    self._pipes.remove(pipe)
+                    os.close(pipe)
+                    if not self._pipes:
+                        self._file.close()
                     return
-                self._copied(pipe)
 
-    def _copied(self, pipe: int) -> bool:
-        """Copy one piece. False if there is none now, or none will come."""
-        try:
-            data = os.read(pipe, _READ_BYTES)
-        except BlockingIOError:
-            return False
+    def _copy_piece(self, pipe: int) -> None:
+        """Raises BlockingIOError where there is none now, EOFError where none will come."""
+        data = os.read(pipe, _READ_BYTES)
         if not data:
-            self._pipes.remove(pipe)
-            os.close(pipe)
-            if not self._pipes:
-                self._file.close()
-            return False
+            raise EOFError
         if self._heard is not None:
             self._heard(data)
         self._file.write(data)
-        return True
 
 
 class _RotatingFile:

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import os
+import select
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -274,6 +277,41 @@ async def test_two_lives_of_a_program_share_one_log(tmp_path: Path) -> None:
     assert it.tail().splitlines() == [f"I am {first}", f"I am {it.pid}"]
     await it.stop()
     await keeper
+
+
+def test_nobody_waits_for_a_pipe_whose_number_was_that_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen once in many runs: ``Popen`` waited for ever, its pipe held open by the poll of an ended program's log."""
+    polls, goes_on = threading.Event(), threading.Event()
+
+    class Late:
+        """A thread that is put off between its choice of a descriptor and its wait for it."""
+
+        def __init__(self) -> None:
+            self._poll = real_poll()
+            self.register = self._poll.register
+
+        def poll(self) -> object:
+            polls.set()
+            assert goes_on.wait(60)
+            return self._poll.poll()
+
+    real_poll = select.poll
+    spare = os.dup(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(select, "poll", Late)
+        log = ProgramLog(tmp_path / "it.log")
+        os.close(log.open())
+        assert polls.wait(60)
+    log.catch_up()
+    os.close(spare)  # so that the number of the log's pipe would be that of the end we write into
+    ours, theirs = os.pipe()
+    goes_on.set()
+    time.sleep(0.2)  # nothing tells that a thread has begun to wait in the kernel
+    os.close(theirs)
+    assert select.select([ours], [], [], 10)[0], "the end of the pipe is not seen"
+    os.close(ours)
 
 
 async def test_ctrl_z_stops_nobody_who_copies_logs() -> None:
