@@ -207,6 +207,8 @@ def cancel(job_id: str = "*") -> str:
 NATS_FAULT: Final = "evt.kv.nats.fault"
 """Core message of ``signalbox up`` while NATS stores nothing: one sentence for the board. Below ``evt.kv.``, as the
 console may listen there, but of no bucket."""
+NATS_STALLED: Final = "evt.kv.nats.stalled"
+"""Core message, empty, of each program that sees NATS store nothing, every second while it does."""
 KEY_USE: Final = "used.keys"
 """Core subject on which gateways tell, about once a minute, the ids of the API keys in use."""
 

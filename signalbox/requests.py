@@ -17,9 +17,10 @@ from signalbox import log, readiness
 from signalbox.answers import ApiError, Reply, api_refused, unanswered
 from signalbox.connection import Connection, Events, Transport, status
 from signalbox.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
+from signalbox.names import NATS_STALLED
 from signalbox.roles import inbox
 from signalbox.settings import Wire
-from signalbox.stalls import BOUND, WHY, Stalls
+from signalbox.stalls import BOUND, TELL_S, WHY, Stalls
 
 _AWAY: Final = "NATS cannot be reached."
 _SWEEP_S: Final = 0.1
@@ -63,6 +64,7 @@ class Requests:
             bytes, tuple[Callable[[bytes, bytes], None], asyncio.Future[Reply], str]
         ] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._teller: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.stalls = Stalls(self._loop.time)
         """What NATS does not store, as this connection has seen it."""
@@ -116,6 +118,8 @@ class Requests:
             if is_write and self.connection.is_open:
                 self.stalls.lost(subject)
                 if self.stalls.is_stalled(subject):
+                    if self._teller is None:
+                        self._tell()
                     raise Ambiguous(WHY, retry_after_s=5.0, bound=BOUND, subject=subject) from None
             raise unanswered(subject, str(error), is_write=is_write) from None
         finally:
@@ -221,8 +225,9 @@ class Requests:
         if self.connection.is_open:
             self.connection.write_out()
         await self._disconnected()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._teller):
+            if timer is not None:
+                timer.cancel()
         await self.connection.close()
 
     async def _connect(self, name: str) -> None:
@@ -276,6 +281,13 @@ class Requests:
             if deadline <= now and not answer.done():
                 answer.set_exception(TimeoutError("no answer in time"))
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep) if self._waiting else None
+
+    def _tell(self) -> None:
+        """Have the board say that NATS stores nothing, for as long as that is known. It needs no disk to pass it on."""
+        self._teller = None
+        if self.connection.is_open and self.stalls.faults():
+            self.send(NATS_STALLED, b"", b"", b"")
+            self._teller = self._loop.call_later(TELL_S, self._tell)
 
     async def _disconnected(self) -> None:
         """What was sent on the lost connection will not be answered any more."""

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from signalbox.errors import Bug
-from signalbox.names import AUDIT_HEAD, KEY_USE, PROJECTOR, RECONCILER, Bucket, Stream, token
+from signalbox.names import (
+    AUDIT_HEAD,
+    KEY_USE,
+    NATS_STALLED,
+    PROJECTOR,
+    RECONCILER,
+    Bucket,
+    Stream,
+    token,
+)
 
 Role = Literal["gateway", "worker", "console", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
@@ -17,8 +26,9 @@ ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
 _API: Final = "$JS.API"
 OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
 """Tells whoever asks what it may do itself, and nothing of others."""
-_CHECK: Final = (f"{_API}.INFO", f"{_API}.STREAM.INFO.*", OWN_RIGHTS)
-"""Every program checks the topology when it starts; ``signalbox doctor`` checks the rights of its user."""
+_EVERY: Final = (f"{_API}.INFO", f"{_API}.STREAM.INFO.*", OWN_RIGHTS, NATS_STALLED)
+"""Every program checks the topology when it starts, and tells the board when NATS stores nothing of it;
+``signalbox doctor`` checks the rights of its user."""
 
 
 class Permissions(NamedTuple):
@@ -82,7 +92,7 @@ def _events(*buckets: Bucket) -> tuple[str, ...]:
 _ROLES: Final[dict[str, Permissions]] = {
     "gateway": Permissions(
         publish=(
-            *_CHECK,
+            *_EVERY,
             "jobs.*.*.*",  # accept
             "st.*",  # cancel a queued job, ask a running one to stop
             "in.*.*.*",  # inputs above the inline limit
@@ -107,7 +117,7 @@ _ROLES: Final[dict[str, Permissions]] = {
     ),
     "worker": Permissions(
         publish=(
-            *_CHECK,
+            *_EVERY,
             f"{_API}.CONSUMER.MSG.NEXT.JOBS.*",
             f"{_API}.CONSUMER.INFO.JOBS.*",
             "$JS.ACK.JOBS.>",
@@ -150,7 +160,7 @@ _ROLES: Final[dict[str, Permissions]] = {
     ),
     "console": Permissions(
         publish=(
-            *_CHECK,
+            *_EVERY,
             # Leases and tickets by their leader; jobs, records and documents to compare them with the database.
             *_leader(
                 Stream.JOBS,

@@ -17,6 +17,8 @@ TRY_S: Final = 2.0
 """How often one write is let through while a stream is stalled, to learn when it is no more."""
 KNOWN_S: Final = 30.0
 """How long after the last lost answer a stream is said to be stalled to those who ask."""
+TELL_S: Final = 1.0
+"""How often the board is told while a stream is stalled."""
 WHY: Final = (
     "NATS answers but stores nothing: its disk is full or was, or too few of its nodes are up."
     " An operator has to make room and restart nats-server."

@@ -1,6 +1,8 @@
 """How deep tests go, and fixtures of every test that needs NATS: a real server per session, clean streams per test."""
 
 import asyncio
+import contextlib
+import subprocess
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -15,6 +17,7 @@ from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from tests import depth, streams
+from tests.chaos.network import SmallDisk, data_with_a_small_disk
 
 T = TypeVar("T")
 
@@ -87,6 +90,18 @@ async def own_nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
         finally:
             await bus.close()
         yield server
+
+
+@pytest.fixture
+def disk(request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
+    """A small file system below which NATS keeps its streams; with a parameter, another part of the data folder."""
+    below = getattr(request, "param", "nats")
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(data_with_a_small_disk(160, below))
+        except (OSError, subprocess.SubprocessError) as error:
+            pytest.skip(f"no file system of our own here: {error}")
+        yield made
 
 
 @pytest.fixture

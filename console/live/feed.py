@@ -41,6 +41,7 @@ from signalbox.messages import (
 from signalbox.names import (
     KEY_USE,
     NATS_FAULT,
+    NATS_STALLED,
     Bucket,
     Header,
     event_of_jobs,
@@ -51,6 +52,7 @@ from signalbox.names import (
 )
 from signalbox.ops.disk import Reserve
 from signalbox.settings import Wire
+from signalbox.stalls import WHY
 from signalbox.table import Table
 
 FLUSH_S: Final = 0.1
@@ -108,7 +110,8 @@ class Feed:
         self._gauges: Gauges | None = None
         self._storage = StorageFigure()
         self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
-        self._fault_until = float("-inf")
+        self._fault, self._fault_until = "", float("-inf")
+        self._stalled_until = float("-inf")
         self._models: set[str] = set()
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
@@ -174,8 +177,7 @@ class Feed:
         else:
             self._down_since = None
         self.view.told("disk", _DISK_LOW if self._reserve.is_low else "")
-        if now >= self._fault_until:
-            self.view.told("nats", "")
+        self._show_fault(now)
         self.view.fronts(self._fronts.alarms(now))
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
@@ -203,6 +205,7 @@ class Feed:
         bus.on_reconnect(self._on_reconnect)
         await bus.subscribe(event_of_key(Bucket.LEASES), self._on_lease)
         await bus.subscribe(NATS_FAULT, self._on_fault)
+        await bus.subscribe(NATS_STALLED, self._on_stalled)
         await bus.subscribe(KEY_USE, self._on_front)
         self._tables = [
             self._table(bus, Bucket.WORKERS, Worker, self._on_worker),
@@ -292,8 +295,22 @@ class Feed:
             await self._until_done(self._read_leases)
 
     def _on_fault(self, message: Message) -> None:
-        self._fault_until = self._clock() + FAULT_KEPT_S
-        self.view.told("nats", message.data.decode(errors="replace")[:500])
+        now = self._clock()
+        self._fault, self._fault_until = (
+            message.data.decode(errors="replace")[:500],
+            now + FAULT_KEPT_S,
+        )
+        self._show_fault(now)
+
+    def _on_stalled(self, _message: Message) -> None:
+        now = self._clock()
+        self._stalled_until = now + FAULT_KEPT_S
+        self._show_fault(now)
+
+    def _show_fault(self, now: float) -> None:
+        """One alarm, however many programs tell of it. Who restarts the server knows more than who misses answers."""
+        text = self._fault if now < self._fault_until else ""
+        self.view.told("nats", text or (WHY if now < self._stalled_until else ""))
 
     def _on_lease(self, message: Message) -> None:
         headers = message.headers

@@ -1,35 +1,21 @@
 """The disk of NATS is full for a moment under the whole of ``signalbox up``, with callers at the front."""
 
 import asyncio
-import contextlib
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from tests.chaos.network import SmallDisk, data_with_a_small_disk
+from tests.chaos.network import SmallDisk
 from tests.e2e.test_up_stack import Up
 
-SIZE_MB = 160
 CALLERS = 4
 EVENT_S = 120.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
-
-
-@pytest.fixture
-def disk() -> Iterator[SmallDisk]:
-    """A small file system below which NATS keeps its streams."""
-    with contextlib.ExitStack() as stack:
-        try:
-            made = stack.enter_context(data_with_a_small_disk(SIZE_MB))
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"no file system of our own here: {error}")
-        yield made
 
 
 @pytest.fixture

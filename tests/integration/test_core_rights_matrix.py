@@ -46,7 +46,8 @@ OTHER_ACTS = (
 DATA = (
     "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in", "pl.j.out1",
     "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
-    "evt.kv.keys.k", "audit.head", "made.up",
+    "evt.kv.keys.k", "evt.kv.nats.fault",
+    "evt.kv.nats.stalled", "audit.head", "made.up",
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
     "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
 )  # fmt: skip
@@ -92,7 +93,9 @@ def subscribes() -> Iterator[str]:
 
 
 def _info() -> set[str]:
-    return {"$JS.API.INFO", OWN_RIGHTS} | {f"$JS.API.STREAM.INFO.{name}" for name in STREAM_NAMES}
+    return {"$JS.API.INFO", OWN_RIGHTS, "evt.kv.nats.stalled"} | {
+        f"$JS.API.STREAM.INFO.{name}" for name in STREAM_NAMES
+    }
 
 
 def _direct(*streams: str) -> set[str]:

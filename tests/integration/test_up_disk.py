@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import os
-import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +22,9 @@ from signalbox.up.ground import DataDir
 from signalbox.up.natskeeper import NatsKeeper
 from signalbox.up.options import Options
 from signalbox.up.stack import Stack
-from tests.chaos.network import SmallDisk, data_with_a_small_disk
+from tests.chaos.network import SmallDisk
 from tests.gatewayrig import ScriptedWorker, key, model, rig
 
-SIZE_MB = 160
 EVENT_S = 60.0
 
 
@@ -52,18 +50,6 @@ class Said:
 @pytest.fixture
 async def said() -> Said:
     return Said()
-
-
-@pytest.fixture
-def disk(request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
-    """A small file system below which NATS keeps its streams; with a parameter, another part of the data folder."""
-    below = getattr(request, "param", "nats")
-    with contextlib.ExitStack() as stack:
-        try:
-            made = stack.enter_context(data_with_a_small_disk(SIZE_MB, below))
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"no file system of our own here: {error}")
-        yield made
 
 
 @pytest.fixture
@@ -154,7 +140,8 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
     await said.wait_for("the disk of NATS has less than 64 MB left: new jobs are refused")
     async with asyncio.timeout(EVENT_S):
         assert (await told.get()).startswith(b"NATS stores nothing: its disk is full, or was.")
-    os.truncate(disk.folder / "filler", (SIZE_MB - 32) << 20)  # room, and less than the reserve
+    # Room, and less than the reserve.
+    os.truncate(disk.folder / "filler", (disk.size_mb - 32) << 20)
     assert not await stored(stack, 2)
     assert stack.children[0].pid == first
     disk.free()
