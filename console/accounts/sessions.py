@@ -7,6 +7,7 @@ session itself. A change of role, a lock-out and a new password end all sessions
 
 import time
 from collections.abc import Callable, MutableMapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -85,6 +86,15 @@ def is_confirmed(session: Session, now: float) -> bool:
     """Whether the password was entered in the last :data:`CONFIRMED_S` seconds."""
     confirmed_at = float(session.get(_CONFIRMED, 0.0))
     return confirmed_at <= now < confirmed_at + CONFIRMED_S
+
+
+def forget_ended(before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` sessions that expired before that; returns how many. Nobody who is logged in has one."""
+    store = SessionStore.get_model_class()
+    found = store.objects.filter(expire_date__lt=before).values_list("pk", flat=True)
+    ended = list(found[:limit])
+    store.objects.filter(pk__in=ended).delete()
+    return len(ended)
 
 
 class SessionLimits:

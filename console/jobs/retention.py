@@ -1,6 +1,10 @@
-"""Old rows of jobs are deleted, a few at a time, oldest first: the list is a copy, and NATS forgets jobs sooner."""
+"""Old rows are deleted, a few at a time: jobs, postings that are settled, logins that have ended.
+
+Jobs go oldest first: the list is a copy, and NATS forgets jobs sooner.
+"""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -8,7 +12,9 @@ from channels.db import database_sync_to_async
 from django.db import transaction
 from django.utils import timezone
 
+from console.accounts import sessions
 from console.jobs.models import Job, JobEvent
+from console.outbox import services as outbox
 from signalbox import log
 from signalbox.messages import State
 
@@ -21,7 +27,7 @@ _ENDED: Final = tuple(state.value for state in State if state.is_terminal)
 
 
 class Retention:
-    """Keeps ended jobs for ``days``, and the newest ``rows``; 0 = no bound."""
+    """Keeps ended jobs and settled postings for ``days``, and the newest ``rows`` of jobs; 0 = no bound."""
 
     def __init__(self, *, days: float, rows: int) -> None:
         self._days = days
@@ -33,20 +39,23 @@ class Retention:
             try:
                 if count := await self.tidy():
                     log.info("jobs.forgotten", count=count)
+                if count := await self.tidy_others():
+                    log.info("rows.forgotten", count=count)
             except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
                 log.exception("jobs.retention_failed")
             await asyncio.sleep(EVERY_S)
 
     async def tidy(self) -> int:
-        """Delete what is beyond the bounds now; returns how many jobs."""
+        """Delete jobs that are beyond the bounds now; returns how many."""
         before = await database_sync_to_async(self._cutoff)(timezone.now())
-        count = 0
-        while before is not None:
-            done = await database_sync_to_async(delete_oldest)(before, CHUNK)
-            count += done
-            if done < CHUNK:
-                break
-            await asyncio.sleep(PAUSE_S)
+        return await _all(delete_oldest, before) if before is not None else 0
+
+    async def tidy_others(self) -> int:
+        """Delete settled postings that are too old, and logins that have ended; returns how many rows."""
+        now = timezone.now()
+        count = await _all(sessions.forget_ended, now)
+        if self._days:
+            count += await _all(outbox.forget_settled, now - timedelta(days=self._days))
         return count
 
     def _cutoff(self, now: datetime) -> datetime | None:
@@ -56,6 +65,17 @@ class Retention:
         newest = Job.objects.order_by("-created_at").values_list("created_at", flat=True)
         beyond = newest[self._rows - 1 : self._rows].first() if self._rows else None
         return max((at for at in (aged, beyond) if at is not None), default=None)
+
+
+async def _all(delete: Callable[[datetime, int], int], before: datetime) -> int:
+    """Call ``delete`` until it finds no more; returns how many rows."""
+    count = 0
+    while True:
+        done = await database_sync_to_async(delete)(before, CHUNK)
+        count += done
+        if done < CHUNK:
+            return count
+        await asyncio.sleep(PAUSE_S)
 
 
 def delete_oldest(before: datetime, limit: int) -> int:
@@ -70,3 +90,10 @@ def delete_oldest(before: datetime, limit: int) -> int:
         JobEvent.objects.filter(job_id__in=ids).delete()
         Job.objects.filter(pk__in=ids).delete()
     return len(ids)
+
+
+def in_words(*, days: float, rows: int) -> str:
+    """For operators: which jobs are no longer listed; empty where all are."""
+    bounds = [f"older than {days:g} days"] if days else []
+    bounds += ["not among the newest " + f"{rows:,}".replace(",", " ")] if rows else []
+    return f"Ended jobs that are {' or '.join(bounds)} are no longer listed." if bounds else ""

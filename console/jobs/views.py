@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -13,7 +14,7 @@ from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
 from console.accounts.views import sees
 from console.audit.models import AuditEntry
-from console.jobs import pages, query, services, timeline
+from console.jobs import pages, query, retention, services, timeline
 from console.jobs.models import Job
 from console.keys.models import Account
 from console.outbox import services as outbox
@@ -38,6 +39,9 @@ def index(request: HttpRequest) -> HttpResponse:
     context |= {
         "jobs": page.jobs, "tabs": _tabs(text, state, counts), "account_names": _account_names(page.jobs),
         "looked_to": page.looked_to,
+        "not_kept": "" if page.older else retention.in_words(
+            days=settings.CONSOLE.jobs_kept_days, rows=settings.CONSOLE.jobs_kept_rows
+        ),
         "older": page.older and f"?{urlencode({'q': text, 'state': state, 'before': page.older})}",
         "newest": request.GET.get("before") and f"?{urlencode({'q': text, 'state': state})}",
     }  # fmt: skip

@@ -1,10 +1,11 @@
 """Posting to the outbox, from inside the transaction of the act that decides."""
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from console.outbox import wake
@@ -124,6 +125,22 @@ def why_unpublished(bucket: Bucket, key: str) -> str:
 def latest_cancel(job_id: str) -> OutboxEntry | None:
     """The newest cancellation of a job, if one was asked here."""
     return OutboxEntry.objects.filter(kind=OutboxEntry.CANCEL, key=job_id).order_by("-id").first()
+
+
+def forget_settled(before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` postings that were settled before that; returns how many.
+
+    The newest document of a key stays: it is what the key's state is compared with.
+    """
+    newer = OutboxEntry.objects.filter(
+        kind=OuterRef("kind"), bucket=OuterRef("bucket"), key=OuterRef("key"), pk__gt=OuterRef("pk")
+    )
+    old = OutboxEntry.objects.filter(
+        ~Q(kind=OutboxEntry.DOCUMENT) | Exists(newer), published_at__lt=before
+    )
+    found = list(old.order_by("published_at").values_list("pk", flat=True)[:limit])
+    OutboxEntry.objects.filter(pk__in=found).delete()
+    return len(found)
 
 
 def model_key(name: str) -> str:

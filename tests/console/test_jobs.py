@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
@@ -396,6 +398,47 @@ async def test_old_rows_are_deleted_oldest_first_and_a_few_at_a_time(
     assert events == left[-1]
     assert await retention.Retention(days=0.01, rows=0).tidy() == 5
     assert await in_thread(lambda: Job.objects.get().state) == "running"
+
+
+async def test_settled_postings_and_ended_logins_go_and_what_is_compared_stays(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "CHUNK", 2)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+    now = timezone.now()
+    old, recent = now - timedelta(days=40), now - timedelta(days=20)
+
+    def fill() -> None:
+        for body, at in (("first", old), ("second", old), ("newest", old)):
+            OutboxEntry.objects.create(
+                kind="document", bucket="keys", key="k", body=body, published_at=at
+            )
+        OutboxEntry.objects.create(kind="document", bucket="keys", key="other", published_at=old)
+        OutboxEntry.objects.create(kind="cancel", key="job", body="waits")
+        for settled_at in (old, old, recent):
+            OutboxEntry.objects.create(
+                kind="cancel", key="job", body=f"{settled_at}", published_at=settled_at
+            )
+        for key, ends in (("ended", old), ("lives", now + timedelta(hours=1))):
+            Session.objects.create(session_key=key, session_data="", expire_date=ends)
+
+    await in_thread(fill)
+    assert (
+        await retention.Retention(days=0, rows=0).tidy_others() == 1
+    )  # the login, whatever the days
+    assert await retention.Retention(days=30, rows=0).tidy_others() == 4
+    assert await retention.Retention(days=30, rows=0).tidy_others() == 0
+    left = await in_thread(lambda: list(OutboxEntry.objects.values_list("body", flat=True)))
+    assert left == ["newest", "", "waits", f"{recent}"]
+    assert await in_thread(lambda: Session.objects.get().pk) == "lives"
+
+
+def test_the_end_of_the_list_says_which_jobs_are_no_longer_there(
+    some: list[Job], browser: Browser
+) -> None:
+    page = browser("viewer").get("/jobs").content.decode()
+    assert "older than 30 days or not among the newest 1 000 000 are no longer listed" in page
+    assert retention.in_words(days=0, rows=0) == ""
 
 
 @pytest.mark.parametrize("state", ["queued", "running"])
