@@ -1,36 +1,33 @@
 """What a rig stands on: NATS, one node or three, every way to it, and what writes down what happens there."""
 
-import asyncio
-import time
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from signalbox import roles, topology
 from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.names import Bucket, key
+from signalbox.errors import Unavailable
 from signalbox.natsserver import NatsServer
 from signalbox.ports import HOST
 from signalbox.settings import Wire
 from signalbox.up.ground import DataDir
-from tests.chaos.census import Census
 from tests.chaos.disk import Disk
-from tests.chaos.history import Journal, Recorder, now
+from tests.chaos.history import Recorder
 from tests.chaos.link import Link
 from tests.chaos.network import Namespace, SmallDisk
 from tests.chaos.proxy import CALM, Proxy, Weather
 from tests.chaos.routes import Routes
+from tests.chaos.site import Site
 from tests.nodes import nodes, started
-from tests.outagerig import House, becomes
+from tests.outagerig import House
 
 OURS: Final = "rig"
 """Whose proxies our own connection goes through, where it does."""
 STORAGE_BYTES: Final = 4 * 1024**3
 
 
-class Bed(House):
+class Bed(House, Site):
     """NATS, and a proxy per program and node. history: folder of what happened. node_count: of NATS, 1 or 3.
 
     has_routes: the nodes call each other through us, and so do we call them. settings: further ones, by role.
@@ -40,10 +37,8 @@ class Bed(House):
         self, data: DataDir, history: Path, *, node_count: int, has_routes: bool,
         settings: Mapping[str, Mapping[str, str]],
     ) -> None:  # fmt: skip
-        super().__init__(data, settings)
-        self.history = history
-        self.faults = Journal(history / "faults.jsonl")
-        self.census = Census(str(history), history)
+        House.__init__(self, data, settings)
+        Site.__init__(self, history, str(history), node_count=node_count)
         self.nodes: list[NatsServer] = []
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -51,15 +46,13 @@ class Bed(House):
         self.routes = Routes() if has_routes else None
         self.disk: SmallDisk | None = None
         self.disks: list[Disk] = []
-        self.recorder: Recorder
-        self._node_count = node_count
         self._wire = Wire()
         self._exits = AsyncExitStack()
 
     async def start_nats(self) -> None:
         """One node, or three that form a cluster; our own connection goes to them directly where they do so."""
         users = {str(role): self._password(role).read_text() for role in roles.ROLES}
-        folders = [self.data.path / f"nats-{number}" for number in range(self._node_count)]
+        folders = [self.data.path / f"nats-{number}" for number in range(self.node_count)]
         self.nodes += nodes(folders, users=users)
         if self.routes is not None:
             await self.routes.lay(self.nodes)
@@ -134,87 +127,7 @@ class Bed(House):
                 proxy.change(Weather(is_refusing=True))
                 proxy.reset()
 
-    # -- who holds what --------------------------------------------------------------------------------
-
-    def holder(self) -> str:
-        """Who holds a GPU; empty where nobody does."""
-        return next((str(h["owner"]) for h in self.recorder.holders.values()), "")
-
-    def newest_token(self) -> int:
-        """The newest token that was seen."""
-        return max((int(h["token"]) for h in self.recorder.holders.values()), default=0)
-
-    async def refresh(self) -> None:
-        """Who holds what, by the leader: changes are not republished while NATS is dead."""
-        with suppress(SignalboxError):
-            for stored in await self.bus.list_latest(
-                Bucket.LEASES.stream, [key(Bucket.LEASES, ">")]
-            ):
-                self.recorder.learn(stored)
-
-    # -- conditions ------------------------------------------------------------------------------------
-
-    async def patiently(self, act: Any, *, limit_s: float = 60.0) -> Any:
-        """Repeat what NATS cannot do just now."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                return await act()
-            except SignalboxError:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.1)
-
-    async def until(self, condition: Any, *, limit_s: float = 60.0, what: str = "") -> float:
-        """Seconds until ``condition()`` holds, looked at after each recorded change and every 50 ms."""
-        began = now()
-        while not condition():
-            if now() - began > limit_s:
-                raise AssertionError(f"not within {limit_s:g} s: {what}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await self.recorder.changed.wait()
-        return now() - began
-
-    async def new_holder(self, token_was: int, *, limit_s: float = 60.0) -> float:
-        """Seconds until somebody holds a GPU under a newer token."""
-        return await self.until(
-            lambda: self.newest_token() > token_was,
-            limit_s=limit_s,
-            what=f"a holder after token {token_was}",
-        )
-
-    async def nats_serves(self, *, limit_s: float = 60.0) -> float:
-        """Seconds until every stream that decisions rest on has a leader and answers."""
-
-        async def answers() -> bool:
-            try:
-                for stream in ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers"):
-                    info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-                    if len(self.nodes) > 1 and not info["cluster"].get("leader"):
-                        return False
-            except SignalboxError:
-                return False
-            return True
-
-        return await becomes(answers, limit_s=limit_s)
-
     async def leader_of(self, stream: str) -> NatsServer | None:
         """The node that leads a stream."""
-        try:
-            info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-        except SignalboxError:
-            return None
-        return next((n for n in self.nodes if n.name == info["cluster"].get("leader")), None)
-
-    async def is_replicated(self) -> bool:
-        """Whether every replica of every stream is current, so that the next node may die."""
-        try:
-            listed = await self.bus.request_json("$JS.API.STREAM.LIST", {})
-        except SignalboxError:
-            return False
-        return all(
-            stream["cluster"].get("leader")
-            and all(r.get("current") and not r.get("offline") for r in stream["cluster"].get("replicas", ()))
-            for stream in listed["streams"]
-        )  # fmt: skip
+        name = await self.leader_name(stream)
+        return next((node for node in self.nodes if node.name == name), None)

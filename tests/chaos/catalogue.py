@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from tests.chaos import network
 from tests.chaos.faults import Fault
+from tests.chaos.rig import Rig
 from tests.chaos.strikes import servers, wires, workers
 
 
-def catalogue(*, nodes: int) -> Sequence[Fault]:
+def catalogue(*, nodes: int) -> Sequence[Fault[Rig]]:
     """With their weights. nodes: of NATS, 1 or 3."""
     of_three = "" if nodes > 1 else "one node has no other to lead"
     return (

@@ -252,7 +252,7 @@ async def lie(folder: Path, rounds: int, seed: int) -> None:
 
 
 async def _struck_by(
-    strike: faults.Strike, folder: Path, rounds: int, seed: int, *, nodes: int
+    strike: faults.Strike[Rig], folder: Path, rounds: int, seed: int, *, nodes: int
 ) -> None:
     rng = random.Random(seed)
     async with rig(folder, workers=2, nodes=nodes, engine="toy", has_disks=True) as made:

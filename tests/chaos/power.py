@@ -128,7 +128,7 @@ async def _declare(rig: Rig) -> None:
         await rig.patiently(rig.declare)
 
 
-def catalogue(*, nodes: int, has_disks: bool) -> Sequence[Fault]:
+def catalogue(*, nodes: int, has_disks: bool) -> Sequence[Fault[Rig]]:
     """Every kind, those that cannot be done here with the reason."""
     why_not = (
         disk.reason_against() if has_disks else "no node was given a disk of its own (--disks)"

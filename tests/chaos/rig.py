@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +19,11 @@ from signalbox.ports import HOST
 from signalbox.up.child import Child, Spec
 from signalbox.up.ground import DataDir
 from tests.chaos.bed import Bed
-from tests.chaos.census import GUARD
 from tests.chaos.clients import CANARY
 from tests.chaos.disk import Disk
 from tests.chaos.history import SECRETS
 from tests.chaos.link import Link
 from tests.chaos.network import Namespace, SmallDisk
-from workers import intervals
 from workers.settings import PREFIX, WorkerSettings
 
 GPU: Final = "cpu:0"
@@ -69,10 +66,7 @@ class Rig(Bed):
             data, history, node_count=nodes, has_routes=has_routes, settings=programs or {}
         )
         self.options = replace(self.options, devices=devices)
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.broken: list[str] = []
         self.secrets = {"a caller's number": CANARY}
-        self.coming_back: set[str] = set()
         self.ended: list[str] = []
         self._engine, self._ballast_mb = engine, ballast_mb
 
@@ -145,11 +139,6 @@ class Rig(Bed):
         again_s = 3 * found.ping_interval_s + 2 * found.reconnect_wait_s + found.request_timeout_s
         return again_s + found.lease_ttl_s / 3 + 1.0
 
-    def finding(self, text: str) -> None:
-        """Something that must not be, written down for the laws: the run has failed."""
-        self.broken.append(text)
-        self.faults.note(event="finding", text=text)
-
     async def add_key(self, **fields: Any) -> str:
         """As the stack's; the key may stand in no log."""
         text = await super().add_key(**fields)
@@ -163,47 +152,9 @@ class Rig(Bed):
         """Names of all workers."""
         return [c.spec.name for c in self.children if c.spec.name.startswith("worker-")]
 
-    def entered(self) -> int:
-        """The newest token a runner was let in with, by the interval log."""
-        lines = intervals.read(self.history / "intervals.log")
-        return max((line.token for line in lines if line.kind == "in"), default=0)
-
-    def are_inside(self) -> bool:
-        """Whether every GPU in use has a holder whose present runner was let in."""
-        lines = intervals.read(self.history / "intervals.log")
-        inside = {line.gpu: (line.token, line.pid) for line in lines if line.kind == "in"}
-        return all(
-            inside.get(gpu) == (held["token"], self.runner_of(str(held["owner"])))
-            for gpu, held in self.recorder.holders.items()
-        )
-
-    def guard_of(self, worker: str) -> int:
-        """Its guard's process id, 0 where there is none now."""
-        return next(iter(children_of(self.child(worker).pid, GUARD)), 0)
-
-    def runner_of(self, worker: str) -> int:
-        """Its runner's process id, 0 where there is none now."""
-        guard = self.guard_of(worker)
-        return next(iter(children_of(guard, b"--gpu", but=GUARD)), 0) if guard else 0
-
-    def is_poised(self, worker: str) -> bool:
-        """Whether it would take over at once: its guard has a runner, and a child that waits for the flock."""
-        guard = self.guard_of(worker)
-        is_waiting = bool(guard and children_of(guard, GUARD))  # or a runner to be, hence the rest
-        return is_waiting and bool(children_of(guard, b"--gpu", but=GUARD))
-
-    def background(self, work: Any) -> None:
-        """Go on with the next fault meanwhile. What fails here fails the run."""
-
-        async def guarded() -> None:
-            try:
-                await work
-            except Exception as error:  # noqa: BLE001  the edge of a task
-                self.finding(f"{type(error).__name__}: {error}")
-
-        task = asyncio.create_task(guarded())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+    def pid_of(self, name: str) -> int:
+        """Process id of a program, 0 while it does not run."""
+        return self.child(name).pid
 
     async def bring_back(self, name: str) -> None:
         """A dead program is started again until it is ready; a start that meets another fault is repeated."""
@@ -235,16 +186,6 @@ class Rig(Bed):
                 if not child.pid and child.spec.name not in self.coming_back:
                     self.ended.append(child.spec.name)
                     self.background(self.bring_back(child.spec.name))
-
-    def signal(self, pid: int, number: signal.Signals) -> bool:
-        """Whether there was somebody to send it to."""
-        if pid <= 1:
-            return False
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            return False
-        return True
 
 
 @asynccontextmanager
@@ -282,18 +223,3 @@ async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Ri
                 await asyncio.wait([keeping])
         finally:
             await made.end()
-
-
-def children_of(pid: int, mark: bytes, *, but: bytes = b"\xff") -> list[int]:
-    """Children whose command line holds ``mark`` and not ``but``."""
-    found = []
-    try:
-        names = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    for name in names:
-        with suppress(OSError):
-            argv = Path(f"/proc/{name}/cmdline").read_bytes()
-            if mark in argv and but not in argv:
-                found.append(int(name))
-    return found

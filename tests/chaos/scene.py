@@ -10,6 +10,7 @@ from tests.chaos import checks, history
 from tests.chaos.clients import CANARY, Load, Tenant
 from tests.chaos.history import Entry, Journal, snapshot
 from tests.chaos.rig import Rig
+from tests.chaos.site import Site
 from tests.outagerig import becomes, floats
 
 CALLERS: Final = 6
@@ -49,7 +50,7 @@ async def served(made: Rig, seed: int) -> tuple[Load, Journal]:
     return Load(tenants, ledger, seed, callers=CALLERS), ledger
 
 
-async def finished(made: Rig, load: Load, ledger: Journal) -> None:
+async def finished(made: Site, load: Load, ledger: Journal) -> None:
     """No more load; every job that was promised ends within :data:`HEAL_S` and stands in the final snapshot."""
     try:
         async with asyncio.timeout(HEAL_S):
@@ -63,14 +64,14 @@ async def finished(made: Rig, load: Load, ledger: Journal) -> None:
     print(f"{len(load.accepted)} jobs accepted")
 
 
-async def settled(made: Rig) -> None:
+async def settled(made: Site) -> None:
     """What goes on in the background has ended, and who lives has been counted."""
     while made.tasks:
         await asyncio.wait(made.tasks)
     made.census.look()
 
 
-async def more_accepted(made: Rig, load: Load, count: int, *, limit_s: float = 60.0) -> None:
+async def more_accepted(made: Site, load: Load, count: int, *, limit_s: float = 60.0) -> None:
     """Returns when so many more jobs were promised."""
     was = len(load.accepted)
     await made.until(
@@ -83,7 +84,7 @@ def refused(load: Load) -> int:
     return sum(n for (_, status), n in load.answers.items() if status == 503)
 
 
-def longest_silence(made: Rig, since: float, until: float) -> float:
+def longest_silence(made: Site, since: float, until: float) -> float:
     """Seconds of the longest time in which nothing was accepted."""
     return checks.longest_silence(history.read(made.history / LEDGER), since, until)
 
@@ -102,7 +103,7 @@ def fences(made: Rig, name: str) -> list[str]:
     ]
 
 
-def beats(made: Rig, worker: str, since: float, until: float) -> list[Entry]:
+def beats(made: Site, worker: str, since: float, until: float) -> list[Entry]:
     """Revisions of the lease that a worker wrote between two instants."""
     return [
         entry

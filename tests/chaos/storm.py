@@ -123,7 +123,7 @@ async def _load(made: Rig, plan: Plan) -> tuple[Load, Journal]:
     return Load(tenants, ledger, plan.seed, callers=plan.callers), ledger
 
 
-async def _blow(made: Rig, plan: Plan, usable: Sequence[Fault], load: Load) -> Counter[str]:
+async def _blow(made: Rig, plan: Plan, usable: Sequence[Fault[Rig]], load: Load) -> Counter[str]:
     """One fault after another until there were enough, of jobs too."""
     rng = random.Random(plan.seed)
     first = list(usable)

@@ -10,7 +10,7 @@ from signalbox.errors import SignalboxError
 from signalbox.names import Bucket, Header
 from tests.chaos.faults import a_holder, a_worker, measured, pause, running, struck
 from tests.chaos.history import now
-from tests.chaos.rig import Rig
+from tests.chaos.site import Site
 from tests.processes import is_alive
 
 TAKEOVER_BOUND_S: Final = 20.0
@@ -21,7 +21,7 @@ HEIR_BOUND_S: Final = 60.0
 """Time to live of the record, the flock's own deadline, and the start of another worker on a busy machine."""
 
 
-async def kill_supervisor(rig: Rig, rng: random.Random) -> None:
+async def kill_supervisor(rig: Site, rng: random.Random) -> None:
     """SIGKILL to whoever holds the GPU: somebody else holds it next."""
     name = await a_holder(rig)
     token = rig.newest_token()
@@ -33,7 +33,7 @@ async def kill_supervisor(rig: Rig, rng: random.Random) -> None:
         measured(rig, "kill supervisor", name, "takeover", now() - began, TAKEOVER_BOUND_S)
 
 
-async def kill_standby(rig: Rig, rng: random.Random) -> None:
+async def kill_standby(rig: Site, rng: random.Random) -> None:
     """SIGKILL to a worker that waits."""
     holder = await a_holder(rig)
     name = rng.choice([other for other in running(rig) if other != holder])
@@ -42,7 +42,7 @@ async def kill_standby(rig: Rig, rng: random.Random) -> None:
         rig.background(rig.bring_back(name))
 
 
-async def kill_guard(rig: Rig, rng: random.Random) -> None:
+async def kill_guard(rig: Site, rng: random.Random) -> None:
     """SIGKILL to a guard: its runner goes with it, the lease moves on or comes back."""
     name = await a_holder(rig)
     token, guard = rig.newest_token(), rig.guard_of(name)
@@ -57,7 +57,7 @@ async def kill_guard(rig: Rig, rng: random.Random) -> None:
         await rig.new_holder(token)
 
 
-async def kill_runner(rig: Rig, rng: random.Random) -> None:
+async def kill_runner(rig: Site, rng: random.Random) -> None:
     """SIGKILL to the runner: guard and lease stay, another runner enters."""
     name = await a_holder(rig)
     runner = rig.runner_of(name)
@@ -65,25 +65,25 @@ async def kill_runner(rig: Rig, rng: random.Random) -> None:
         if not rig.signal(runner, signal.SIGKILL):
             return
         await rig.until(
-            lambda: rig.runner_of(name) not in {0, runner} or not rig.child(name).pid,
+            lambda: rig.runner_of(name) not in {0, runner} or not rig.pid_of(name),
             what="another runner",
         )
 
 
-async def pause_supervisor(rig: Rig, rng: random.Random) -> None:
+async def pause_supervisor(rig: Site, rng: random.Random) -> None:
     """SIGSTOP for less than the fence: nothing may happen."""
-    await pause(rig, rng, "pause supervisor", rig.child(await a_holder(rig)).pid)
+    await pause(rig, rng, "pause supervisor", rig.pid_of(await a_holder(rig)))
 
 
-async def pause_runner(rig: Rig, rng: random.Random) -> None:
+async def pause_runner(rig: Site, rng: random.Random) -> None:
     """SIGSTOP to the runner in the middle of a batch, then on."""
     await pause(rig, rng, "pause runner", rig.runner_of(await a_holder(rig)))
 
 
-async def freeze_supervisor(rig: Rig, rng: random.Random) -> None:
+async def freeze_supervisor(rig: Site, rng: random.Random) -> None:
     """SIGSTOP until its guard has killed its runner and another holds the GPU; then it thaws."""
     name = await a_holder(rig)
-    token, pid, runner = rig.newest_token(), rig.child(name).pid, rig.runner_of(name)
+    token, pid, runner = rig.newest_token(), rig.pid_of(name), rig.runner_of(name)
     async with struck(rig, "freeze supervisor", name, pid=pid):
         began = now()
         rig.signal(pid, signal.SIGSTOP)
@@ -98,7 +98,7 @@ async def freeze_supervisor(rig: Rig, rng: random.Random) -> None:
             rig.signal(pid, signal.SIGCONT)
 
 
-async def freeze_heir(rig: Rig, rng: random.Random) -> None:
+async def freeze_heir(rig: Site, rng: random.Random) -> None:
     """The holder is killed and its heir frozen as soon as its record is there, often before its runner is inside.
 
     Another must be inside soon, although the frozen one's guard may have had the flock.
@@ -112,7 +112,7 @@ async def freeze_heir(rig: Rig, rng: random.Random) -> None:
         heir, token = rig.holder(), rig.newest_token()
         if not heir:  # it has given it up again
             return
-        pid, began = rig.child(heir).pid, now()
+        pid, began = rig.pid_of(heir), now()
         rig.signal(pid, signal.SIGSTOP)
         try:
             await rig.until(lambda: rig.entered() > token, limit_s=90, what="another inside")
@@ -121,7 +121,7 @@ async def freeze_heir(rig: Rig, rng: random.Random) -> None:
             rig.signal(pid, signal.SIGCONT)
 
 
-async def freeze_guard(rig: Rig, rng: random.Random) -> None:
+async def freeze_guard(rig: Site, rng: random.Random) -> None:
     """SIGSTOP to a guard: its supervisor gets no answer and replaces it."""
     name = await a_holder(rig)
     guard = rig.guard_of(name)
@@ -133,20 +133,19 @@ async def freeze_guard(rig: Rig, rng: random.Random) -> None:
         measured(rig, "freeze guard", name, "guard replaced", now() - began, TAKEOVER_BOUND_S)
 
 
-async def roll_worker(rig: Rig, rng: random.Random) -> None:
+async def roll_worker(rig: Site, rng: random.Random) -> None:
     """SIGTERM: it drains, ends by itself with 0, and is started again, as a deployment does."""
     name = await a_worker(rig, rng)
-    child = rig.child(name)
-    pid = child.pid
+    pid = rig.pid_of(name)
     async with struck(rig, "roll worker", name, pid=pid):
         began = now()
         rig.signal(pid, signal.SIGTERM)
-        await rig.until(lambda: child.pid != pid, what=f"{name}'s end after SIGTERM")
+        await rig.until(lambda: rig.pid_of(name) != pid, what=f"{name}'s end after SIGTERM")
         measured(rig, "roll worker", name, "drained", now() - began, 60.0)
         rig.background(rig.bring_back(name))
 
 
-async def ask_release(rig: Rig, rng: random.Random) -> None:
+async def ask_release(rig: Site, rng: random.Random) -> None:
     """An operator asks the holder to hand over, and again while it does not: a core message may be lost."""
     name = await a_holder(rig)
     token = rig.newest_token()
@@ -161,7 +160,7 @@ async def ask_release(rig: Rig, rng: random.Random) -> None:
                 raise AssertionError(f"{name} does not hand over")
 
 
-async def delete_lease(rig: Rig, rng: random.Random) -> None:
+async def delete_lease(rig: Site, rng: random.Random) -> None:
     """Somebody purges the lease key by hand: its holder is refused at its next heartbeat; the flock holds meanwhile."""
     name = await a_holder(rig)
     token, gpu = rig.newest_token(), next(iter(rig.recorder.holders))
