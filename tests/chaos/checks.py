@@ -49,6 +49,7 @@ LAWS: Final[Mapping[str, Callable[[History], list[str]]]] = {
     "doubled submits": jobs.doubled_submits,
     "wrong results": jobs.wrong_results,
     "wrong answers": jobs.wrong_answers,
+    "dead ends": jobs.dead_ends,
     "illegal transitions": jobs.illegal_transitions,
     "stale tokens": jobs.stale_tokens,
     "lease chain": devices.lease_chain,

@@ -235,7 +235,9 @@ class Load:
                 entry["job"] = job
             if status == 200:
                 entry |= {"state": said.get("state", "succeeded"), "y": _y(said)}
-            elif status not in {202, 503, 504}:
+            elif status != 202:
+                entry["again"] = got.headers.get("retry-after", "")
+            if status not in {200, 202, 503, 504} or entry.get("again") == "":
                 entry["text"] = got.body[:300].decode(errors="replace")
         await self.ledger.keep(**entry)
         if entry.get("job") and status in {200, 202, 504}:
@@ -259,9 +261,14 @@ class Load:
                     state=said["state"], y=y, expect=expect, asked=asked,
                 )  # fmt: skip
                 return
-            if got is not None and got.status not in {200, 202, 503}:
+            again = got.headers.get("retry-after", "") if got is not None else ""
+            if (
+                got is not None
+                and got.status not in {200, 202}
+                and not (got.status == 503 and again)
+            ):
                 await self.ledger.keep(
-                    event="answer", client=tenant.name, op="look", status=got.status, about=job,
+                    event="answer", client=tenant.name, op="look", status=got.status, about=job, again=again,
                     expect=tenant.open[job], text=f"{job}: {got.body[:200].decode(errors='replace')}",
                 )  # fmt: skip
                 if got.status == 404:  # a promise broken; the ledger shows it

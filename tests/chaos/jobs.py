@@ -120,6 +120,16 @@ def wrong_answers(h: History) -> list[str]:
     ]
 
 
+def dead_ends(h: History) -> list[str]:
+    """Who is refused while things break is told when to ask again; so says docs/errors.md of what is retryable."""
+    return [
+        f"{entry['op']} was answered {entry['status']} at {entry['at']:.3f} without Retry-After: "
+        f"{entry.get('text', '')}"
+        for entry in h.ledger
+        if entry["event"] == "answer" and entry["status"] in FAIR and entry.get("again") == ""
+    ]
+
+
 def foreign_reads(h: History) -> list[str]:
     """Somebody else's job is 404, or nothing at all while we are away."""
     return [

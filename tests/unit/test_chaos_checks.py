@@ -169,6 +169,7 @@ BROKEN: list[tuple[str, str, History]] = [
     ("wrong answers", "401", with_more(ledger=[answer("", status=401)])),
     ("wrong answers", "500", with_more(ledger=[answer("", status=500)])),
     ("wrong answers", "failed", with_more(final=[record("failed", 9, 8, job="k")])),
+    ("dead ends", "no Retry-After", with_more(ledger=[answer("", status=503, again="")])),
     (
         "illegal transitions",
         "queued twice",
