@@ -161,6 +161,10 @@ class Table(Generic[T]):
             return
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._bucket.stream}")
         state = info["state"]
+        if not (
+            state["messages"] or self._items
+        ):  # an empty stream's last number is one nobody wrote
+            self._last_seq = state["last_seq"]
         if state["last_seq"] == (self._last_seq or 0):
             # A leader that was cut off answers on: its word is as old as what it last heard of the others.
             self._proven_at = max(self._proven_at, asked_at - unheard_s(info))

@@ -1,12 +1,13 @@
 """A table follows its bucket through writes, removals, expiry, gaps and restarts of the server."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from signalbox import messages
+from signalbox import messages, topology
 from signalbox.bus import Bus
 from signalbox.errors import Unavailable
 from signalbox.messages import Desired, Ticket
@@ -197,4 +198,22 @@ async def test_a_bucket_put_back_to_an_earlier_day_is_read_as_it_is_now(
     await bus.request_json(f"$JS.API.STREAM.CREATE.{stream}", config)
     await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
     await watch.until(lambda: table.get("worker.a") == Desired(is_draining=True), 60)
+    await table.close()
+
+
+async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signalbox.table._PROOF_S", 0.05)
+    stream = Bucket.DESIRED.stream
+    config = (await bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))["config"]
+    await bus.request_json(f"$JS.API.STREAM.DELETE.{stream}")
+    made = {**config, "first_seq": topology.numbers_from(time.time())}
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{stream}", made)
+    table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
+    watch = Watch(table)
+    await table.start()
+    assert table.synced_age_s < 60
+    await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
+    await watch.until(lambda: "worker.a" in table.items(), 60)
     await table.close()
