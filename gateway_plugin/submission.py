@@ -15,8 +15,10 @@ from gateway_plugin.service.storedinputs import StoredInputs
 from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
+from signalbox.jobs.inputs import tell_refused
 from signalbox.messages import ApiKey, Job, header
 from signalbox.names import PRIORITIES, Header, Priority, Stream
+from signalbox.payloads import StoredInput
 from signalbox.stalls import BOUND, WHY
 
 _REPEATS: Final = 2
@@ -127,10 +129,11 @@ class Submitter:
         :class:`Unavailable`, or :class:`Ambiguous` (with ``job_id``) when even repeating the write does
         not tell. Repeating is safe: the subject is the job's own, and it must be empty.
         """
+        stored: StoredInput | None = None
         if len(frame) > self._inline_limit:
             async with self._stored.room(job.key_id, len(frame), share_bytes):
-                ref = await payloads.store_input(self._bus, job, frame)
-            job, frame = replace(job, ref=ref), b""
+                stored = await payloads.store_input(self._bus, job, frame)
+            job, frame = replace(job, ref=stored.ref), b""
         subject = names.job(job.model, job.priority, job.id)
         headers: dict[str, str] = {Header.JOB: header(job)}
         for repeat in range(_REPEATS + 1):
@@ -146,6 +149,8 @@ class Submitter:
                     raise _unknown(job, error) from error
             except SignalboxError as error:
                 if repeat == 0:
+                    if stored is not None:
+                        tell_refused(self._bus, stored)
                     raise
                 # This try was certainly not stored; the one before it perhaps was.
                 raise _unknown(job, error) from error

@@ -472,6 +472,16 @@ class Crowding(Doc, frozen=True, kw_only=True):
     address: str = ""
 
 
+class RefusedInput(Doc, frozen=True, kw_only=True):
+    """On ``refused.input``: an input that was stored for a job which ``JOBS`` refused, and which nobody queues now.
+
+    subject, last_seq: of its chunks in ``INPUTS``. A later try of the same submission stores its own, above them.
+    """
+
+    subject: str
+    last_seq: int
+
+
 _encode = msgspec.json.Encoder().encode
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 

@@ -17,6 +17,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")
 _PARTS: Final = "dlp"
 _INPUTS: Final = "in"
+_INPUT: Final = re.compile(r"in\.[A-Za-z0-9_=-]+\.[A-Za-z0-9-]+\.\d{1,15}")
 
 
 class Stream(StrEnum):
@@ -128,6 +129,11 @@ def job_inputs(tenant: str = "", job_id: str = "") -> str:
     return f"{_INPUTS}.{token(tenant) or '*'}.{job_id or '*'}.*"
 
 
+def is_input(subject: str) -> bool:
+    """Whether it is the subject of one input, and not a wildcard of many."""
+    return _INPUT.fullmatch(subject) is not None
+
+
 def job_of_input(subject: str) -> str:
     """Id of the job whose input lies under a subject of ``INPUTS``."""
     return subject.split(".")[2]
@@ -211,6 +217,10 @@ NATS_STALLED: Final = "evt.kv.nats.stalled"
 """Core message, empty, of each program that sees NATS store nothing, every second while it does."""
 KEY_USE: Final = "used.keys"
 """Core subject on which gateways tell, about once a minute, the ids of the API keys in use."""
+
+
+INPUT_REFUSED: Final = "refused.input"
+"""Core subject on which gateways tell of inputs whose jobs ``JOBS`` certainly refused."""
 
 
 def ask_release(gpu: str) -> str:

@@ -6,10 +6,11 @@ Inputs lie in ``INPUTS`` until their job has ended, results in ``PAYLOADS`` for 
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from signalbox.answers import Stored, stored_of
 from signalbox.bus import Bus
@@ -40,15 +41,24 @@ async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
     return await store_at(bus, payload(job_id, part), data)
 
 
-async def store_input(bus: Bus, job: Job, data: bytes) -> PayloadRef:
+class StoredInput(NamedTuple):
+    """An input that its job may name. last_seq: of the chunk that lies highest."""
+
+    ref: PayloadRef
+    last_seq: int
+
+
+async def store_input(bus: Bus, job: Job, data: bytes) -> StoredInput:
     """Store the input of a job that is about to be queued; it stays until the job has ended.
 
-    Each chunk names the job's message in ``JOBS``, so that inputs of jobs that were never queued can be told. Raises
-    as :func:`store`, so :class:`QueueFull` where all room for inputs is taken; what was stored is then such an input.
+    Each chunk names the job's message in ``JOBS``, so that inputs of jobs that were never queued can be told. Called
+    again it stores all of it again: what an earlier call stored may be on its way out. Raises as :func:`store`, so
+    :class:`QueueFull` where all room for inputs is taken; what was stored is then such an input.
     """
     subject = job_input(job.key_id, job.id, len(data))
     queued_as = queue_subject(job.model, job.priority, job.id)
-    return await store_at(bus, subject, data, {Header.QUEUED_AS: queued_as})
+    headers: dict[str, str] = {Header.QUEUED_AS: queued_as}
+    return await _store(bus, subject, data, headers, attempt=secrets.token_hex(8))
 
 
 async def store_at(
@@ -58,15 +68,24 @@ async def store_at(
 
     headers: of each chunk, beside its number.
     """
+    return (await _store(bus, subject, data, headers)).ref
+
+
+async def _store(
+    bus: Bus, subject: str, data: bytes, headers: Mapping[str, str], *, attempt: str = ""
+) -> StoredInput:
+    """attempt: the server tells its chunks from those of others; empty = it stores no chunk of these data twice."""
     digest = await _sha256([data])
     chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [
         b""
     ]
     room = asyncio.Semaphore(_IN_FLIGHT)
+    msg_id = f"{subject}.{digest[:16]}{attempt}"
 
     async def write(number: int, chunk: bytes) -> int:
+        fields = {_CHUNK_HEADER: str(number), **headers}
         async with room:
-            return await _write_chunk(bus, subject, number, chunk, digest, headers)
+            return await _write_chunk(bus, subject, chunk, fields, f"{msg_id}.{number}")
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -76,10 +95,11 @@ async def store_at(
             raise
         raise errors.exceptions[0] from None
     # A chunk that an earlier try stored has the sequence of then, so the first chunk need not lie lowest.
-    lowest = min(task.result() for task in written)
-    return PayloadRef(
-        subject=subject, size=len(data), chunks=len(chunks), first_seq=lowest, sha256=digest
+    sequences = [task.result() for task in written]
+    ref = PayloadRef(
+        subject=subject, size=len(data), chunks=len(chunks), first_seq=min(sequences), sha256=digest
     )
+    return StoredInput(ref, max(sequences))
 
 
 async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
@@ -107,10 +127,8 @@ async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
 
 
 async def _write_chunk(
-    bus: Bus, subject: str, number: int, chunk: bytes, digest: str, more: Mapping[str, str]
+    bus: Bus, subject: str, chunk: bytes, headers: Mapping[str, str], msg_id: str
 ) -> int:
-    headers = {_CHUNK_HEADER: str(number), **more}
-    msg_id = f"{subject}.{digest[:16]}.{number}"
     try:
         return await bus.write(subject, chunk, headers=headers, msg_id=msg_id)
     except Ambiguous:

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 from signalbox.errors import Bug
 from signalbox.names import (
     AUDIT_HEAD,
+    INPUT_REFUSED,
     KEY_USE,
     NATS_STALLED,
     PROJECTOR,
@@ -99,6 +100,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "pl.*.in",  # the same, of an older gateway
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
+            INPUT_REFUSED,  # inputs of jobs that were not accepted: whoever may purge looks and decides
             *_keys(Bucket.IDEM),
             *_keys(Bucket.SERVING),  # that requests get a new version from now on
             *_direct(Stream.STATE, Stream.PAYLOADS),
@@ -156,6 +158,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "evt.jobs.>",  # wakes a worker that does not hold the lease
             *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
             *_events(Bucket.POISON, Bucket.SERVING),
+            INPUT_REFUSED,
         ),
     ),
     "console": Permissions(

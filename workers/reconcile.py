@@ -10,7 +10,7 @@ One worker does it for all, every half minute (:mod:`workers.duty`). A turn
    One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
    was not (records hold no inputs). One beyond its deadline that nobody runs is ended;
 5. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.sweep` does it while jobs flow);
-6. removes inputs whose jobs have ended, where no sweep did (:mod:`workers.recovery.inputs`).
+6. removes inputs whose jobs have ended, where no sweep did, or were refused (:mod:`workers.recovery.inputs`).
 
 Each turn's work is bounded; what is left over is the next turn's. Every write is a compare-and-set from the
 record that was judged, so a worker that ends the job meanwhile wins, and two reconcilers harm nobody.
@@ -109,6 +109,7 @@ class Reconciler:
 
     async def close(self) -> None:
         """Give the duty up for another to take at once."""
+        await self._inputs.rest()
         if self._duty is not None:
             await self._tenure.give_up(self._remembered(self._duty))
 
@@ -118,6 +119,7 @@ class Reconciler:
         if duty is None:
             self._duty = None
             self._open.clear()
+            await self._inputs.rest()
             gauges.RECONCILED.labels("not ours").inc()
             return False
         jobs, state = await self._stream(Stream.JOBS), await self._stream(Stream.STATE)

@@ -351,7 +351,7 @@ async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
         letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None
     )
     if letter.job.ref is not None:
-        job, frame = replace(job, ref=await payloads.store_input(bus, job, frame)), b""
+        job, frame = replace(job, ref=(await payloads.store_input(bus, job, frame)).ref), b""
     subject = names.job(job.model, job.priority, job.id)
     try:
         await bus.write(subject, frame, headers={Header.JOB: header(job)}, expect=0)

@@ -9,9 +9,9 @@ from typing import Final
 
 from signalbox import names
 from signalbox.bus import Bus
-from signalbox.messages import Job
+from signalbox.messages import Job, RefusedInput, encode
 from signalbox.names import Stream
-from signalbox.payloads import CHUNK_BYTES
+from signalbox.payloads import CHUNK_BYTES, StoredInput
 
 GROUP: Final = 16
 """Removals in flight at once. One takes the server a millisecond in the order of storing, six out of it (ADR 0191)."""
@@ -37,6 +37,14 @@ def held(subjects: Mapping[str, int]) -> int:
         size = names.size_of_input(subject)
         total += size * -(-chunks // max(1, -(-size // CHUNK_BYTES)))
     return total
+
+
+def tell_refused(bus: Bus, stored: StoredInput) -> None:
+    """Ask for the removal of an input whose job ``JOBS`` refused, of the worker that reconciles. Nobody may hear it:
+    then the input goes after an hour (:mod:`workers.recovery.inputs`)."""
+    told = RefusedInput(subject=stored.ref.subject, last_seq=stored.last_seq)
+    if bus.is_connected:
+        bus.send(names.INPUT_REFUSED, b"", b"", encode(told))
 
 
 async def remove(bus: Bus, subjects: Iterable[str]) -> None:

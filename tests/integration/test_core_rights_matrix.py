@@ -47,7 +47,7 @@ DATA = (
     "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in", "pl.j.out1",
     "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
     "evt.kv.keys.k", "evt.kv.nats.fault",
-    "evt.kv.nats.stalled", "audit.head", "made.up",
+    "evt.kv.nats.stalled", "refused.input", "refused.x", "audit.head", "made.up",
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
     "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
 )  # fmt: skip
@@ -61,7 +61,7 @@ LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
     "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "in.>", "rsp.>", "rsp.*.*", "progress.*",
     "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>",
-    "_R_.>", "audit.>",
+    "_R_.>", "audit.>", "refused.input", "refused.>",
 )  # fmt: skip
 
 
@@ -120,13 +120,13 @@ _WORKER = {
     *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "INFO") for n in ("reconciler", "projector")),
 }  # fmt: skip
 _WORKER_HEARS = {
-    "cancel.*", "lane.release.*", "evt.jobs.>", *(f"evt.kv.{b}.>" for b in
+    "cancel.*", "lane.release.*", "refused.input", "evt.jobs.>", *(f"evt.kv.{b}.>" for b in
     ("leases", "waiters", "workers", "models", "desired", "poison", "serving")),
 }  # fmt: skip
 CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
-        *_info(), "jobs.m.hi.j", "st.j", "in.t.j.1", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
+        *_info(), "jobs.m.hi.j", "st.j", "in.t.j.1", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys", "refused.input",
         "$KV.serving.m",
         *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
         *_leader("STATE", "JOBS", "KV_idem"), *CONSUMERS_SEEN,

@@ -54,7 +54,7 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
     accepted_job = Job(
         id=JOB_ID, model="m", version=1, signature="s", key_id="k", priority="hi", created_at=0.0, deadline_at=1.0
     )  # fmt: skip
-    ref = await store_input(gateway, accepted_job, b"x" * 600_000)
+    ref = (await store_input(gateway, accepted_job, b"x" * 600_000)).ref
     told = asyncio.Event()
     waiting = await gateway.subscribe("rsp.*.*", lambda _message: told.set())
     came = asyncio.Event()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,13 +11,15 @@ import pytest
 
 from signalbox import names
 from signalbox.bus import Bus
-from signalbox.messages import Job, Share, State, decode
+from signalbox.messages import Job, RefusedInput, Share, State, decode, encode
 from signalbox.names import Header, Stream
 from signalbox.natsserver import NatsServer
 from signalbox.records import Records
 from signalbox.tensors import Tensor
 from tests import gatewayrig
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model
+from workers.reconcile import Reconciler
+from workers.recovery.inputs import Inputs
 
 MIB = 1024 * 1024
 TWO_MB = json.dumps({"model": "half", "inputs": {"x": [1] * 500_000}}).encode()
@@ -176,3 +179,85 @@ async def test_two_gateways_do_not_pass_an_account_s_share_together(
         statuses = [(await submit(rig, ours)).status for _ in range(8) for rig in (one, other)]
     assert statuses.count(202) in {10, 11}
     assert set(statuses) == {202, 429}
+
+
+@pytest.fixture
+async def reconciler(rig: Rig) -> AsyncIterator[Reconciler]:
+    """That of a worker, after its first turn."""
+    made = Reconciler(
+        rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w", settled_s=-60.0
+    )
+    await made.turn()
+    yield made
+    await made.close()
+
+
+async def test_the_input_of_a_job_that_the_queue_refused_goes_with_the_next_turn(
+    rig: Rig, reconciler: Reconciler
+) -> None:
+    ours, theirs = key(), key()
+    await rig.publish(ours, theirs)
+    accepted = await submit(rig, theirs)
+    await shrink(rig.bus, Stream.JOBS, max_msgs=1)
+    assert (await submit(rig, ours)).status in {429, 503}
+    assert await stored(rig.bus) == 2 * 4
+    await reconciler.turn()
+    assert await stored(rig.bus) == 4
+    async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", short):
+        assert await ends.of(accepted.doc["id"]) is State.SUCCEEDED
+
+
+async def test_a_refused_submission_may_be_tried_again_at_once(
+    rig: Rig, reconciler: Reconciler
+) -> None:
+    """By its Idempotency-Key it is the same job, so the same input; what goes is what the refused try stored."""
+    ours = key()
+    await rig.publish(ours)
+    await rig.call("POST", "/v1/jobs", {"model": "half", "inputs": {"x": [1.0]}}, key=ours)
+    retried = partial(
+        rig.call, "POST", "/v1/jobs", TWO_MB, key=ours, headers={"Idempotency-Key": "once"}
+    )
+    await shrink(rig.bus, Stream.JOBS, max_msgs=1)
+    assert (await retried()).status in {429, 503}
+    await shrink(rig.bus, Stream.JOBS, max_msgs=1_000_000)
+    told = Inputs._remove_orphan
+    accepted: list[Reply] = []
+
+    async def retry_first(self: Inputs, subject: str, last_seq: int) -> bool:
+        """The reconciler has judged, and the caller is faster than its removal."""
+        judged = await self._is_orphan(subject)
+        accepted.append(await retried())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self, "_is_orphan", lambda _: asyncio.sleep(0, judged))
+            return await told(self, subject, last_seq)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Inputs, "_remove_orphan", retry_first)
+        await reconciler.turn()
+    assert [reply.status for reply in accepted] == [202]
+    assert await stored(rig.bus) == 4
+    async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", short):
+        assert await ends.of(accepted[0].doc["id"]) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"no json", b'{"subject":"in.*.*.*","last_seq":9999}', b'{"subject":"in.>","last_seq":9999}', b"x" * 4_000],
+)  # fmt: skip
+async def test_nothing_but_one_refused_input_can_be_told_away(
+    rig: Rig, reconciler: Reconciler, told: bytes
+) -> None:
+    ours = key()
+    await rig.publish(ours)
+    accepted = (await submit(rig, ours)).doc["id"]
+    info = await rig.bus.request_json(
+        f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()}
+    )
+    (subject,) = info["state"]["subjects"]
+    assert names.job_of_input(subject) == accepted
+    mine = encode(RefusedInput(subject=subject, last_seq=1 << 40))
+    for body in (told, mine):
+        await rig.bus.publish(names.INPUT_REFUSED, body)
+    await rig.bus.flush()
+    await reconciler.turn()
+    assert await stored(rig.bus) == 4

@@ -231,7 +231,7 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
     await register(bus, "large", models.half_plus_two(), batching=Batching(max_size=1_000_000))
     values = [float(i % 1000) for i in range(300_000)]
     job = ledger.job("large", floats(*values))
-    ref = await payloads.store_input(bus, job, floats(*values))
+    ref = (await payloads.store_input(bus, job, floats(*values))).ref
     await ledger.submit(
         "large", floats(*values), id=job.id, ref=ref, rows=len(values), reply=job.reply
     )

@@ -323,7 +323,8 @@ async def stored_inputs(rig: Rig) -> set[str]:
 async def with_input(rig: Rig) -> Job:
     """A job with a stored input, not yet queued."""
     job = rig.ledger.job("half", floats(1.0))
-    return replace(job, ref=await payloads.store_input(rig.bus, job, os.urandom(700_000)))
+    stored = await payloads.store_input(rig.bus, job, os.urandom(700_000))
+    return replace(job, ref=stored.ref)
 
 
 async def test_inputs_go_with_the_end_of_their_jobs_and_no_sooner(rig: Rig) -> None:

@@ -85,7 +85,7 @@ async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_s
     refs = []
     for _ in range(40):
         job = ledger.job("one", b"")
-        refs.append(await payloads.store_input(bus, job, job.id.encode()))
+        refs.append((await payloads.store_input(bus, job, job.id.encode())).ref)
         await ledger.submit("one", b"", id=job.id, ref=refs[-1])
     arrived: asyncio.Queue[Delivery] = asyncio.Queue()
     puller = await bus.pull(names.consumer("one", "mid"), arrived.put_nowait)

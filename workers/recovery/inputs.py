@@ -4,16 +4,21 @@ A part of the reconciler's turn. It asks which inputs are stored, by their subje
 input goes where the record says that the job has ended. It also goes where for an hour there was no record, and then no
 message in ``JOBS`` either: its acceptance never came to an end. Only the chunks that were there when the hour began go,
 so that a caller who tries the same submission again meanwhile loses nothing. No chunk is read but for that question.
+
+A gateway whose job ``JOBS`` refused tells of its input, as it may not remove any. Such an input goes with the next
+turn, once the same questions have been asked: who tells may be wrong, and can harm no accepted job.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from signalbox import log, names
-from signalbox.bus import Bus
+from signalbox.bus import Bus, Message, Subscription
 from signalbox.errors import NewerVersion
 from signalbox.jobs import inputs
-from signalbox.messages import Record
+from signalbox.messages import Record, RefusedInput, decode
 from signalbox.names import Header, Stream
 from signalbox.records import Records
 from workers import gauges
@@ -22,6 +27,9 @@ ORPHANED_S: Final = 3600.0
 """Without a job for so long, an input belongs to none. A gateway queues a job within seconds of storing its input."""
 MAX_LOOKS: Final = 500
 """Inputs whose jobs are looked up in one turn."""
+MAX_REFUSED: Final = 1_000
+"""Refused inputs remembered until the next turn; more go after an hour."""
+_MAX_TOLD_BYTES: Final = 1_024
 
 
 class _Recordless(NamedTuple):
@@ -40,9 +48,23 @@ class Inputs:
         self._clock = clock
         self._round: list[str] = []
         self._recordless: dict[str, _Recordless] = {}
+        self._refused: dict[str, int] = {}
+        self._heard: Subscription | None = None
+
+    async def rest(self) -> None:
+        """Hear and remember nothing, for another worker does it now. Idempotent."""
+        heard, self._heard = self._heard, None
+        self._refused.clear()
+        if heard is not None:
+            await heard.close()
 
     async def turn(self) -> None:
-        """Look at the next inputs, in a circle. Raises as :meth:`Bus.request_json`."""
+        """Look at what was refused and at the next inputs, in a circle. Raises as :meth:`Bus.request_json`."""
+        if self._heard is None:
+            self._heard = await self._bus.subscribe(names.INPUT_REFUSED, self._hear)
+        refused, self._refused = self._refused, {}
+        for subject, last_seq in refused.items():
+            await self._remove_orphan(subject, last_seq)
         info = await self._bus.request_json(
             f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()}
         )
@@ -70,12 +92,34 @@ class Inputs:
             if now - known.since <= ORPHANED_S:
                 return
             del self._recordless[subject]
-            if await self._is_orphan(subject):
-                await inputs.purge(self._bus, subject, below=known.last_seq + 1)
-                gauges.INPUTS_REMOVED.inc()
-                log.warning("reconciler.input_without_job", job=names.job_of_input(subject))
         except NewerVersion:
             return
+        if await self._remove_orphan(subject, known.last_seq):
+            log.warning("reconciler.input_without_job", job=names.job_of_input(subject))
+
+    def _hear(self, message: Message) -> None:
+        try:
+            if len(message.data) > _MAX_TOLD_BYTES:
+                raise msgspec.ValidationError("too long")
+            told = decode(RefusedInput, message.data)
+            if not names.is_input(told.subject):
+                raise msgspec.ValidationError("no input")
+        except msgspec.MsgspecError as error:
+            log.warning("reconciler.unreadable_refusal", reason=str(error))
+            return
+        if len(self._refused) < MAX_REFUSED:
+            self._refused[told.subject] = max(told.last_seq, self._refused.get(told.subject, 0))
+
+    async def _remove_orphan(self, subject: str, last_seq: int) -> bool:
+        """Remove what of an input lies at ``last_seq`` or below, if it has no job. Returns whether it did."""
+        try:
+            if not await self._is_orphan(subject):
+                return False
+        except NewerVersion:
+            return False
+        await inputs.purge(self._bus, subject, below=last_seq + 1)
+        gauges.INPUTS_REMOVED.inc()
+        return True
 
     async def _record(self, subject: str) -> Record | None:
         found = await self._records.read(names.job_of_input(subject))
