@@ -15,12 +15,14 @@ from gateway_plugin.jobs import Jobs
 from gateway_plugin.keyring import Keyring
 from gateway_plugin.modelviews import ModelViews
 from gateway_plugin.post import Post
+from gateway_plugin.service.room import REFUSED
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Submitter
 from gateway_plugin.tables.rollouts import Rollouts
 from gateway_plugin.usage import KeyUse
 from gateway_plugin.waiting import Waiters
 from signalbox.bus import Bus
+from signalbox.errors import Unavailable
 from signalbox.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.names import Bucket
 from signalbox.ops.disk import Reserve
@@ -132,7 +134,11 @@ class Gateway:
 
     def _check_storing(self) -> None:
         """Raises :class:`Unavailable` with cause and mend while NATS has no room for a job, or stores none."""
-        self._reserve.check()
+        try:
+            self._reserve.check()
+        except Unavailable:
+            REFUSED.labels("disk").inc()
+            raise
         self._bus.stalls.check("jobs")
 
     def stop_waiting(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from gateway_plugin.jobs import Found, Jobs
 from gateway_plugin.keyring import tenant_of
 from gateway_plugin.service.holdings import Holdings
-from gateway_plugin.service.storedinputs import REFUSED
+from gateway_plugin.service.room import REFUSED
 from signalbox import log, metrics, names
 from signalbox.bus import Bus
 from signalbox.errors import (

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gateway_plugin.service.storedinputs import REFUSED
+from gateway_plugin.service.room import REFUSED
 from signalbox.answers import unix_time
 from signalbox.bus import Bus
 from signalbox.errors import Unavailable

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway_plugin.service.holdings import Holding, Holdings
-from signalbox import metrics, names
+from gateway_plugin.service.room import REFUSED
+from signalbox import names
 from signalbox.bus import Bus
 from signalbox.errors import LimitExceeded, QueueFull, Unavailable
 from signalbox.jobs import inputs
@@ -21,12 +22,6 @@ SHARE: Final = 4
 _STALE_S: Final = 1.0
 _RETRY_AFTER_S: Final = 5.0
 _UNLIMITED: Final = 1 << 62
-
-REFUSED: Final = metrics.counter(
-    "refused_for_room",
-    "Submissions refused because what is stored reached a bound: account_inputs, inputs, account_keys, keys, results.",
-    "reason",
-)
 
 
 class StoredInputs:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from signalbox import metrics, readiness
+from signalbox import readiness
 from signalbox.errors import Unavailable
 
 LOOK_S: Final = 0.25
@@ -16,10 +16,6 @@ _MIB: Final = 1024 * 1024
 
 _LOW: Final = (
     "The disk of NATS has no more room than is kept for jobs that were accepted: make room there."
-)
-
-REFUSED: Final = metrics.counter(
-    "jobs_refused_for_room", "Jobs refused because the disk of NATS has no more than its reserve."
 )
 
 
@@ -72,7 +68,6 @@ class Reserve:
     def check(self) -> None:
         """Raises :class:`Unavailable` with cause and mend while the reserve has been reached."""
         if self.is_low and self._room is not None:
-            REFUSED.inc()
             raise Unavailable(
                 f"The disk of NATS has less than {self._room.reserve_bytes // _MIB} MB left, which are kept for jobs"
                 " that were accepted; nothing was accepted. Try again later; an operator has to make room.",

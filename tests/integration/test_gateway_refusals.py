@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_plugin.dispatcher import REFUSED
+from gateway_plugin.service.room import REFUSED as REFUSED_FOR_ROOM
 from gateway_plugin.waiting import End
 from signalbox import metrics, table
 from signalbox.messages import Signature, TensorSpec, Version
 from signalbox.names import Bucket, Stream
 from signalbox.natsserver import NatsServer
-from signalbox.ops.disk import REFUSED as REFUSED_FOR_ROOM
 from signalbox.tensors import MAX_HOLLOW, Tensor
 from tests.gatewayrig import (
     HALF_PLUS_TWO,
@@ -263,14 +263,14 @@ async def test_a_disk_of_nats_without_room_takes_no_job_and_lets_those_there_end
     async with rig(
         nats.url, tmp_path / "other", nats_store=str(tmp_path), nats_reserve_bytes=2**62
     ) as full:
-        before = REFUSED_FOR_ROOM._value.get()
+        before = REFUSED_FOR_ROOM.labels("disk")._value.get()
         for headers in (asynchronous, {}):
             got = await full.call("POST", PREDICT, body, key=mine, headers=headers)
             assert got.status == 503
             assert int(got.headers["Retry-After"]) >= 1
             assert "The disk of NATS has less than" in got.doc["error"]
             assert str(tmp_path) not in got.doc["error"]
-        assert REFUSED_FOR_ROOM._value.get() == before + 2
+        assert REFUSED_FOR_ROOM.labels("disk")._value.get() == before + 2
         assert await queued(full) == 1
         async with ScriptedWorker(full.bus, "half") as worker, asyncio.timeout(60):
             await worker.finished.wait()

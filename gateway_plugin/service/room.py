@@ -1,0 +1,12 @@
+"""Submissions that are refused because nothing more is stored: counted in one place, by what is full."""
+
+from typing import Final
+
+from signalbox import metrics
+
+REFUSED: Final = metrics.counter(
+    "refused_for_room",
+    "Submissions refused because what is stored reached a bound: account_inputs, inputs, account_keys, keys, results, "
+    "disk (of NATS, which has no more than its reserve).",
+    "reason",
+)
