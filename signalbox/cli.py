@@ -49,6 +49,11 @@ def _parser() -> argparse.ArgumentParser:
         commands, "dead", "Look at jobs that were given up; run them again or discard them."
     )
     _add_program(commands, "up", "Start everything on this machine; Ctrl-C stops it.")
+    _add_program(
+        commands,
+        "production",
+        "Run docker-compose.yml on this machine, without a container engine.",
+    )
     _add_program(commands, "demo", "Send a stream of real digits, so that the board moves.")
     _add_program(commands, "doctor", "Name every weak setting of a deployment.")
     return parser
@@ -166,6 +171,11 @@ def _add_program(commands: Any, name: str, text: str) -> None:
 
         add_up(parser)
         parser.set_defaults(act=_up)
+    elif name == "production":
+        from signalbox.production.options import add_arguments as add_production
+
+        add_production(parser)
+        parser.set_defaults(act=_production)
     elif name == "dead":
         from signalbox.ops.dead import add_arguments as add_dead
 
@@ -185,6 +195,12 @@ def _add_program(commands: Any, name: str, text: str) -> None:
 
 def _up(arguments: argparse.Namespace) -> int:
     from signalbox.up.main import run
+
+    return run(arguments)
+
+
+def _production(arguments: argparse.Namespace) -> int:
+    from signalbox.production.main import run
 
     return run(arguments)
 
@@ -290,18 +306,13 @@ def _with_bus(act: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
 
 
 def _nats_users(arguments: argparse.Namespace) -> int:
-    from signalbox.natsserver import authorization, password_variable
-    from signalbox.roles import ROLES
+    from signalbox.natsserver import users
 
     workers: dict[str, list[str]] = {}
     for text in arguments.worker:
         name, _, gpus = text.partition("=")
-        if name in ROLES:
-            raise Misconfigured(f"--worker {name}: that is the name of a role.")
         workers[name] = [gpu for gpu in gpus.split(",") if gpu]
-    users: list[str] = [role for role in ROLES if role != "worker" or not workers]
-    users += [name for name in workers if name not in users]
-    print(authorization({user: f"${password_variable(user)}" for user in users}, workers))
+    print(users(workers))
     return 0
 
 

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from signalbox.errors import Misconfigured, Unavailable
 from signalbox.ports import HOST, free_port
-from signalbox.roles import permissions
+from signalbox.roles import ROLES, permissions
 
 MAX_PAYLOAD_BYTES: Final = 2 * 1024 * 1024
 _READY: Final = b"Server is ready"
@@ -247,6 +247,19 @@ def authorization(
             f"      publish: [{publish}]\n      subscribe: [{subscribe}] }} }}"
         )
     return "authorization { users: [\n" + "\n".join(blocks) + "\n] }"
+
+
+def users(workers: Mapping[str, Sequence[str]]) -> str:
+    """The users block of a deployment: a user per role, and one per worker (id -> GPUs) instead of one for all.
+
+    Raises :class:`Misconfigured` for a worker with the name of a role.
+    """
+    for name in workers:
+        if name in ROLES:
+            raise Misconfigured(f"--worker {name}: that is the name of a role.")
+    names: list[str] = [role for role in ROLES if role != "worker" or not workers]
+    names += [name for name in workers if name not in names]
+    return authorization({name: f"${password_variable(name)}" for name in names}, workers)
 
 
 def password_variable(user: str) -> str:

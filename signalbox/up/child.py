@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from signalbox.errors import Unavailable
-from signalbox.ops.programlog import ProgramLog
+from signalbox.ops.programlog import KEPT, LIMIT_BYTES, ProgramLog
 
 READY_POLL_S: Final = 0.05
 """Only while something starts; a running stack polls nothing."""
@@ -27,9 +27,9 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Spec(NamedTuple):
-    """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after SIGTERM.
+    """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after ``stop_signal``.
 
-    heard: see :class:`ProgramLog`.
+    heard, log_bytes, log_kept: see :class:`ProgramLog`.
     """
 
     name: str
@@ -38,7 +38,10 @@ class Spec(NamedTuple):
     ready: Callable[[], Awaitable[bool]]
     ready_s: float = 60.0
     stop_s: float = 10.0
+    stop_signal: signal.Signals = signal.SIGTERM
     heard: Callable[[bytes], None] | None = None
+    log_bytes: int = LIMIT_BYTES
+    log_kept: int = KEPT
 
 
 class Child:
@@ -47,7 +50,9 @@ class Child:
     def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
         self.spec = spec
         self.log = log_dir / f"{spec.name}.log"
-        self._output = ProgramLog(self.log, heard=spec.heard)
+        self._output = ProgramLog(
+            self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, heard=spec.heard
+        )
         self.restarts = 0
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
@@ -120,7 +125,7 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL after the grace period. Idempotent."""
+        """Its stop signal, then SIGKILL after the grace period. Idempotent."""
         self._is_stopping.set()
         await self._end()
         self._output.catch_up()
@@ -136,7 +141,7 @@ class Child:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.terminate()
+        process.send_signal(self.spec.stop_signal)
         try:
             async with asyncio.timeout(self.spec.stop_s):
                 await process.wait()

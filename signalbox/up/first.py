@@ -2,14 +2,15 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from signalbox.client import Client
 from signalbox.demo import Digit, digits
 from signalbox.errors import SignalboxError, Unauthorized, Unavailable
 from signalbox.up.console import Console
-from signalbox.up.ground import write_private
+from signalbox.up.ground import DataDir, write_private
 from signalbox.up.stack import ADMIN, Stack
 
 MODELS: Final = {
@@ -24,6 +25,30 @@ RETRY_S: Final = 0.25
 SHADES: Final = " .:-=+*#%@"
 
 
+class Running(Protocol):
+    """A stack that runs, as far as it is shown. say: called with sentences a person should read."""
+
+    say: Callable[[str], None]
+
+    @property
+    def data(self) -> DataDir:
+        """Its folder: ``models`` and ``secrets`` are in it."""
+
+    @property
+    def front_url(self) -> str:
+        """Where API consumers call."""
+
+    @property
+    def console_url(self) -> str:
+        """Where operators go."""
+
+    def admin_password(self) -> Path:
+        """File of the first admin's password."""
+
+    async def operator_token(self, *, anew: bool = False) -> str:
+        """A token of the first admin for the console's REST API."""
+
+
 class Shown(NamedTuple):
     """What a newcomer needs. api_key: empty without the demonstration."""
 
@@ -32,12 +57,12 @@ class Shown(NamedTuple):
     api_key: str
 
 
-async def show(stack: Stack, folder: Path | None) -> Shown:
+async def show(stack: Running, folder: Path | None) -> Shown:
     """Models, key and prediction; only what an earlier start has not left is made.
 
-    folder: what :func:`train` returned, None without the demonstration.
+    folder: the models as the console finds them, None without the demonstration.
     """
-    password = stack.admin_password().read_text()
+    password = stack.admin_password().read_text().strip()
     if folder is None:
         return Shown(ADMIN, password, "")
     async with await _console(stack) as console:
@@ -51,7 +76,7 @@ async def show(stack: Stack, folder: Path | None) -> Shown:
     return Shown(ADMIN, password, api_key)
 
 
-async def _console(stack: Stack) -> Console:
+async def _console(stack: Running) -> Console:
     """A session with the console, by the kept token if that still opens it."""
     console = Console(stack.console_url, await stack.operator_token())
     try:
@@ -80,7 +105,7 @@ async def train(stack: Stack) -> Path | None:
     return folder
 
 
-async def _key(stack: Stack, console: Console) -> str:
+async def _key(stack: Running, console: Console) -> str:
     """The kept demonstration key if it still opens the front, else a new one."""
     path = stack.data.path / "secrets" / "api_key"
     if path.exists():
@@ -99,7 +124,7 @@ async def _key(stack: Stack, console: Console) -> str:
     return text
 
 
-async def _predict(stack: Stack, api_key: str) -> None:
+async def _predict(stack: Running, api_key: str) -> None:
     """One held-out digit through the front, shown with the model's answer."""
     digit = random.choice(digits(stack.data.path))  # noqa: S311  any of them will do
     stack.say("asking the model about a handwritten digit it was not trained on")

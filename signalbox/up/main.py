@@ -34,18 +34,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _up(options: Options, data: DataDir) -> int:
-    say = _Sayer()
+    say = Sayer()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    _heed_signals(loop, stop)
+    heed_signals(loop, stop)
     stack = Stack(options, data, say)
     (data.path / UP_FILE).unlink(missing_ok=True)
     try:
-        shown = await _until(stop, bring_up(stack))
+        shown = await until(stop, bring_up(stack))
         if shown is not None:
             _write(stack, shown)
             _tell(stack, shown)
-            await _until(stop, stack.keep(lambda: _write(stack, shown)))
+            await until(stop, stack.keep(lambda: _write(stack, shown)))
     finally:
         say("stopping")
         (data.path / UP_FILE).unlink(missing_ok=True)
@@ -54,7 +54,8 @@ async def _up(options: Options, data: DataDir) -> int:
     return 0
 
 
-def _heed_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def heed_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Have Ctrl-C and its like set ``stop``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     # Ctrl-Z: stopped, we would copy no log, and every program would stand still once its pipe is full.
@@ -81,7 +82,7 @@ async def bring_up(stack: Stack) -> Shown:
     return await show(stack, models.result())
 
 
-async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+async def until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """What ``work`` returns, or None when ``stop`` is set first; then ``work`` is cancelled."""
     task = asyncio.ensure_future(work)
     waiter = asyncio.ensure_future(stop.wait())
@@ -135,12 +136,13 @@ def _tell(stack: Stack, shown: Shown) -> None:
     print(f"\n  All of this is in {up_file}. Ctrl-C stops everything.\n", flush=True)
 
 
-class _Sayer:
+class Sayer:
     """Prints a sentence with the seconds since the start before it; one that cannot be written is lost."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     def __call__(self, sentence: str) -> None:
+        """Print it."""
         with contextlib.suppress(OSError):
             print(f"[{time.monotonic() - self._began:6.1f} s] {sentence}", flush=True)

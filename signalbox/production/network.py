@@ -1,0 +1,205 @@
+"""Bridges, namespaces and names: who reaches whom, and by what name, as the compose file's networks say."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, NamedTuple, Self
+
+from signalbox.errors import Unavailable
+from signalbox.production.compose import Compose
+
+RUNS: Final = Path("/run/signalbox-production")
+"""A file a run, named by its process id and locked for as long as it lives."""
+NAMESPACES: Final = Path("/run/netns")
+_BLOCK: Final = "10.213"
+"""Networks are 10.213.N.0/24, N the first that no route of this machine knows."""
+_IP_S: Final = 60.0
+
+
+class Link(NamedTuple):
+    """A service on a network. host: the end on the bridge, here; inside: the end in its namespace."""
+
+    network: str
+    address: str
+    host: str
+    inside: str
+
+
+class Network:
+    """The networks of one run. ip: the program. Everything is named by this process' id."""
+
+    def __init__(self, compose: Compose, ip: str) -> None:
+        self._compose = compose
+        self._ip = ip
+        self._stem = f"sb{os.getpid()}"
+        self._lock: IO[str] | None = None
+        self.bridges = {name: f"{self._stem}b{n}" for n, name in enumerate(compose.networks)}
+        self.links: dict[str, list[Link]] = {}
+        """By service, in the order of its networks."""
+
+    def __enter__(self) -> Self:
+        """Remove what runs that were killed have left, and make ours. Raises :class:`Unavailable`."""
+        RUNS.mkdir(exist_ok=True)
+        with (RUNS / "all").open("w") as every:
+            fcntl.flock(every, fcntl.LOCK_EX)  # one at a time chooses networks
+            self._forget_the_dead()
+            self._lock = (RUNS / str(os.getpid())).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                self._make()
+            except BaseException:
+                self._remove(self._stem)
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove(self._stem)
+        (RUNS / str(os.getpid())).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
+
+    def namespace(self, service: str) -> str:
+        """Its name, for ``ip netns exec``."""
+        return f"{self._stem}-{service}"
+
+    def address(self, service: str) -> str:
+        """Where the host reaches a service: its address on its first network."""
+        return self.links[service][0].address
+
+    def hosts(self, service: str) -> str:
+        """The service's ``/etc/hosts``: itself, and all that share a network with it, under their names there."""
+        lines = ["127.0.0.1 localhost"]
+        mine = {link.network for link in self.links[service]}
+        own = self._compose.services[service].hostname or service
+        lines.append(f"{self.address(service)} {own}")
+        for other, links in self.links.items():
+            shared = [link for link in links if link.network in mine]
+            aliases = self._compose.services[other].on
+            for number, link in enumerate(shared):
+                # Under its own name it is found on one network, so that a cut of that one is a cut.
+                names = [*([] if number else [other]), *aliases[link.network]]
+                if names:
+                    lines.append(f"{link.address} {' '.join(names)}")
+        return "\n".join(lines) + "\n"
+
+    def end_all(self, service: str) -> None:
+        """Kill what is left in a service's container once its program has ended, as an engine does."""
+        _kill_inside(NAMESPACES / self.namespace(service))
+
+    def _make(self) -> None:
+        taken = self._taken()
+        free = iter(n for n in range(256) if n not in taken)
+        subnets = {name: f"{_BLOCK}.{next(free)}" for name in self.bridges}
+        commands = []
+        for name, bridge in self.bridges.items():
+            commands += [
+                f"link add {bridge} type bridge forward_delay 0",
+                f"address add {subnets[name]}.1/24 dev {bridge}",
+                f"link set {bridge} up",
+            ]
+        commands += [f"netns add {self.namespace(name)}" for name in self._compose.services]
+        self._run(commands)
+        for number, (name, service) in enumerate(self._compose.services.items()):
+            self.links[name] = [
+                Link(
+                    network,
+                    f"{subnets[network]}.{number + 2}",
+                    f"{self._stem}v{number}.{n}",
+                    f"eth{n}",
+                )
+                for n, network in enumerate(service.on)
+            ]
+            self._attach(self.namespace(name), self.links[name])
+
+    def _attach(self, namespace: str, links: list[Link]) -> None:
+        outside, inside = [], ["link set lo up"]
+        for link in links:
+            outside += [
+                f"link add {link.host} type veth peer name {link.inside} netns {namespace}",
+                f"link set {link.host} master {self.bridges[link.network]} up",
+            ]
+            inside += [
+                f"address add {link.address}/24 dev {link.inside}",
+                f"link set {link.inside} up",
+            ]
+        self._run(outside)
+        self._run(inside, "-n", namespace)
+
+    def _forget_the_dead(self) -> None:
+        for path in RUNS.iterdir():
+            if not path.name.isdecimal():
+                continue
+            with path.open("a") as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._remove(f"sb{path.name}")
+                path.unlink()
+
+    def _remove(self, stem: str) -> None:
+        """All that carries a run's name: processes, namespaces with their links, bridges."""
+        commands = []
+        for path in NAMESPACES.glob(f"{stem}-*"):
+            _kill_inside(path)
+            commands.append(f"netns delete {path.name}")
+        devices = Path("/sys/class/net")
+        commands += [f"link delete {path.name}" for path in devices.glob(f"{stem}[bv]*")]
+        with contextlib.suppress(Unavailable):  # an end of a link goes with the other
+            self._run(commands, "-force")
+        if left := [*NAMESPACES.glob(f"{stem}-*"), *devices.glob(f"{stem}[bv]*")]:
+            names = ", ".join(path.name for path in left)
+            raise Unavailable(f"These are still there, remove them by hand with ip: {names}.")
+
+    def _taken(self) -> set[int]:
+        told = subprocess.run(
+            [self._ip, "-json", "route", "show", "table", "all"],
+            capture_output=True,
+            check=True,
+            timeout=_IP_S,
+        )
+        routes = [str(route.get("dst", "")) for route in json.loads(told.stdout)]
+        return {int(dst.split(".")[2]) for dst in routes if dst.startswith(f"{_BLOCK}.")}
+
+    def _run(self, commands: list[str], *options: str) -> None:
+        done = subprocess.run(
+            [self._ip, *options, "-batch", "-"],
+            input="".join(f"{line}\n" for line in commands),
+            capture_output=True,
+            text=True,
+            timeout=_IP_S,
+            check=False,
+        )
+        if done.returncode:
+            raise Unavailable(f"The networks could not be made or removed: {done.stderr.strip()}.")
+
+
+def _kill_inside(namespace: Path) -> None:
+    """SIGKILL to every process in a network namespace but those that were only sent in to look, from outside."""
+    try:
+        inode = namespace.stat().st_ino
+    except FileNotFoundError:
+        return
+    for pid in _inside(inode):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _inside(inode: int) -> Iterator[int]:
+    ours = Path("/").stat()
+    for path in Path("/proc").iterdir():
+        if not path.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            root = (path / "root").stat()
+            is_contained = (root.st_dev, root.st_ino) != (ours.st_dev, ours.st_ino)
+            if is_contained and (path / "ns" / "net").stat().st_ino == inode:
+                yield int(path.name)

@@ -1,0 +1,50 @@
+"""The knobs of ``signalbox production``."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+COMPOSE_FILE: Final = "docker-compose.yml"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run and where. devices: 1 is the file as it is, two workers on one; more have a worker each."""
+
+    data: Path = Path(".signalbox/production")
+    has_any_ports: bool = False
+    plugins: int = 2
+    devices: int = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the knobs on an argument parser."""
+    usual = Options()
+    parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
+    parser.add_argument(
+        "--ports",
+        choices=("usual", "any"),
+        default="usual",
+        help="any: let the system choose the ports of the loopback (%(default)s)",
+    )
+    parser.add_argument(
+        "--plugins", type=int, choices=(1, 2), default=usual.plugins, help="(%(default)s)"
+    )
+    parser.add_argument(
+        "--devices",
+        type=int,
+        choices=(1, 2, 4),
+        default=usual.devices,
+        help="virtual devices; 1 is as in the file, two workers on one device, more have a worker each (%(default)s)",
+    )
+
+
+def parsed(arguments: argparse.Namespace) -> Options:
+    """The knobs as given on a command line."""
+    return Options(
+        data=arguments.data,
+        has_any_ports=arguments.ports == "any",
+        plugins=arguments.plugins,
+        devices=arguments.devices,
+    )
