@@ -2,7 +2,7 @@
 
 import pwd
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +42,8 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
   echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
   echo "CREATE DATABASE \\"$POSTGRES_DB\\"" | postgres --single postgres
 fi
-exec postgres -c listen_addresses='*'
+if [ "$1" = postgres ]; then shift; fi
+exec postgres -c listen_addresses='*' "$@"
 """
 """What the image's own entrypoint does with an empty volume. POSTGRES_DB has to differ from ``postgres``."""
 
@@ -71,44 +72,15 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(name: str, service: Service, machine: Machine, repository: Path) -> Image:
-    """The image of a service, its command put in. Raises :class:`Misconfigured` for an image not known here."""
+    """The image of a service, its command put in. Raises :class:`Misconfigured` for one that is not known here."""
     kind = service.image.partition(":")[0]
+    if service.user and service.user != kind:
+        raise Misconfigured(f"{name}: user: {service.user} is not known here.")
     if service.build is not None:
         return _ours(service, machine, repository)
-    if kind == "tykio/tyk-gateway":
-        program = f"{TYK_HOME}/tyk"
-        return Image(
-            argv=(program, *(service.command or (f"--conf={TYK_HOME}/tyk.conf",))),
-            workdir=TYK_HOME,
-            user="tyk",
-            uid=TYK_UID,
-            gid=TYK_UID,
-            mounts=(_file(machine.tyk, program),),
-        )
-    if kind == "redis":
-        return _with_user(
-            "redis",
-            service,
-            Image(
-                argv=service.command or ("redis-server",),
-                workdir="/data",
-            ),
-        )
-    if kind == "nats":
-        return Image(
-            argv=(f"{PROGRAMS}/nats-server", *service.command),
-            mounts=(_file(machine.nats, f"{PROGRAMS}/nats-server"),),
-        )
-    if kind == "postgres" and not service.command:
-        image = Image(
-            argv=("/bin/sh", "-c", _INITDB),
-            path=f"{machine.postgres}:{SYSTEM_PATH}",
-            environment={"PGDATA": "/var/lib/postgresql/data"},
-            folders=("/run/postgresql",),
-            stop_signal=signal.SIGINT,
-        )
-        return _with_user("postgres", service, image, is_dropped=True)
-    raise Misconfigured(f"{name}: nothing here stands for the image {service.image}.")
+    if kind not in _KNOWN:
+        raise Misconfigured(f"{name}: nothing here stands for the image {service.image}.")
+    return _KNOWN[kind](service, machine)
 
 
 def enter(image: Image, setpriv: str, *, has_no_new_privileges: bool) -> list[str]:
@@ -148,12 +120,45 @@ def _ours(service: Service, machine: Machine, repository: Path) -> Image:
     )
 
 
-def _with_user(name: str, service: Service, image: Image, *, is_dropped: bool = False) -> Image:
-    """The image run by its own user, where compose or its entrypoint says so."""
-    if not is_dropped and not service.user:
-        return image
-    if service.user not in {"", name}:
-        raise Misconfigured(f"user: {service.user}: the image {service.image} has {name} alone.")
+def _file(program: Path, target: str) -> Mount:
+    return Mount(str(program.resolve()), target)
+
+
+def _tyk(service: Service, machine: Machine) -> Image:
+    program = f"{TYK_HOME}/tyk"
+    return Image(
+        argv=(program, *(service.command or (f"--conf={TYK_HOME}/tyk.conf",))),
+        workdir=TYK_HOME,
+        user="tyk",
+        uid=TYK_UID,
+        gid=TYK_UID,
+        mounts=(_file(machine.tyk, program),),
+    )
+
+
+def _redis(service: Service, machine: Machine) -> Image:
+    image = Image(argv=service.command or ("redis-server",), workdir="/data")
+    return _with_user("redis", image) if service.user else image
+
+
+def _nats(service: Service, machine: Machine) -> Image:
+    program = f"{PROGRAMS}/nats-server"
+    return Image(argv=(program, *service.command), mounts=(_file(machine.nats, program),))
+
+
+def _postgres(service: Service, machine: Machine) -> Image:
+    image = Image(
+        argv=("/bin/sh", "-c", _INITDB, "postgres", *service.command),
+        path=f"{machine.postgres}:{SYSTEM_PATH}",
+        environment={"PGDATA": "/var/lib/postgresql/data"},
+        folders=("/run/postgresql",),
+        stop_signal=signal.SIGINT,
+    )
+    return _with_user("postgres", image)
+
+
+def _with_user(name: str, image: Image) -> Image:
+    """The image run by a user of its own, who has the number that this machine gives the name."""
     try:
         found = pwd.getpwnam(name)
     except KeyError:
@@ -163,5 +168,9 @@ def _with_user(name: str, service: Service, image: Image, *, is_dropped: bool = 
     return msgspec.structs.replace(image, user=name, uid=found.pw_uid, gid=found.pw_gid)
 
 
-def _file(program: Path, target: str) -> Mount:
-    return Mount(str(program.resolve()), target)
+_KNOWN: Final[Mapping[str, Callable[[Service, Machine], Image]]] = {
+    "tykio/tyk-gateway": _tyk,
+    "redis": _redis,
+    "nats": _nats,
+    "postgres": _postgres,
+}
