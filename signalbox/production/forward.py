@@ -2,9 +2,11 @@
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from signalbox.ports import HOST
+
+CONNECT_S: Final = 10.0
 
 
 class Forwarder:
@@ -14,6 +16,7 @@ class Forwarder:
         self._port = port
         self._to = to
         self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.Event, list[asyncio.StreamWriter]] = {}
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._carry, HOST, self._port)
@@ -27,20 +30,28 @@ class Forwarder:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        for ended, writers in list(self._open.items()):
+            for writer in writers:
+                writer.transport.abort()
+            await ended.wait()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended = asyncio.Event()
+        writers = self._open[ended] = [writer]
         try:
-            to_reader, to_writer = await asyncio.open_connection(*self._to)
-        except OSError:
-            writer.transport.abort()
-            return
-        try:
+            async with asyncio.timeout(CONNECT_S):
+                to_reader, to_writer = await asyncio.open_connection(*self._to)
+            writers.append(to_writer)
             async with asyncio.TaskGroup() as group:
                 group.create_task(_copy(reader, to_writer, writer))
                 group.create_task(_copy(to_reader, writer, to_writer))
+        except OSError:  # nobody listens there, or not in time
+            writer.transport.abort()
         finally:
-            writer.close()
-            to_writer.close()
+            for each in writers:
+                each.close()
+            del self._open[ended]
+            ended.set()
 
 
 async def _copy(

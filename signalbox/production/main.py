@@ -54,7 +54,9 @@ async def _up(stack: Stack) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(stack.services.run(changed))
         stack.say("starting the services in the order that they need")
+        training = group.create_task(stack.train())
         await stack.until_ready()
+        await training
         shown = await show(stack, MODELS_INSIDE)
         stack.services.is_settled = True
         _write(stack, shown)

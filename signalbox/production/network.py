@@ -1,18 +1,18 @@
-"""Bridges, namespaces and names: who reaches whom, and by what name, as the compose file's networks say."""
+"""Bridges and network namespaces: made when a run starts, and gone after it, however it ended."""
 
 import contextlib
 import fcntl
 import json
 import os
-import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, NamedTuple, Self
+from typing import IO, Final, Self
 
 from signalbox.errors import Unavailable
 from signalbox.production.compose import Compose
+from signalbox.production.inside import kill_all
+from signalbox.production.links import Link, hosts, plan
 
 RUNS: Final = Path("/run/signalbox-production")
 """A file a run, named by its process id and locked for as long as it lives."""
@@ -20,15 +20,6 @@ NAMESPACES: Final = Path("/run/netns")
 _BLOCK: Final = "10.213"
 """Networks are 10.213.N.0/24, N the first that no route of this machine knows."""
 _IP_S: Final = 60.0
-
-
-class Link(NamedTuple):
-    """A service on a network. host: the end on the bridge, here; inside: the end in its namespace."""
-
-    network: str
-    address: str
-    host: str
-    inside: str
 
 
 class Network:
@@ -78,24 +69,12 @@ class Network:
         return self.links[service][0].address
 
     def hosts(self, service: str) -> str:
-        """The service's ``/etc/hosts``: itself, and all that share a network with it, under their names there."""
-        lines = ["127.0.0.1 localhost"]
-        mine = {link.network for link in self.links[service]}
-        own = self._compose.services[service].hostname or service
-        lines.append(f"{self.address(service)} {own}")
-        for other, links in self.links.items():
-            shared = [link for link in links if link.network in mine]
-            aliases = self._compose.services[other].on
-            for number, link in enumerate(shared):
-                # Under its own name it is found on one network, so that a cut of that one is a cut.
-                names = [*([] if number else [other]), *aliases[link.network]]
-                if names:
-                    lines.append(f"{link.address} {' '.join(names)}")
-        return "\n".join(lines) + "\n"
+        """The text of a service's ``/etc/hosts``."""
+        return hosts(self._compose, self.links, service)
 
     def end_all(self, service: str) -> None:
         """Kill what is left in a service's container once its program has ended, as an engine does."""
-        _kill_inside(NAMESPACES / self.namespace(service))
+        kill_all(NAMESPACES / self.namespace(service))
 
     def _make(self) -> None:
         taken = self._taken()
@@ -110,17 +89,9 @@ class Network:
             ]
         commands += [f"netns add {self.namespace(name)}" for name in self._compose.services]
         self._run(commands)
-        for number, (name, service) in enumerate(self._compose.services.items()):
-            self.links[name] = [
-                Link(
-                    network,
-                    f"{subnets[network]}.{number + 2}",
-                    f"{self._stem}v{number}.{n}",
-                    f"eth{n}",
-                )
-                for n, network in enumerate(service.on)
-            ]
-            self._attach(self.namespace(name), self.links[name])
+        self.links = plan(self._compose, subnets, self._stem)
+        for name, links in self.links.items():
+            self._attach(self.namespace(name), links)
 
     def _attach(self, namespace: str, links: list[Link]) -> None:
         outside, inside = [], ["link set lo up"]
@@ -149,7 +120,7 @@ class Network:
         """All that carries a run's name: processes, namespaces with their links, bridges."""
         commands = []
         for path in NAMESPACES.glob(f"{stem}-*"):
-            _kill_inside(path)
+            kill_all(path)
             commands.append(f"netns delete {path.name}")
         devices = Path("/sys/class/net")
         commands += [f"link delete {path.name}" for path in devices.glob(f"{stem}[bv]*")]
@@ -180,26 +151,3 @@ class Network:
         )
         if done.returncode:
             raise Unavailable(f"The networks could not be made or removed: {done.stderr.strip()}.")
-
-
-def _kill_inside(namespace: Path) -> None:
-    """SIGKILL to every process in a network namespace but those that were only sent in to look, from outside."""
-    try:
-        inode = namespace.stat().st_ino
-    except FileNotFoundError:
-        return
-    for pid in _inside(inode):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _inside(inode: int) -> Iterator[int]:
-    ours = Path("/").stat()
-    for path in Path("/proc").iterdir():
-        if not path.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError):
-            root = (path / "root").stat()
-            is_contained = (root.st_dev, root.st_ino) != (ours.st_dev, ours.st_ino)
-            if is_contained and (path / "ns" / "net").stat().st_ino == inode:
-                yield int(path.name)

@@ -11,6 +11,7 @@ from typing import Final
 from signalbox.errors import Unavailable
 from signalbox.production.boxes import Box, Builder
 from signalbox.production.compose import Compose, Service, duration_s, size_bytes, start_order
+from signalbox.production.inside import is_contained
 from signalbox.production.network import Network
 from signalbox.up.child import Child, Spec
 
@@ -100,12 +101,11 @@ class Running:
 
     async def run_beside(self, argv: tuple[str, ...], limit_s: float) -> tuple[int, bytes]:
         """Run a command in its container; its exit status and output. Status -1 when it was cut short."""
-        environment = dict(self._box.environment)
-        if not (pid := self.pid):
+        if not is_contained(pid := self.pid):
             return -1, b""
         process = await asyncio.create_subprocess_exec(
             *self._builder.beside(self._box, pid, argv),
-            env=environment,
+            env=dict(self._box.environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

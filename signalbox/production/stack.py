@@ -104,9 +104,8 @@ class Stack:
         return told
 
     async def make(self) -> None:
-        """Secrets, models, networks, and a box for each service; nothing runs yet."""
+        """Secrets, networks, and a box for each service; nothing runs yet."""
         await self._make_secrets()
-        await self._train()
         self._open.enter_context(self.network)
         replaced = {DEPLOYED: self.data.path / "secrets"}
         if not self._is_as_filed:
@@ -198,14 +197,12 @@ class Stack:
         for worker in variants.workers(self.compose):
             _add_worker(folder, worker)
 
-    async def _train(self) -> None:
+    async def train(self) -> None:
         """The demonstration models, laid into the volume that console and workers mount."""
         folder = self.data.path / "volumes" / MODELS
         link = self.data.path / MODELS  # where `signalbox demo` looks for the digits
-        if not folder.exists():
-            folder.mkdir(parents=True)
         if not link.is_symlink():
-            link.symlink_to(folder)
+            link.symlink_to(Path("volumes") / MODELS)
         if not (folder / "digits").exists():
             self.say("training the demonstration models (once)")
         await self._run(

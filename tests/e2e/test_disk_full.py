@@ -10,7 +10,7 @@ import pytest
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from tests.chaos.network import SmallDisk
-from tests.e2e.test_up_stack import Up
+from tests.e2e.upprocess import Up
 
 CALLERS = 4
 EVENT_S = 120.0

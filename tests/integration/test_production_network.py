@@ -1,0 +1,106 @@
+"""The networks of a production stack: who reaches whom, and that nothing of a run is left, however it ended."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from signalbox.errors import Misconfigured
+from signalbox.production import machine
+from signalbox.production.compose import Compose, Network, Service
+from signalbox.production.network import Network as Networks
+
+COMPOSE: Final = Compose(
+    services={
+        "a": Service(image="redis:7", networks=("one",)),
+        "b": Service(image="redis:7", networks=("one", "two")),
+        "c": Service(image="redis:7", networks=("two",)),
+    },
+    networks={"one": Network(internal=True), "two": Network(internal=True)},
+)
+RUN: Final = """
+import json, signal
+from signalbox.production.network import Network
+from tests.integration.test_production_network import COMPOSE
+with Network(COMPOSE, "ip") as network:
+    print(json.dumps([network.namespace("a"), *network.bridges.values()]), flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture(autouse=True)
+def rights() -> None:
+    try:
+        machine.need_namespaces()
+    except Misconfigured as error:
+        pytest.skip(error.public_message)
+
+
+@pytest.fixture
+def networks() -> Iterator[Networks]:
+    with Networks(COMPOSE, "ip") as made:
+        yield made
+
+
+def reaches(address: str, *, within: str = "") -> bool:
+    """Whether a connection, from a namespace, is answered at all; nobody listens, so the answer is a refusal."""
+    program = f"import socket; socket.create_connection(('{address}', 9), 60)"
+    enter = ["ip", "netns", "exec", within] if within else []
+    done = subprocess.run(
+        [*enter, sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    return "ConnectionRefusedError" in done.stderr
+
+
+def test_services_reach_those_on_their_networks_and_nobody_else(networks: Networks) -> None:
+    b, c = networks.links["b"], networks.links["c"]
+    within = networks.namespace("a")
+    assert reaches(b[0].address, within=within)
+    assert reaches(b[1].address, within=networks.namespace("c"))
+    for address in (c[0].address, b[1].address, "192.0.2.1"):
+        assert not reaches(address, within=within)
+
+
+def test_this_machine_reaches_every_service(networks: Networks) -> None:
+    assert all(reaches(networks.address(name)) for name in "abc")
+
+
+def test_a_link_that_is_cut_here_is_cut_there(networks: Networks) -> None:
+    a, b = networks.links["a"][0], networks.links["b"][0]
+    subprocess.run(["ip", "link", "set", b.host, "down"], check=True, timeout=60)
+    assert not reaches(b.address, within=networks.namespace("a"))
+    assert reaches(networks.address("c"), within=networks.namespace("b"))
+    subprocess.run(["ip", "link", "set", b.host, "up"], check=True, timeout=60)
+    assert reaches(a.address, within=networks.namespace("b"))
+
+
+def test_what_a_killed_run_has_left_the_next_removes() -> None:
+    root = Path(__file__).resolve().parents[2]
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN], cwd=root, stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert run.stdout is not None
+    with run.stdout as lines:
+        namespace, *bridges = json.loads(lines.readline())
+        run.send_signal(signal.SIGKILL)
+        run.wait(60)
+    left = [Path("/run/netns", namespace), *(Path("/sys/class/net", name) for name in bridges)]
+    assert all(path.exists() for path in left)
+    ip = shutil.which("ip")
+    assert ip is not None
+    with Networks(COMPOSE, ip) as made:
+        assert not any(path.exists() for path in left)
+        ours = [Path("/run/netns", made.namespace(name)) for name in "abc"]
+        assert all(path.exists() for path in ours)
+    assert not any(path.exists() for path in ours)

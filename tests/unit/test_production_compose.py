@@ -1,0 +1,177 @@
+"""What `signalbox production` reads in docker-compose.yml and deploy/Dockerfile, and what it refuses to read."""
+
+from pathlib import Path
+
+import pytest
+
+from signalbox.errors import Misconfigured
+from signalbox.production import dockerfile, variants
+from signalbox.production.compose import (
+    Compose,
+    duration_s,
+    read,
+    size_bytes,
+    start_order,
+)
+from signalbox.production.links import hosts, plan
+from signalbox.production.options import COMPOSE_FILE
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+
+
+@pytest.fixture(scope="module")
+def declared() -> Compose:
+    return read(ROOT / COMPOSE_FILE)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "compose.yml"
+    path.write_text(text)
+    return path
+
+
+def test_the_file_of_this_repository_is_understood_whole(declared: Compose) -> None:
+    assert len(declared.services) == 15
+    redis = declared.services["redis"]
+    assert redis.command[-1].endswith('"$(cat /run/secrets/redis)"')
+    assert redis.healthcheck is not None
+    assert redis.healthcheck.argv[:2] == ("/bin/sh", "-c")
+    assert declared.services["topology"].ends
+    assert not declared.services["console"].ends
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "services: {a: {image: redis, privileged: true}}",
+        "services: {a: {image: redis, healthcheck: {test: [CMD, true], start_period: 3s}}}",
+        "services: {a: {image: redis, depends_on: {b: {condition: service_lucky}}}}",
+        "services: {a: {image: redis, security_opt: [seccomp:unconfined]}}",
+        "services: {}\nconfigs: {}",
+        "services: {a: {image: redis",
+    ],
+)
+def test_a_key_that_is_not_known_here_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(Misconfigured, match=r"compose\.yml"):
+        read(written(tmp_path, text))
+
+
+def test_a_variable_of_the_host_is_refused_and_a_doubled_sign_is_one(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="variable of the host"):
+        read(written(tmp_path, "services: {a: {image: redis, hostname: $HOST}}"))
+    found = read(written(tmp_path, "services: {a: {image: redis, hostname: $$HOST}}"))
+    assert found.services["a"].hostname == "$HOST"
+
+
+@pytest.mark.parametrize("used", ["networks: [n]", "secrets: [n]", 'volumes: ["n:/n"]'])
+def test_a_name_that_is_declared_nowhere_is_refused(tmp_path: Path, used: str) -> None:
+    with pytest.raises(Misconfigured, match=r"there is no \w+ n"):
+        read(written(tmp_path, f"services: {{a: {{image: redis, {used}}}}}"))
+
+
+def test_services_start_after_those_they_depend_on(declared: Compose) -> None:
+    order = start_order(declared.services)
+    for name, service in declared.services.items():
+        for other in service.depends_on:
+            assert order.index(other) < order.index(name)
+
+
+def test_services_that_wait_for_one_another_are_named(tmp_path: Path) -> None:
+    wait = "depends_on: {%s: {condition: service_started}}"
+    text = f"services: {{a: {{image: x, {wait % 'b'}}}, b: {{image: x, {wait % 'a'}}}}}"
+    with pytest.raises(Misconfigured, match="wait for one another: a, b"):
+        start_order(read(written(tmp_path, text)).services)
+
+
+def test_durations_and_sizes_are_read_as_compose_reads_them() -> None:
+    assert [duration_s(text) for text in ("5s", "1m30s", "500ms")] == [5.0, 90.0, 0.5]
+    assert [size_bytes(text) for text in ("8m", "3g", "512")] == [8 * 1024**2, 3 * 1024**3, 512]
+    for wrong in ("5", "s", "1 m"):
+        with pytest.raises(Misconfigured):
+            duration_s(wrong)
+        with pytest.raises(Misconfigured):
+            size_bytes(f"{wrong}x")
+
+
+def names(declared: Compose, service: str) -> dict[str, set[str]]:
+    """Names that a service knows, with their addresses."""
+    subnets = {name: f"10.0.{n}" for n, name in enumerate(declared.networks)}
+    found: dict[str, set[str]] = {}
+    for line in hosts(declared, plan(declared, subnets, "x"), service).splitlines():
+        address, *each = line.split()
+        for name in each:
+            found.setdefault(name, set()).add(address)
+    return found
+
+
+def test_a_service_knows_those_on_its_networks_and_nobody_else(declared: Compose) -> None:
+    assert set(names(declared, "redis")) == {
+        *("localhost", "redis", "tyk", "plugin", "plugin-1", "plugin-2"),
+    }
+    assert set(names(declared, "postgres")) == {
+        *("localhost", "postgres", "bootstrap", "console", "controller", "projector"),
+    }
+    assert "tyk" not in names(declared, "worker-1")
+
+
+def test_an_alias_of_two_plugins_has_the_address_of_each(declared: Compose) -> None:
+    known = names(declared, "tyk")
+    assert known["plugin"] == known["plugin-1"] | known["plugin-2"]
+    assert len(known["plugin"]) == 2
+
+
+def test_every_service_has_an_address_of_its_own_on_each_network(declared: Compose) -> None:
+    subnets = {name: f"10.0.{n}" for n, name in enumerate(declared.networks)}
+    links = [link for each in plan(declared, subnets, "sb1234567").values() for link in each]
+    assert len({link.address for link in links}) == len(links)
+    assert len({link.host for link in links}) == len(links)
+    assert max(len(link.host) for link in links) <= 15, "the kernel's limit"
+
+
+def test_one_plugin_leaves_nothing_that_waits_for_the_other(declared: Compose) -> None:
+    one = variants.with_plugins(declared, 1)
+    assert set(declared.services) - set(one.services) == {"plugin-2"}
+    assert not one.problems()
+    assert "plugin-1" in one.services["tyk"].depends_on
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_each_device_has_a_worker_with_a_user_of_its_own(declared: Compose, count: int) -> None:
+    more = variants.with_devices(declared, count)
+    assert not more.problems()
+    workers = [f"worker-{n}" for n in range(1, count + 1)]
+    assert sorted(variants.workers(more)) == workers
+    for number, name in enumerate(workers):
+        service = more.services[name]
+        assert service.environment["SIGNALBOX_WORKER_DEVICE"] == f"cpu:{number}"
+        assert service.environment["SIGNALBOX_WORKER_ID"] == name
+        assert service.environment["SIGNALBOX_NATS_USER"] == name
+        assert f"nats_{name}" in service.secrets
+    assert variants.with_devices(declared, 1) is declared
+
+
+def test_a_front_at_another_port_is_told_to_whoever_shows_it(declared: Compose) -> None:
+    moved = variants.with_front_at(declared, {8080: 12345})
+    shown = moved.services["console"].environment["SIGNALBOX_CONSOLE_FRONT_URL"]
+    assert shown == "http://localhost:12345"
+
+
+@pytest.mark.parametrize("target", ["gateway", "worker", "console"])
+def test_an_image_of_ours_is_read_from_its_dockerfile(target: str) -> None:
+    image = dockerfile.read(DOCKERFILE, target)
+    assert (image.user, image.uid, image.workdir) == ("signalbox", 10001, "/app")
+    assert image.environment["PYTHONPATH"] == "/app"
+    assert ("signalbox", "/app/signalbox") in image.copied
+    assert image.command[:2] == ("python", "-m")
+    other = {"gateway": "console", "worker": "console", "console": "gateway_plugin"}[target]
+    assert other not in dict(image.copied)
+
+
+def test_a_target_or_instruction_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="no target nobody"):
+        dockerfile.read(DOCKERFILE, "nobody")
+    path = tmp_path / "Dockerfile"
+    path.write_text("FROM x AS base\nVOLUME /data\n")
+    with pytest.raises(Misconfigured, match="VOLUME"):
+        dockerfile.read(path, "base")
