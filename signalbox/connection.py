@@ -1,6 +1,6 @@
 """nats-py's client with its hot path replaced: own parser, own dispatch, one socket write per loop turn.
 
-nats-py keeps what it does well (connecting, authentication, TLS, server discovery, pings, reconnecting, replaying
+nats-py keeps what it does well (connecting, authentication, TLS, pings, reconnecting, replaying
 subscriptions). What it does per message (two regular expressions, a queue and a task wake-up per subscription,
 a future per flush) is replaced, see ADR 0010 for what that saves. Nothing here knows JetStream.
 """
@@ -9,15 +9,14 @@ import asyncio
 import contextlib
 import json
 import random
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import Error, ProtocolError
 
+from signalbox import encryption
 from signalbox.roles import inbox
 from signalbox.settings import Wire
 
@@ -29,7 +28,6 @@ _JOINED_BYTES: Final = 16_384
 """A body above this is written as it is rather than copied into one piece with its line."""
 _MSG: Final = 0x4D
 _HMSG: Final = 0x48
-_TLS_SCHEMES: Final = frozenset({"tls", "wss"})
 _PERMISSIONS: Final = "permissions violation"
 
 
@@ -103,23 +101,21 @@ class Connection(Client):
         self._out: list[bytes] = []
         self._is_write_due = False
         self._needs_tls = False
+        self._patience_s = 0.0
         self._reconnecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
     async def open(self, settings: Wire, role: str, name: str) -> None:
         """Connect with the inbox of ``role``, and from then on reconnect for ever; returns when first connected."""
         urls = [url.strip() for url in settings.nats_url.split(",") if url.strip()]
-        schemes = {urlsplit(url).scheme for url in urls}
-        self._needs_tls = bool(settings.nats_ca_file or schemes & _TLS_SCHEMES)
-        tls = None
-        if settings.nats_ca_file:
-            tls = ssl.create_default_context(cafile=settings.nats_ca_file)
+        self._needs_tls = encryption.is_asked(settings)
+        self._patience_s = settings.request_timeout_s
         await self.connect(
             servers=urls,
             name=f"signalbox-{role}{'-' + name if name else ''}",
             user=settings.nats_user or None,
             password=settings.nats_password or None,
-            tls=tls,
+            tls=encryption.context(settings.nats_ca_file) if self._needs_tls else None,
             inbox_prefix=inbox(settings.nats_user or role),
             error_cb=self._events.error,
             disconnected_cb=self._events.lost,
@@ -239,13 +235,21 @@ class Connection(Client):
         except RuntimeError as error:
             raise ConnectionError(str(error)) from error
 
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """nats-py's reading of what a server says of itself, but for the addresses of others.
+
+        The first INFO comes before TLS, from anybody: nats-py would offer the password to whom it names. And it would
+        ask one server's certificate for the name of another. Servers are those of the settings.
+        """
+        is_socket = self._current_server is not None and self._current_server.uri.scheme != "ws"
+        if initial_connection and is_socket and info.get("tls_required") and not self._needs_tls:
+            raise Error(f"nats: {encryption.NO_PLAIN}")
+        await super()._process_info({**info, "connect_urls": []}, initial_connection)
+
     def _connect_command(self) -> bytes:
         """nats-py's CONNECT, which holds the password; by itself it sends that in the clear where there is no TLS."""
         if self._needs_tls and not self._is_encrypted:
-            raise Error(
-                "nats: the server offers no TLS, and a tls:// address or SIGNALBOX_NATS_CA_FILE asks for it; "
-                "nothing was sent"
-            )
+            raise Error(f"nats: {encryption.NO_TLS}")
         return super()._connect_command()
 
     @property
@@ -266,6 +270,7 @@ class Connection(Client):
 
     async def _reconnect(self) -> None:
         while True:
+            self._abort()
             try:
                 await super()._attempt_reconnect()
             except Exception as error:  # noqa: BLE001  whatever it is, we are not connected
@@ -276,6 +281,22 @@ class Connection(Client):
                 await asyncio.sleep(self.options["reconnect_time_wait"])
             else:
                 return
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """nats-py's closing: what is sent already goes out, unless the server does not take it in time."""
+        if self._flush_queue is None:  # never opened
+            return
+        impatience = self._loop.call_later(self._patience_s, self._abort)
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            impatience.cancel()
+
+    def _abort(self) -> None:
+        """End the socket now. nats-py waits for the other end to take what is left and, with TLS, to say goodbye."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
 
     async def _read_loop(self) -> None:
         """nats-py's reader, whose end is the end of this connection, whatever it ended of."""

@@ -55,15 +55,16 @@ def render(
     workers: Mapping[str, Sequence[str]] | None = None,
     name: str = "",
     cluster: str = "",
+    tls: str = "",
     max_file_bytes: int = 64 * 1024**3,
 ) -> str:
     """The server's configuration file.
 
     monitor: ``host:port`` of the HTTP monitor, empty = none. users: role -> password; given,
     each role gets a user of its name with its own subjects and nobody else gets in. workers: see
-    :func:`authorization`. cluster: the body of
-    a ``cluster`` block, as text. max_file_bytes: given outright, as the server would otherwise take three quarters of
-    what is free at this moment and refuse our streams when the disk is fuller than yesterday.
+    :func:`authorization`. cluster, tls: the bodies of these blocks, as text. max_file_bytes: given outright, as the
+    server would otherwise take three quarters of what is free at this moment and refuse our streams when the disk is
+    fuller than yesterday.
     """
     lines = [
         f"server_name: {_quoted(name)}" if name else "",
@@ -79,6 +80,7 @@ def render(
             f"max_file_store: {max_file_bytes} }}"
         ),
         f"cluster {{\n{cluster}\n}}" if cluster else "",
+        f"tls {{ {tls} }}" if tls else "",
         authorization(users, workers) if users else "",
     ]
     return "\n".join(line for line in lines if line) + "\n"
@@ -102,6 +104,7 @@ class NatsServer:
         monitor: str = "",
         name: str = "",
         cluster: str = "",
+        tls: str = "",
         start_timeout_s: float = 20.0,
         dies_with_parent: bool = True,
     ) -> None:
@@ -113,6 +116,7 @@ class NatsServer:
         self.monitor = monitor
         self.name = name or f"signalbox-{os.getpid()}"
         self.cluster = cluster
+        self.tls = tls
         self.tail: collections.deque[str] = collections.deque(maxlen=200)
         self._start_timeout_s = start_timeout_s
         self._dies_with_parent = dies_with_parent
@@ -124,7 +128,7 @@ class NatsServer:
     @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nats://{self.host}:{self.port}"
+        return f"{'tls' if self.tls else 'nats'}://{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -151,7 +155,7 @@ class NatsServer:
         config.write_text(
             render(
                 self.folder / "store", host=self.host, port=self.port, monitor=self.monitor,
-                users=self.users, workers=self.workers, name=self.name, cluster=self.cluster,
+                users=self.users, workers=self.workers, name=self.name, cluster=self.cluster, tls=self.tls,
             ),
             encoding="utf-8",
         )  # fmt: skip

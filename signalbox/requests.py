@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox import log, readiness
+from signalbox import encryption, log, readiness
 from signalbox.answers import ApiError, Reply, api_refused, unanswered
 from signalbox.connection import Connection, Events, Transport, status
 from signalbox.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
@@ -232,6 +232,9 @@ class Requests:
 
     async def _connect(self, name: str) -> None:
         settings = self.settings
+        open_to = encryption.readable(settings.nats_url, settings.nats_ca_file)
+        if open_to:
+            log.warning("bus.unencrypted", role=self.role, servers=open_to)
         connecting = asyncio.create_task(
             self.connection.open(settings, self.role, name), name="nats connect"
         )
@@ -311,7 +314,7 @@ class Requests:
                 log.exception("bus.connection_callback_failed")
 
     async def _error(self, error: Exception) -> None:
-        self._last_error = str(error) or type(error).__name__
+        self._last_error = encryption.explained(error)
         if "authorization" in self._last_error.lower():
             self._unauthorised.set()
 

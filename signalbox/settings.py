@@ -37,13 +37,20 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """What every program needs to reach the others."""
 
     nats_url: Annotated[
-        str, Meta(description="NATS servers, comma-separated: `nats://host:port` or `tls://...`.")
+        str,
+        Meta(
+            description="NATS servers, comma-separated: `nats://host:port` or `tls://...`. Name all: addresses "
+            "that a server tells of are not connected to. One `tls://` asks all of them for TLS."
+        ),
     ] = "nats://127.0.0.1:4222"
     nats_user: Annotated[str, Meta(description="NATS user of this program's role.")] = ""
     nats_password: Annotated[str, Meta(description="Its password.", extra=_SECRET)] = ""
     nats_ca_file: Annotated[
         str,
-        Meta(description="PEM file of the authority that signed the NATS servers' certificates."),
+        Meta(
+            description="PEM file of the authorities that sign the NATS servers' certificates; empty = the system's. "
+            "With a file every server is asked for TLS."
+        ),
     ] = ""
     key_pepper: Annotated[
         str,

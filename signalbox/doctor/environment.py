@@ -4,7 +4,6 @@ Only text is looked at, so that the doctor needs none of the programs. Defaults 
 programs' own by a test.
 """
 
-import ipaddress
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from signalbox.doctor.catalog import Finding
+from signalbox.encryption import is_loopback, readable
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "SIGNALBOX_NATS_URL": "nats://127.0.0.1:4222",
@@ -116,17 +116,6 @@ def examine(env: Environment) -> Iterator[Finding]:
         yield from _worker(env)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on ``host``; an empty one listens everywhere."""
-    bare = host.strip("[]")
-    if bare == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False
-
-
 def _secrets(env: Environment) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for name in SECRETS:
@@ -164,13 +153,9 @@ def _nats(env: Environment) -> Iterator[Finding]:
         )
     if user == "admin" and env.program not in {"", "admin"}:
         yield Finding("nats.admin", "SIGNALBOX_NATS_USER", f"the {env.program} runs as admin")
-    for url in env.get("SIGNALBOX_NATS_URL").split(","):
-        parts = urlsplit(url.strip())
-        if parts.scheme != "tls" and not is_loopback(parts.hostname or ""):
-            yield Finding(
-                "nats.plain", "SIGNALBOX_NATS_URL", f"{parts.scheme}://{parts.hostname}: no TLS"
-            )
-            break
+    found = readable(env.get("SIGNALBOX_NATS_URL"), env.get("SIGNALBOX_NATS_CA_FILE"))
+    if found:
+        yield Finding("nats.plain", "SIGNALBOX_NATS_URL", f"no TLS to {', '.join(found)}")
 
 
 def _pepper(env: Environment) -> Iterator[Finding]:

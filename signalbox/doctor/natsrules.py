@@ -11,8 +11,8 @@ from signalbox import storage, topology
 from signalbox.assets import STREAMS
 from signalbox.bus import Bus
 from signalbox.doctor.catalog import Finding
-from signalbox.doctor.environment import is_loopback
 from signalbox.doctor.natsconf import Conf
+from signalbox.encryption import is_loopback
 from signalbox.errors import Bug, Misconfigured, SignalboxError
 from signalbox.messages import Worker
 from signalbox.names import Bucket

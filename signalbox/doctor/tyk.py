@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from signalbox.doctor.catalog import Finding
-from signalbox.doctor.environment import is_loopback
+from signalbox.encryption import is_loopback
 
 _SHIPPED_SECRET: Final = "352d20ee67be67f6340b4c0605b044b7"  # noqa: S105  the one in Tyk's own examples
 _SECRET_CHARS: Final = 16

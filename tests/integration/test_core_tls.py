@@ -1,43 +1,69 @@
-"""An address that says ``tls://`` is never spoken to in the clear, whatever the server offers."""
+"""What says ``tls://`` is never spoken to in the clear, and what does not is not spoken to where TLS is asked for."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, cast
 
 import certifi
 import pytest
 
 from signalbox.bus import Bus
-from signalbox.errors import Unavailable
+from signalbox.connection import Connection
+from signalbox.errors import Misconfigured, Unavailable
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 
 WAIT_S = 0.5
-INFO = b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576,"headers":true}\r\n'
+ARRIVAL_S = 60.0
+SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "make_secrets.py"
+PIECE = bytes(1_000_000)
 
 
 class Listener:
-    """Greets like a NATS server without TLS, and keeps what it is told. heard: of each connection, once it ended."""
+    """Greets as it is told to, and keeps what it hears. heard: of each connection, once it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, **info: Any) -> None:
         self.heard: asyncio.Queue[bytes] = asyncio.Queue()
         self.address = ""
+        known = {"server_id": "x", "version": "2.12.0", "max_payload": 1_048_576, "headers": True}
+        self._info = f"INFO {json.dumps(known | info)}\r\n".encode()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(INFO)
+        writer.write(self._info)
         said = await reader.read(1024)
         self.heard.put_nowait(said)
         writer.close()
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[Listener]:
-    listener = Listener()
+async def listening(**info: Any) -> AsyncIterator[Listener]:
+    listener = Listener(**info)
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     listener.address = f"{host}:{port}"
     async with server:
         yield listener
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What make_secrets.py makes."""
+    folder = tmp_path_factory.mktemp("made") / "secrets"
+    subprocess.run([sys.executable, SCRIPT, "--folder", folder], check=True, timeout=60)
+    return folder
+
+
+def sealed(folder: Path, certified: Path) -> NatsServer:
+    """A server that asks for TLS, under the names of ``nats-1`` and of this machine."""
+    file = certified / "tls" / "nats-1" / "node.pem"
+    return NatsServer(folder, tls=f'cert_file: "{file}", key_file: "{file}"')
 
 
 def wire(url: str, **fields: object) -> Wire:
@@ -63,13 +89,147 @@ async def test_an_authority_or_one_tls_address_of_several_asks_for_it_too(url: s
 
 
 async def test_without_either_the_password_is_sent() -> None:
-    async with listening() as listener:
+    async with listening(auth_required=True) as listener:
         with pytest.raises(Unavailable):
             await Bus.connect(wire(f"nats://{listener.address}"), role="gateway")
         assert b"hunter22" in await asyncio.wait_for(listener.heard.get(), 10)
+
+
+async def test_without_either_a_server_that_asks_for_tls_is_told_nothing_and_the_error_says_why() -> (
+    None
+):
+    async with listening(auth_required=True, tls_required=True) as listener:
+        with pytest.raises(Unavailable, match="Write tls:// in SIGNALBOX_NATS_URL"):
+            await Bus.connect(wire(f"nats://{listener.address}"), role="gateway")
+        assert await asyncio.wait_for(listener.heard.get(), 10) == b""
+
+
+@pytest.mark.parametrize("scheme", ["tls", "nats"])
+async def test_an_address_that_a_server_tells_of_is_not_connected_to(scheme: str) -> None:
+    other_way = scheme == "nats"  # so that both are refused, and tried again
+    async with (
+        listening(tls_required=other_way) as other,
+        listening(tls_required=other_way, connect_urls=[other.address]) as listener,
+    ):
+        asked = wire(
+            f"{scheme}://{listener.address}", connect_timeout_s=ARRIVAL_S, reconnect_wait_s=0.01
+        )
+        connecting = asyncio.create_task(Bus.connect(asked, role="gateway"))
+        for _ in range(4):
+            await asyncio.wait_for(listener.heard.get(), ARRIVAL_S)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        assert other.heard.empty()
 
 
 async def test_a_real_server_without_tls_is_refused(nats: NatsServer) -> None:
     url = nats.url.replace("nats://", "tls://")
     with pytest.raises(Unavailable, match="the server offers no TLS"):
         await Bus.connect(Wire(nats_url=url, connect_timeout_s=WAIT_S), role="admin")
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+async def test_an_authority_s_file_that_cannot_be_read_is_named(
+    tmp_path: Path, text: str | None
+) -> None:
+    path = tmp_path / "ca.pem"
+    if text:
+        path.write_text(text)
+    with pytest.raises(Misconfigured, match=r"SIGNALBOX_NATS_CA_FILE: .*ca\.pem cannot be read"):
+        await Bus.connect(wire("tls://127.0.0.1:1", nats_ca_file=str(path)), role="gateway")
+
+
+async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
+    tmp_path: Path, certified: Path
+) -> None:
+    ours = str(certified / "tls_ca")
+    async with sealed(tmp_path / "nats", certified) as server:
+        bus = await Bus.connect(Wire(nats_url=server.url, nats_ca_file=ours), role="admin")
+        await bus.flush()
+        await bus.close()
+        for url, ca_file, why in (
+            (server.url, certifi.where(), "local issuer"),
+            (server.url, "", "local issuer"),
+            (f"tls://127.1:{server.port}", ours, "Hostname mismatch"),
+        ):
+            asked = Wire(nats_url=url, nats_ca_file=ca_file, connect_timeout_s=WAIT_S)
+            with pytest.raises(Unavailable, match=f"(?i)certificate is refused: .*{why}.* names"):
+                await Bus.connect(asked, role="admin")
+        plain = server.url.replace("tls://", "nats://")
+        with pytest.raises(Unavailable, match="the server asks for TLS"):
+            await Bus.connect(Wire(nats_url=plain, connect_timeout_s=WAIT_S), role="admin")
+
+
+@contextmanager
+def frozen(server: NatsServer) -> Iterator[None]:
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def endless_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python waits for the other end's goodbye for 30 s; for hours here, so that one who waits is found out."""
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 36_000.0)
+
+
+@pytest.mark.usefixtures("endless_goodbyes")
+@pytest.mark.parametrize("is_sealed", [True, False])
+async def test_a_server_that_stands_still_holds_nobody_back(
+    tmp_path: Path, certified: Path, *, is_sealed: bool
+) -> None:
+    folders = (tmp_path / "a", tmp_path / "b")
+    async with asyncio.timeout(ARRIVAL_S):
+        servers = [sealed(one, certified) if is_sealed else NatsServer(one) for one in folders]
+        first, second = servers
+        async with first, second:
+            bus = await Bus.connect(
+                Wire(
+                    nats_url=f"{first.url},{second.url}", ping_interval_s=0.2,
+                    nats_ca_file=str(certified / "tls_ca") if is_sealed else "",
+                ),
+                role="admin",
+            )  # fmt: skip
+            back = asyncio.Event()
+            bus.on_reconnect(back.set)
+            while (at := connected_to(bus, servers)) is None:  # noqa: ASYNC110  tells nobody
+                await asyncio.sleep(0.01)
+            with frozen(at):
+                for _ in range(16):  # more than the two sockets hold
+                    bus.send("nobody.hears", b"", b"", PIECE)
+                await back.wait()
+                assert connected_to(bus, servers) not in {None, at}
+            after = cast("NatsServer", connected_to(bus, servers))
+            with frozen(after):
+                for _ in range(16):
+                    bus.send("nobody.hears", b"", b"", PIECE)
+                await bus.close()
+
+
+def connected_to(bus: Bus, servers: list[NatsServer]) -> NatsServer | None:
+    url = cast("Connection", bus.connection).connected_url
+    return next((one for one in servers if url and one.port == url.port), None)
+
+
+@pytest.mark.parametrize(
+    ("url", "ca_file", "told"),
+    [
+        ("nats://10.255.255.1:4222,nats://127.0.0.1:1", "", ["10.255.255.1"]),
+        ("tls://10.255.255.1:4222", "", None),
+        ("10.255.255.1:4222", certifi.where(), None),
+        ("nats://127.0.0.1:1,nats://localhost:1", "", None),
+    ],
+)
+async def test_a_way_others_can_read_is_warned_of_at_the_start(
+    url: str, ca_file: str, told: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, object]] = []
+    monkeypatch.setattr(
+        "signalbox.log.warning", lambda event, **fields: said.append((event, fields.get("servers")))
+    )
+    asked = wire(url, nats_ca_file=ca_file, connect_timeout_s=0.05)
+    with pytest.raises(Unavailable):
+        await Bus.connect(asked, role="gateway")
+    assert said == ([("bus.unencrypted", told)] if told else [])

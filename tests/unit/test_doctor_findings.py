@@ -91,7 +91,7 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("worker", "nats.anonymous", {"SIGNALBOX_NATS_PASSWORD_FILE": ""}),
     ("worker", "nats.password_short", {"SIGNALBOX_NATS_PASSWORD_FILE": "", "SIGNALBOX_NATS_PASSWORD": "short"}),
     ("console", "nats.admin", {"SIGNALBOX_NATS_USER": "admin"}),
-    ("gateway", "nats.plain", {"SIGNALBOX_NATS_URL": "tls://n1:4222,nats://n2:4222"}),
+    ("gateway", "nats.plain", {"SIGNALBOX_NATS_URL": "nats://n1:4222,nats://n2:4222"}),
     ("gateway", "log.debug", {"SIGNALBOX_LOG_LEVEL": "DEBUG"}),
     ("worker", "metrics.exposed", {"SIGNALBOX_METRICS_PORT": "9100", "SIGNALBOX_METRICS_HOST": "0.0.0.0"}),
     ("gateway", "gateway.exposed", {"SIGNALBOX_GATEWAY_LISTEN": "0.0.0.0:9111", "SIGNALBOX_GATEWAY_SECRET_FILE": ""}),
