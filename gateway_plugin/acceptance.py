@@ -85,6 +85,7 @@ class Acceptance:
         slip: Slip | None,
         *,
         is_waiting: bool,
+        is_short_lived: bool = False,
     ) -> Entry:
         """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`, and
         :class:`Unavailable` where there is no room for its result.
@@ -107,6 +108,7 @@ class Acceptance:
             trace=_trace(headers),
             waiter=self._instance if is_waiting else "",
             job_id=slip.job_id if slip is not None else "",
+            is_short_lived=is_short_lived,
         )
         if slip is not None:
             slip = slip._replace(priority=priority)

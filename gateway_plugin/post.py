@@ -136,9 +136,11 @@ class Post:
 
         wishes, ready, inputs = await self._inputs(request, key, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
+        # Whoever asked for an id, or may ask again under a key, is promised the result for a day.
         entry = await self._acceptance.admit(
-            headers, key, ready, inputs, wishes, slip, is_waiting=is_waiting
-        )
+            headers, key, ready, inputs, wishes, slip, is_waiting=is_waiting,
+            is_short_lived=not prefer.is_async and slip is None,
+        )  # fmt: skip
         if not is_waiting:
             return await self._accept(entry, prefer)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s

@@ -86,13 +86,17 @@ class Submitter:
         trace: str = "",
         waiter: str = "",
         job_id: str = "",
+        is_short_lived: bool = False,
     ) -> Job:
         """The job for these inputs, not yet accepted.
 
-        waiter: instance of the plugin that waits for it. job_id: empty = a new one, 122 random bits.
+        waiter: instance of the plugin that waits for it. job_id: empty = a new one, 122 random bits, or 74 of one
+        whose record is_short_lived.
         """
         now = self._wall()
-        job_id = job_id or str(uuid.uuid4())
+        if not job_id:
+            chance = uuid.uuid4()
+            job_id = names.short_lived_id(now, chance.int) if is_short_lived else str(chance)
         model = ready.model
         return Job(
             id=job_id,

@@ -110,7 +110,7 @@ JOBS: Final = _stream(
 STATE: Final = _stream(
     # No record of an open job is ever thrown away: full, the stream takes no more, and its age is a day above the
     # longest deadline. Records of ended jobs are removed by the reconciler (workers/recovery/records.py, ADR 0191).
-    Stream.STATE, ["st.*"], "Records and small results, one message per job",
+    Stream.STATE, ["st.*", "st.*.*"], "Records and small results, one message per job",
     discard="new", max_msgs_per_subject=1, max_age=8 * DAY, max_msg_size=JOB_MAX_BYTES,
     allow_direct=True, allow_msg_ttl=True, allow_atomic=True,
     republish=_republish("st.>", "evt.st.>", headers_only=True),

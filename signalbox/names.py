@@ -109,9 +109,44 @@ def consumer(model: str, priority: Priority) -> str:
     return f"{token(model)}_{priority}"
 
 
+RECORDS: Final = "st.>"
+"""Wildcard over all records in ``STATE``."""
+
+
+def short_lived_id(now: float, chance: int) -> str:
+    """A job id that says that its record is kept for a short time only: a UUID of version 8.
+
+    now: UTC unix seconds; it begins with their milliseconds, as a UUID of version 7. chance: number of a random UUID,
+    of which 74 random bits are used.
+    """
+    high = int(now * 1000) << 16 | 0x8000 | chance >> 80 & 0xFFF
+    low = 1 << 63 | chance & (1 << 62) - 1
+    text = f"{high:016x}{low:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def slot_of(job_id: str) -> str:
+    """The slot that a short-lived record lies in, of about a second; empty for a job whose record is no such one."""
+    if job_id[14:15] != "8":
+        return ""
+    return f"{job_id[:8]}{int(job_id[9:13], 16) >> 10:02x}"
+
+
 def state(job_id: str) -> str:
-    """Subject of a job's record in ``STATE``."""
-    return f"st.{job_id}"
+    """Subject of a job's record in ``STATE``: ``st.<id>``, and ``st.<slot>.<id>`` of one that is short-lived."""
+    slot = slot_of(job_id)
+    return f"st.{slot}.{job_id}" if slot else f"st.{job_id}"
+
+
+def slot_of_record(subject: str) -> str:
+    """The slot of a record's subject; empty where it has none."""
+    parts = subject.split(".")
+    return parts[1] if len(parts) == 3 else ""
+
+
+def slot(name: str) -> str:
+    """Wildcard over the records of one slot."""
+    return f"st.{name}.*"
 
 
 def payload(job_id: str, part: str) -> str:
@@ -195,9 +230,9 @@ def event_of_jobs(model: str | None = None) -> str:
     return f"{EVENT_JOBS}.{token(model)}.>" if model else f"{EVENT_JOBS}.>"
 
 
-def event_of_state(job_id: str = "*") -> str:
-    """Core subject of record changes (headers only)."""
-    return f"{EVENT_STATE}.{job_id}"
+def event_of_state(job_id: str = "") -> str:
+    """Core subject of changes of one job's record, or of all (headers only)."""
+    return f"evt.{state(job_id)}" if job_id else f"{EVENT_STATE}.>"
 
 
 def reply(gateway: str, job_id: str) -> str:

@@ -52,13 +52,18 @@ class Records:
         except Ambiguous as error:
             return await self._settle(record, body, expect, error)
 
-    async def may_have_gone(self, since: float, *, now: float, kept_s: float) -> bool:
+    async def may_have_gone(
+        self, since: float, *, now: float, kept_s: float, is_short_lived: bool = False
+    ) -> bool:
         """Whether a record written after ``since`` may have been removed, as its job ended. kept_s: the least it stays.
 
-        Records go the oldest first: one that is older than ``since`` and still there says that none after it has gone.
+        Records go the oldest first: one that is older than ``since`` and still there says that none after it has gone,
+        but for short-lived ones.
         """
         if now - since < kept_s:
             return False
+        if is_short_lived:
+            return True
         state = (await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
         return not state["messages"] or unix_time(state["first_ts"]) > since
 

@@ -18,6 +18,7 @@ from signalbox.names import (
     RECONCILER,
     Bucket,
     Stream,
+    event_of_state,
     token,
 )
 
@@ -30,6 +31,10 @@ OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
 _EVERY: Final = (f"{_API}.INFO", f"{_API}.STREAM.INFO.*", OWN_RIGHTS, NATS_STALLED)
 """Every program checks the topology when it starts, and tells the board when NATS stores nothing of it;
 ``signalbox doctor`` checks the rights of its user."""
+
+
+_RECORD: Final = ("st.*", "st.*.*")
+"""Records of jobs, short-lived ones below their slot."""
 
 
 class Permissions(NamedTuple):
@@ -95,7 +100,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_EVERY,
             "jobs.*.*.*",  # accept
-            "st.*",  # cancel a queued job, ask a running one to stop
+            *_RECORD,  # cancel a queued job, ask a running one to stop
             "in.*.*.*",  # inputs above the inline limit
             "pl.*.in",  # the same, of an older gateway
             "cancel.*",
@@ -113,7 +118,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
-            "evt.st.*",
+            event_of_state(),
             *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
         ),
     ),
@@ -128,7 +133,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.MSG.DELETE.JOBS",
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: whoever may write can overwrite
-            "st.*",  # claim and commit
+            *_RECORD,  # claim and commit
             "pl.*.*",  # results above the inline limit
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
@@ -193,7 +198,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             AUDIT_HEAD,
             *_leader(Stream.AUDIT),
             *_direct(Stream.AUDIT),
-            "st.*",  # cancel
+            *_RECORD,  # cancel
             "cancel.*",
             "lane.release.*",
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
@@ -208,7 +213,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.DLQ",
             f"{_API}.STREAM.PURGE.DLQ_PARTS",
         ),
-        subscribe=("evt.jobs.>", "evt.st.*", "evt.kv.>", KEY_USE),
+        subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE),
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

@@ -67,8 +67,25 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(
             ge=60,
-            description="Records and results of ended jobs are kept a day, and at least so long where room is short: "
-            "with less room than that takes, nothing more is accepted. The same for gateways and workers.",
+            description="Records and results of ended jobs are kept at least so long where room is short: with less "
+            "room than that takes, nothing more is accepted. The same for gateways and workers.",
+        ),
+    ] = 600.0
+    records_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=7 * 86_400,
+            description="Records and results of ended jobs are kept so long where there is room.",
+        ),
+    ] = 86_400.0
+    sync_results_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=86_400,
+            description="Records and results of synchronous calls without an Idempotency-Key are kept so long after "
+            "their end, for callers whom the answer did not reach. The same for workers and console.",
         ),
     ] = 600.0
     connect_timeout_s: Annotated[
@@ -117,6 +134,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """What no type says, each violation one sentence. Programs extend this."""
+        if self.records_kept_s < self.results_kept_s:
+            yield f"{PREFIX}RECORDS_KEPT_S must not be below {PREFIX}RESULTS_KEPT_S"
         if not all(map(_is_server, self.nats_url.split(","))):
             yield (
                 f"{PREFIX}NATS_URL wants addresses like nats://host:4222 or tls://host:4222, with "

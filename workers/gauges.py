@@ -74,6 +74,9 @@ RECONCILER_LOST: Final = metrics.counter(
 INPUTS_REMOVED: Final = metrics.counter(
     "reconciler_inputs_removed", "Stored inputs of ended jobs that no worker's sweep had removed."
 )
+SHORT_LIVED_REMOVED: Final = metrics.counter(
+    "reconciler_short_lived_removed", "Records of synchronous calls removed after their short time."
+)
 RUNNER_REFUSED: Final = metrics.counter(
     "worker_runner_refused",
     "Runners ended for what they said: frame, answer (malformed), output (a flood).",

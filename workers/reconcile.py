@@ -3,8 +3,8 @@
 One worker does it for all, every half minute (:mod:`workers.duty`). A turn
 
 1. reads on in ``STATE``: records that are a minute old and not terminal are remembered as open;
-2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`), before it writes any: a full
-   ``STATE`` takes no ends;
+2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`, :mod:`workers.recovery.slots`),
+   before it writes any: a full ``STATE`` takes no ends;
 3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
 4. looks at open records again. One that its worker still runs, or that waits in ``JOBS``, is left alone.
    One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
@@ -39,6 +39,7 @@ from workers import gauges
 from workers.duty import Tenure
 from workers.recovery.inputs import Inputs
 from workers.recovery.records import Retention, take_out
+from workers.recovery.slots import Slots
 from workers.sweep import purge_acknowledged, remove
 from workers.walk import walk
 
@@ -69,8 +70,8 @@ class Reconciler:
     def __init__(
         self, bus: Bus, records: Records, *, workers: Callable[[], Iterable[Worker]],
         models: Callable[[], Mapping[str, Model]], worker: str, boot: str,
-        period_s: float = PERIOD_S, settled_s: float = SETTLED_S, least_kept_s: float = 600.0,
-        clock: Callable[[], float] = time.time,
+        period_s: float = PERIOD_S, settled_s: float = SETTLED_S, kept_s: float = 86_400.0,
+        least_kept_s: float = 600.0, sync_kept_s: float = 600.0, clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._bus = bus
         self._records = records
@@ -82,7 +83,8 @@ class Reconciler:
         self._tenure = Tenure(
             bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
         )
-        self._retention = Retention(bus, least_s=least_kept_s, clock=clock)
+        self._retention = Retention(bus, kept_s=kept_s, least_s=least_kept_s, clock=clock)
+        self._slots = Slots(bus, kept_s=sync_kept_s, clock=clock)
         self._least_kept_s = least_kept_s
         self._foreign: list[int] = []
         self._is_behind = False
@@ -131,6 +133,7 @@ class Reconciler:
             self._open.clear()
             self._foreign.clear()
             self._retention.begin()
+            self._slots.begin()
             self._read_to = duty.state_seq
         self._cancelled.clear()
         self._duty = duty
@@ -138,6 +141,8 @@ class Reconciler:
         await self._drop_foreign()
         await take_out(self._bus, self._cancelled)
         crowded_below = await self._retention.turn(self._lowest(state_seq), state)
+        if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
+            self._is_behind = True
         jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
         await self._look_at_open(crowded_below)
         if jobs["state"]["messages"]:
@@ -152,8 +157,9 @@ class Reconciler:
         return True
 
     def _remembered(self, duty: Duty) -> Duty:
-        """What is kept with the duty: whoever comes next reads from the oldest open record on."""
+        """What is kept with the duty: whoever comes next reads from the oldest open or short-lived record on."""
         low = min([self._read_to, *(seq for seq, _ in self._open.values())])
+        low = min(low, self._slots.lowest(low))
         return replace(duty, state_seq=low)
 
     def _lowest(self, read_to: int) -> int:
@@ -240,6 +246,7 @@ class Reconciler:
                 return False
             nonlocal read
             read += 1
+            self._slots.saw(delivery.subject, delivery.seq, delivery.time)
             text = delivery.headers.get(Header.RECORD, "")
             if any(state in text for state in _READ):
                 try:

@@ -64,12 +64,14 @@ class Reconciler:
         every_s: float,
         vanished_after_s: float,
         kept_s: float = 600.0,
+        sync_kept_s: float = 600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
         self._every_s = every_s
         self._vanished_after_s = vanished_after_s
         self._kept_s = kept_s
+        self._sync_kept_s = sync_kept_s
         self._clock = clock
         self._records = Records(bus)
         self._wake = asyncio.Event()
@@ -172,7 +174,7 @@ class Reconciler:
             return 1
         now = self._clock()
         heard_at = row.updated_at.timestamp()
-        if await self._records.may_have_gone(heard_at, now=now, kept_s=self._kept_s):
+        if await self._may_have_gone(row.pk, heard_at, now):
             log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
             await self._show(life.failed(_record_of(row), _FORGOTTEN, now=now), row.revision)
             return 1
@@ -185,6 +187,15 @@ class Reconciler:
         joblog.ended(failed)
         await self._show(failed, written)
         return 1
+
+    async def _may_have_gone(self, job_id: str, since: float, now: float) -> bool:
+        is_short = bool(names.slot_of(job_id))
+        return await self._records.may_have_gone(
+            since,
+            now=now,
+            kept_s=self._sync_kept_s if is_short else self._kept_s,
+            is_short_lived=is_short,
+        )
 
     async def _show(self, record: Record, revision: int) -> None:
         heard = Heard(self._clock(), revision, record=record)

@@ -10,7 +10,7 @@ from signalbox import log
 from signalbox.answers import unix_time
 from signalbox.bus import Bus
 from signalbox.errors import NotFound, SignalboxError
-from signalbox.names import Stream, state
+from signalbox.names import RECORDS, Stream
 
 Cursor = Callable[[], Awaitable[int | None]]
 """Tells the last sequence of STATE that the projector has applied; None where it is not known."""
@@ -58,7 +58,7 @@ async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Health:
     try:
         answer = await bus.request_json(
             f"$JS.API.STREAM.MSG.GET.{Stream.STATE}",
-            {"seq": seq + 1, "next_by_subj": state("*")},
+            {"seq": seq + 1, "next_by_subj": RECORDS},
         )
     except NotFound:
         return Health("Job list", "ok", "current")

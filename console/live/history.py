@@ -15,7 +15,7 @@ from signalbox.bus import Bus
 from signalbox.connection import status
 from signalbox.events import is_removal
 from signalbox.messages import Lease, Record, decode
-from signalbox.names import Bucket, Header, Stream, event_of_key, state, untoken
+from signalbox.names import RECORDS, Bucket, Header, Stream, event_of_key, untoken
 
 _RECORDS_READ: Final = 240
 """Sequences of STATE looked through; most are revisions that have been overwritten."""
@@ -46,7 +46,7 @@ async def transitions(bus: Bus) -> list[Transition]:
     first = max(info["state"]["first_seq"], last - _RECORDS_READ, 1)
     if last < first:
         return []
-    request = {"seq": first, "next_by_subj": state("*"), "batch": _RECORDS_READ + 1}
+    request = {"seq": first, "next_by_subj": RECORDS, "batch": _RECORDS_READ + 1}
     stored = await _batch(bus, Stream.STATE, request)
     found = [entry for message in stored if (entry := _entry(message))]
     return found[-ENTRIES:]

@@ -220,7 +220,7 @@ async def snapshot(bus: Bus, path: Path, values: Mapping[str, Any]) -> None:
     values: what is added to the last line. Raises :class:`Unavailable`.
     """
     journal = Journal(path)
-    for stored in await bus.list_latest(names.Stream.STATE, ["st.*"]):
+    for stored in await bus.list_latest(names.Stream.STATE, [names.RECORDS]):
         record = messages.decode(Record, stored.headers[Header.RECORD])
         journal.note(seq=stored.seq, y=_value_of(record, stored.data), **facts_of(record))
     journal.note(end=True, **values)

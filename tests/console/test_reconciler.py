@@ -134,6 +134,20 @@ async def test_a_job_whose_record_may_have_aged_out_gets_no_second_end(bus: Bus)
     assert "no longer knows how this job ended" in row.error_message
 
 
+async def test_a_synchronous_call_whose_short_lived_record_went_gets_no_second_end(
+    bus: Bus,
+) -> None:
+    """Its record goes before older ones: that one of these is still there says nothing."""
+    await run_job(bus, accepted(1))
+    job = accepted(2, id=names.short_lived_id(NOW, 2), created_at=time.time() + 5)
+    await know(job)
+    late = Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 700)
+    assert await late.settle_vanished_jobs() == 1
+    assert await Records(bus).read(job.id) is None
+    row = await in_thread(Job.objects.get, pk=job.id)
+    assert "no longer knows how this job ended" in row.error_message
+
+
 async def test_jobs_that_wait_do_not_hide_one_that_vanished(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,9 +44,9 @@ OTHER_ACTS = (
     "SERVER.REMOVE",
 )
 DATA = (
-    "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in", "pl.j.out1",
-    "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys", "evt.jobs.m.hi.j", "evt.st.j",
-    "evt.kv.keys.k", "evt.kv.nats.fault",
+    "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "st.s.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in",
+    "pl.j.out1", "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys",
+    "evt.jobs.m.hi.j", "evt.st.j", "evt.kv.keys.k", "evt.kv.nats.fault",
     "evt.kv.nats.stalled", "refused.input", "refused.x", "audit.head", "made.up",
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.x", OWN_RIGHTS, "$SYS.REQ.SERVER.PING",
     "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.G.CONNECT", "_INBOX.x.1", "_R_.x.1",
@@ -60,8 +60,8 @@ KEYS = (
 LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
     "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "in.>", "rsp.>", "rsp.*.*", "progress.*",
-    "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.kv.>", "_INBOX.>",
-    "_R_.>", "audit.>", "refused.input", "refused.>",
+    "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.st.>", "evt.kv.>",
+    "_INBOX.>", "_R_.>", "audit.>", "refused.input", "refused.>",
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def _leader(*streams: str) -> set[str]:
 
 _WORKER = {
     *_info(), "$JS.API.CONSUMER.MSG.NEXT.JOBS.x", "$JS.API.CONSUMER.INFO.JOBS.x", "$JS.ACK.JOBS.x.1.1.1.1.0",
-    "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
+    "$JS.API.STREAM.PURGE.JOBS", "$JS.API.STREAM.MSG.DELETE.JOBS", "st.j", "st.s.j", "pl.j.in", "pl.j.out1", "dlq.m.j",
     "dlp.in.t.j", "rsp.g.j", *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     "$JS.API.STREAM.PURGE.INPUTS", "$JS.API.STREAM.PURGE.STATE",
@@ -126,7 +126,8 @@ _WORKER_HEARS = {
 CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
-        *_info(), "jobs.m.hi.j", "st.j", "in.t.j.1", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys", "refused.input",
+        *_info(), "jobs.m.hi.j", "st.j", "st.s.j", "in.t.j.1", "pl.j.in", "cancel.j", "$KV.idem.k", "used.keys",
+        "refused.input",
         "$KV.serving.m",
         *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
         *_leader("STATE", "JOBS", "KV_idem"), *CONSUMERS_SEEN,
@@ -141,7 +142,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
         # The projector's own consumers, by their name.
         *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),
-        "st.j", "cancel.j", "lane.release.GPU-1",
+        "st.j", "st.s.j", "cancel.j", "lane.release.GPU-1",
         "$KV.models.m", "$KV.keys.k", "$KV.desired.pause.m",
         # Dead letters: read, redriven, discarded.
         "audit.head", *_leader("AUDIT"), *_direct("AUDIT"),
@@ -151,14 +152,15 @@ MAY_PUBLISH: dict[str, set[str]] = {
 }  # fmt: skip
 MAY_HEAR: dict[str, set[str]] = {
     "gateway": {
-        "rsp.*.*", "evt.st.*", "_INBOX_gateway.>",
+        "rsp.*.*", "evt.st.*", "evt.st.>", "_INBOX_gateway.>",
         *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
     "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},
     "worker-2": {*_WORKER_HEARS, "_INBOX_worker-2.>"},
     "console": {
-        "used.keys", "evt.jobs.>", "evt.st.*", "evt.kv.>", *(f"evt.kv.{b}.>" for b in Bucket), "_INBOX_console.>",
+        "used.keys", "evt.jobs.>", "evt.st.*", "evt.st.>", "evt.kv.>", *(f"evt.kv.{b}.>" for b in Bucket),
+        "_INBOX_console.>",
     },
 }  # fmt: skip
 

@@ -171,7 +171,7 @@ async def ends_before(front: Rig, ledger: Ledger, body: object, by: Key) -> int:
     assert (sent.status, sent.doc["priority"]) == (202, "mid")
     info = await front.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
     await ledger.ended(sent.doc["id"], timeout_s=60)
-    latest = await front.bus.list_latest(Stream.STATE, [names.state("*")])
+    latest = await front.bus.list_latest(Stream.STATE, [names.RECORDS])
     ends = {
         stored.subject: stored.seq
         for stored in latest

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import topology
+from signalbox import names, topology
 from signalbox.bus import Bus
 from signalbox.messages import ErrorInfo, Share, Signature, TensorSpec, Version
+from signalbox.names import Stream
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from signalbox.tensors import Tensor
@@ -33,6 +34,32 @@ async def test_a_prediction_waits_for_its_answer_by_default(front: Rig, mine: Ke
     assert len(got.headers["X-Signalbox-Job-Id"]) == 36
     assert got.headers["Server-Timing"].startswith("queue;dur=")
     assert int(got.headers["X-Signalbox-Queue-Ms"]) >= 0
+
+
+async def test_only_a_call_that_promises_nothing_for_later_has_a_short_lived_record(
+    front: Rig, mine: Key
+) -> None:
+    path, body = "/v1/models/half:predict", {"instances": [1.0]}
+    asks: dict[str, dict[str, str]] = {
+        "waits": {}, "waits a while": {"Prefer": "wait=20"}, "asks for an id": {"Prefer": "respond-async"},
+        "asks for an id, and waits": {"Prefer": "respond-async, wait=20"}, "may ask again": {"Idempotency-Key": "k"},
+    }  # fmt: skip
+    async with ScriptedWorker(front.bus, "half"):
+        got = {
+            name: await front.call("POST", path, body, key=mine, headers=headers)
+            for name, headers in asks.items()
+        }
+        ids = {name: reply.headers["X-Signalbox-Job-Id"] for name, reply in got.items()}
+        read = await front.call("GET", f"/v1/jobs/{ids['waits']}", key=mine)
+    assert {name for name, job_id in ids.items() if names.slot_of(job_id)} == {
+        "waits",
+        "waits a while",
+    }
+    stored = await front.bus.leader_get(
+        Stream.STATE, f"st.{names.slot_of(ids['waits'])}.{ids['waits']}"
+    )
+    assert stored is not None
+    assert read.doc["result"] == {"predictions": [2.5]}
 
 
 async def test_columnar_inputs_get_outputs(front: Rig, mine: Key) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from signalbox.names import Header, Stream
 from signalbox.records import Records
 from tests.submit import Ledger, floats
 from workers.reconcile import Reconciler
-from workers.recovery import records
+from workers.recovery import leftovers, slots
 
 DAY_S = 86_400.0
 LEAST_S = 600.0
+SYNC_S = 300.0
 
 
 class Rig:
@@ -30,7 +32,7 @@ class Rig:
     def reconciler(self, ahead_s: float) -> Reconciler:
         return Reconciler(
             self.bus, self.records, workers=list, models=dict, worker="w", boot="w",
-            clock=lambda: time.time() + ahead_s, least_kept_s=LEAST_S,
+            clock=lambda: time.time() + ahead_s, least_kept_s=LEAST_S, sync_kept_s=SYNC_S,
         )  # fmt: skip
 
     async def turn(self, ahead_s: float) -> None:
@@ -38,9 +40,10 @@ class Rig:
         assert await reconciler.turn()
         await reconciler.close()
 
-    async def accepted(self) -> Job:
-        """A job that may wait for a week."""
-        job = self.ledger.job("half", floats(1.0), deadline_at=time.time() + 7 * DAY_S)
+    async def accepted(self, *, slot: float = 0.0) -> Job:
+        """A job that may wait for a week. slot: of a synchronous call that was accepted at that instant."""
+        job_id = names.short_lived_id(slot, uuid.uuid4().int) if slot else str(uuid.uuid4())
+        job = self.ledger.job("half", floats(1.0), id=job_id, deadline_at=time.time() + 7 * DAY_S)
         await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at)
         return job
 
@@ -181,7 +184,7 @@ async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig
 async def test_no_record_goes_before_the_queue_was_looked_through(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "MAX_LOOKS", 2)
+    monkeypatch.setattr(leftovers, "MAX_LOOKS", 2)
     jobs = [await rig.accepted() for _ in range(5)]
     await rig.ended(job=jobs[4])
     reconciler = rig.reconciler(2 * DAY_S)
@@ -190,3 +193,62 @@ async def test_no_record_goes_before_the_queue_was_looked_through(
         await reconciler.turn()
         seen.append((await rig.has(jobs[4]), jobs[4].id in await rig.queued()))
     assert seen == [(True, True), (True, True), (False, False)]
+
+
+async def test_records_of_synchronous_calls_go_after_their_time_and_others_stay(rig: Rig) -> None:
+    """Together with the message that a dead worker left in the queue: nothing else tells that the job has ended."""
+    now = time.time()
+    asynchronous = await rig.ended()
+    synchronous = [await rig.accepted(slot=now + second) for second in (0, 0, 5)]
+    for job in synchronous:
+        await rig.ended(job=job)
+    later = await rig.ended()
+    await rig.turn(SYNC_S - 60)
+    assert all([await rig.has(job) for job in synchronous])
+    await rig.turn(SYNC_S + 60)
+    assert not any([await rig.has(job) for job in synchronous])
+    assert await rig.queued() == set()
+    assert [await rig.has(job) for job in (asynchronous, later)] == [True, True]
+
+
+async def test_a_slot_stays_while_one_of_its_jobs_has_not_ended(rig: Rig) -> None:
+    now = time.time()
+    waiting, beside = await rig.accepted(slot=now), await rig.accepted(slot=now)
+    revision = await rig.records.write(life.first_record(waiting, State.QUEUED), expect=0)
+    await rig.ended(job=beside)
+    elsewhere = await rig.accepted(slot=now + 5)
+    await rig.ended(job=elsewhere)
+    reconciler = rig.reconciler(SYNC_S + 60)
+    await reconciler.turn()
+    assert [await rig.has(job) for job in (waiting, beside, elsewhere)] == [True, True, False]
+    found = await rig.records.read(waiting.id)
+    assert found is not None
+    assert found[1] == revision
+
+
+async def test_whoever_takes_the_duty_over_removes_what_its_predecessor_had_read(rig: Rig) -> None:
+    job = await rig.accepted(slot=time.time())
+    await rig.ended(job=job)
+    await rig.turn(SYNC_S - 60)
+    info = await rig.bus.request_json("$JS.API.STREAM.INFO.STATE")
+    assert info["state"]["messages"] == 1
+    await rig.turn(SYNC_S + 60)
+    assert not await rig.has(job)
+
+
+async def test_what_was_written_after_the_look_stays(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of the slot that had waited in the queue, and ended just now."""
+    now = time.time()
+    early, late = await rig.accepted(slot=now), await rig.accepted(slot=now)
+    await rig.ended(job=early)
+    purge = slots.Slots._purge
+
+    async def late_end(self: slots.Slots, name: str, last_seq: int) -> None:
+        await rig.ended(job=late)
+        await purge(self, name, last_seq)
+
+    monkeypatch.setattr(slots.Slots, "_purge", late_end)
+    await rig.turn(SYNC_S + 60)
+    assert [await rig.has(job) for job in (early, late)] == [False, True]

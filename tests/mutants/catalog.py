@@ -257,4 +257,8 @@ MUTANTS: Final = (
         _pytest("tests/console/test_outbox.py", "overtaken"),
     ),
     Mutant(58, "stored inputs dropped for a neighbour's", "simulation", _sim(7, 1)),
+    Mutant(
+        59, "slot of records removed with an open job", "integration",
+        _pytest("tests/integration/test_worker_retention.py", "slot_stays"),
+    ),
 )  # fmt: skip

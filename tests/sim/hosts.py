@@ -112,6 +112,7 @@ class Worker(Host):
             failover_s=rules.failover_s, quantum_s=rules.quantum_s, reserved_s=rules.reserved_s,
             ack_wait_s=rules.ack_wait_s, in_progress_s=rules.ack_wait_s / 3,
             recheck_s=rules.recheck_s, drain_s=5.0, cancel_grace_s=1.0,
+            sync_results_kept_s=self.world.shape.sync_kept_s,
         )  # fmt: skip
 
     def _start_runner(self, guard: Process, data: End, words: End) -> Process:
@@ -208,6 +209,7 @@ class Gateway(Host):
         job = self.submitter.job(
             KEY, self.ready, inputs, Wishes(priority, None),
             waiter=self.bus.instance if wait_s else "", job_id=slip.job_id if slip else "",
+            is_short_lived=bool(wait_s) and slip is None,
         )  # fmt: skip
         self.world.ledger.begun(job.id, task, key)
         frame = encode(Task(job.id, task.does, task.seconds))

@@ -30,6 +30,8 @@ ORPHAN_S = 1.0
 """A runner may outlive its supervisor or its guard by so much."""
 _LEASE_PREFIX = names.key(Bucket.LEASES, "")
 _TICKET_PREFIX = names.key(Bucket.WAITERS, "")
+_CLOCKS_S = 2.0
+"""The clocks of a world are apart by less."""
 
 
 class SeenServer(Server):
@@ -220,9 +222,15 @@ class Oracle:
         guard.last_words.append(lambda: self.world.later(ORPHAN_S, look, "guard"))
 
     def not_found(self, entry: "Entry") -> None:
-        """S6: an accepted job is never unknown."""
-        if not self._is_lost(entry.job_id):
+        """S6: an accepted job is never unknown, a synchronous call for its short time after the end."""
+        if not self._is_lost(entry.job_id) and not self._has_had_its_time(entry.job_id):
             self.world.broke(f"job {entry.job_id} was accepted and is not found")
+
+    def _has_had_its_time(self, job_id: str) -> bool:
+        stored = self.records.get(job_id)
+        if not names.slot_of(job_id) or not stored or not stored[-1].record.state.is_terminal:
+            return False
+        return self.world.loop.now - stored[-1].at > self.world.shape.sync_kept_s - _CLOCKS_S
 
     def _is_lost(self, job_id: str) -> bool:
         return names.state(job_id) in self.lost or job_id in self.lost
@@ -235,13 +243,23 @@ class Oracle:
         return stored[-1].record.state if stored else None
 
     def is_quiet(self) -> bool:
-        """Everything has ended, and the queue knows."""
+        """Everything has ended, the queue knows, and short-lived records are gone where they go within a world."""
         for job_id in self.queued:
             state = self.state_of(job_id)
             if (state is None or not state.is_terminal) and not self._is_lost(job_id):
                 return False
+        if self.world.shape.is_brief and self._brief():
+            return False
         consumers = self.world.server.streams["JOBS"].consumers.values()
         return not any(consumer.pending for consumer in consumers)
+
+    def _brief(self) -> list[str]:
+        """Subjects of the short-lived records that are stored."""
+        return [
+            subject
+            for subject, seqs in self.world.server.streams["STATE"].subjects.items()
+            if seqs and names.slot_of_record(subject)
+        ]
 
     def judge(self) -> None:
         """Everything that can only be said at the end."""
@@ -258,6 +276,9 @@ class Oracle:
                 entry = entries.get(job_id)
                 how = "accepted" if entry and entry.accepted_at is not None else "stored"
                 yield f"job {job_id} was {how} and is {state} at the end"
+        if self.world.shape.is_brief:
+            self._count("short-lived records go")
+            yield from (f"{subject} is still stored" for subject in self._brief())
         for entry in entries.values():
             if not self._is_lost(entry.job_id):
                 self._count("told the truth")

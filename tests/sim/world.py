@@ -56,6 +56,9 @@ RATE_ERROR: Final = 0.01
 """By so much a clock may be too fast or too slow for all promises to hold."""
 _EXTREME: Final = 0.05
 _APART: Final = 0.2
+_BRIEF: Final = 0.1
+_LOOKS_EVERY_S: Final = 5.0
+"""The reconciler of a world whose records are brief."""
 _WORK_S: Final = 10.0
 """More than all jobs of a world take together."""
 
@@ -65,6 +68,7 @@ class Shape:
     """What a world consists of. lull_s: until when the load and the faults last; then everything heals.
 
     is_apart: inputs lie in ``INPUTS``, which has little room, and a neighbour takes all there is of it now and then.
+    is_brief: records of synchronous calls go while the world lasts, once no write of before the lull can be on its way.
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
     rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
@@ -83,6 +87,12 @@ class Shape:
     rate_error: float = RATE_ERROR
     is_extreme: bool = False
     is_apart: bool = False
+    is_brief: bool = False
+
+    @property
+    def sync_kept_s(self) -> float:
+        """How long records of synchronous calls are kept."""
+        return self.lull_s + 1.0 if self.is_brief else 600.0
 
     @property
     def recovery_s(self) -> float:
@@ -94,7 +104,8 @@ def draw(seed: int) -> Shape:
     """The shape of world ``seed``."""
     is_extreme = random.Random(f"rates {seed}").random() < _EXTREME
     is_apart = random.Random(f"inputs {seed}").random() < _APART
-    return replace(_draw(seed), is_extreme=is_extreme, is_apart=is_apart)
+    is_brief = random.Random(f"records {seed}").random() < _BRIEF
+    return replace(_draw(seed), is_extreme=is_extreme, is_apart=is_apart, is_brief=is_brief)
 
 
 def _draw(seed: int) -> Shape:
@@ -229,7 +240,7 @@ class World:
         self.loop.set_exception_handler(self._unforeseen)
         from tests.sim.faults import Faults
 
-        with patch.object(devices, "wait_until_free", self.is_free), _adapted():
+        with patch.object(devices, "wait_until_free", self.is_free), _adapted(self.shape):
             await self.loop.spawn(self.nats, self._set_up())
             for host in self.hosts:
                 self.later(self.chance.uniform(0, 2.0), host.start)
@@ -305,13 +316,16 @@ class World:
 
 
 @contextmanager
-def _adapted() -> Iterator[None]:
+def _adapted(shape: Shape) -> Iterator[None]:
     """What a simulation replaces beside clocks and chance: this machine's own facts, and costly formalities."""
     with ExitStack() as stack:
         for class_ in (Reconciler, Quarantine, Tenure):
             # A clock that is a default argument was bound when its module was read, before there was a world.
             defaults = class_.__init__.__kwdefaults__
             stack.enter_context(patch.dict(defaults, clock=lambda: time.time()))  # noqa: PLW0108
+        if shape.is_brief:
+            often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
+            stack.enter_context(patch.dict(Reconciler.__init__.__kwdefaults__, often))
         stack.enter_context(patch.object(topology, "require", _trust))
         stack.enter_context(patch.object(supervisor, "_rss_bytes", lambda: 40 << 20))
         stack.enter_context(patch.object(lane, "is_local", lambda _: True))

@@ -26,6 +26,14 @@ PREFIX = "SIGNALBOX_WORKER_"
 NAMED = {f"{PREFIX}NAME": "w"}
 
 
+def test_records_are_kept_no_shorter_than_where_room_is_short() -> None:
+    env = NAMED | {"SIGNALBOX_RECORDS_KEPT_S": "300"}
+    with pytest.raises(Misconfigured, match="must not be below SIGNALBOX_RESULTS_KEPT_S"):
+        load(Program, PREFIX, env)
+    kept = load(Program, PREFIX, env | {"SIGNALBOX_RESULTS_KEPT_S": "300"})
+    assert kept.records_kept_s == 300.0
+
+
 def test_inherited_fields_are_shared_and_own_fields_have_the_programs_prefix() -> None:
     env = NAMED | {"SIGNALBOX_NATS_URL": "nats://n:1", f"{PREFIX}DEVICES": "cpu:0, cpu:1"}
     settings = load(Program, PREFIX, env)

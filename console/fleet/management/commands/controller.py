@@ -31,6 +31,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         every_s=console.reconcile_s,
         vanished_after_s=console.vanished_after_s,
         kept_s=console.results_kept_s,
+        sync_kept_s=console.sync_results_kept_s,
     )
     return [
         Publisher(bus, console.outbox_poll_s).run(),

@@ -1,0 +1,89 @@
+"""Removes messages of ended jobs that are still in ``JOBS``, before the records that tell of their end go.
+
+They are there where a job was acknowledged above an older one that was given back, or never was, as its worker
+died. Without its record the next worker would run such a job again. A message is older than the end of its job. So
+those stored before an instant are all that matter to the records stored before it.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from signalbox import names
+from signalbox.answers import unix_time
+from signalbox.bus import Bus, Delivery
+from signalbox.errors import NotFound
+from signalbox.messages import Record, decode
+from signalbox.names import Header, Stream
+from workers.sweep import remove
+from workers.walk import walk
+
+MAX_LOOKS: Final = 5_000
+"""Messages of ``JOBS`` whose records are looked up in one turn."""
+MAX_READ: Final = 20_000
+"""Messages of ``JOBS`` read in one turn."""
+_IN_FLIGHT: Final = 16
+_CLOCKS_S: Final = 60.0
+"""The two streams may be led by nodes whose clocks differ so much."""
+
+
+def _any(_job_id: str) -> bool:
+    return True
+
+
+class Leftovers:
+    """A round looks at each message once, over as many turns as that takes. fits: whose records are about to go."""
+
+    def __init__(self, bus: Bus, fits: Callable[[str], object] = _any) -> None:
+        self._bus = bus
+        self._fits = fits
+        self._seq = 0
+        self._goal = 0.0
+        self._done = 0.0
+
+    async def remove(self, until: float) -> float:
+        """Look at the next messages. Returns up to which instant none is left; ``until`` at most."""
+        if not self._seq:
+            self._seq, self._goal = 1, until
+        found: list[tuple[int, str]] = []
+
+        def look(delivery: Delivery) -> bool:
+            if delivery.time >= self._goal + _CLOCKS_S or len(found) >= MAX_LOOKS:
+                return False
+            job_id = delivery.subject.rpartition(".")[2]
+            if self._fits(job_id):
+                found.append((delivery.seq, job_id))
+            return True
+
+        self._seq = await walk(self._bus, Stream.JOBS, self._seq, MAX_READ, look)
+        for start in range(0, len(found), _IN_FLIGHT):
+            group = found[start : start + _IN_FLIGHT]
+            await asyncio.gather(*(self._remove_if_ended(*message) for message in group))
+        reached = await self._next_time() - _CLOCKS_S
+        if reached >= self._goal:
+            self._seq = 0  # the next turn begins a round
+        self._done = max(self._done, min(reached, self._goal))
+        return min(self._done, until)
+
+    async def _remove_if_ended(self, seq: int, job_id: str) -> None:
+        stored = await self._bus.direct_get(Stream.STATE, names.state(job_id))
+        if stored is None:
+            return
+        try:
+            record = decode(Record, stored.headers[Header.RECORD])
+        except (KeyError, msgspec.MsgspecError):
+            return  # a newer program's: its record stays
+        if record.state.is_terminal and stored.time < self._goal:
+            await remove(self._bus, seq)
+
+    async def _next_time(self) -> float:
+        """When the first message that was not looked at was stored."""
+        ask = {"seq": self._seq, "next_by_subj": "jobs.>"}
+        try:
+            answer = await self._bus.request_json(f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}", ask)
+        except NotFound:
+            return math.inf
+        return unix_time(answer["message"]["time"])

@@ -1,0 +1,90 @@
+"""Removes the records of synchronous calls, which are short-lived: their callers were answered when they ended.
+
+They lie among records that stay for a day, so they cannot go by sequence. The second of its acceptance stands in the
+subject of each (:func:`signalbox.names.slot_of`), and all of one such slot go with one purge: the server looks at
+some hundred subjects for it, not at all there are. A slot goes when its newest record is old enough, all its jobs have
+ended and none of them is in ``JOBS`` any more. What is known of slots comes from the reconciler's reading of ``STATE``;
+whoever takes the duty over reads on where the oldest slot began.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from signalbox import log, names
+from signalbox.bus import Bus
+from signalbox.names import Stream
+from workers import gauges
+from workers.recovery.leftovers import Leftovers
+
+MAX_PURGED: Final = 200
+"""Slots removed in one turn; each holds up other writes for some milliseconds."""
+
+
+class _Slot:
+    """first_seq, last_seq: of its records that were read. last_at: when the newest of them was stored."""
+
+    __slots__ = ("first_seq", "last_at", "last_seq")
+
+    def __init__(self, seq: int) -> None:
+        self.first_seq = self.last_seq = seq
+        self.last_at = 0.0
+
+
+class Slots:
+    """What the reconciler has read of short-lived records. kept_s: how long they stay. clock: UTC seconds."""
+
+    def __init__(self, bus: Bus, *, kept_s: float, clock: Callable[[], float]) -> None:
+        self._bus = bus
+        self._kept_s = kept_s
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was read: another did this meanwhile, or the streams are others now."""
+        self._slots: dict[str, _Slot] = {}
+        self._left = Leftovers(self._bus, names.slot_of)
+
+    def saw(self, subject: str, seq: int, at: float) -> None:
+        """A record was read, stored at ``at``; in order."""
+        name = names.slot_of_record(subject)
+        if not name:
+            return
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = _Slot(seq)
+        slot.last_seq, slot.last_at = seq, at
+
+    def lowest(self, otherwise: int) -> int:
+        """The first sequence of the slots that are left, or what is given where there is none."""
+        return min((slot.first_seq for slot in self._slots.values()), default=otherwise)
+
+    async def turn(self, open_jobs: Iterable[str], foreign: Sequence[int], first_seq: int) -> bool:
+        """Remove slots that are due. Returns whether more are. Raises as :meth:`Bus.request_json`.
+
+        open_jobs: jobs that have not ended, among all whose records were read. foreign: sequences that nobody here
+        understands. first_seq: of ``STATE``; what was below it is gone.
+        """
+        for name in [name for name, slot in self._slots.items() if slot.last_seq < first_seq]:
+            del self._slots[name]
+        until = self._clock() - self._kept_s
+        if all(slot.last_at >= until for slot in self._slots.values()):
+            return False
+        until = await self._left.remove(until)
+        held = {names.slot_of(job_id) for job_id in open_jobs}
+        due = [
+            (name, slot.last_seq) for name, slot in self._slots.items()
+            if slot.last_at < until
+            and name not in held
+            and not any(slot.first_seq <= seq <= slot.last_seq for seq in foreign)
+        ]  # fmt: skip
+        for name, last_seq in due[:MAX_PURGED]:
+            await self._purge(name, last_seq)
+            del self._slots[name]
+        return len(due) > MAX_PURGED
+
+    async def _purge(self, name: str, last_seq: int) -> None:
+        """What was not read when this was decided, a job of the slot that ended just now, stays for its own time."""
+        which = {"filter": names.slot(name), "seq": last_seq + 1}
+        answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", which)
+        gauges.SHORT_LIVED_REMOVED.inc(answer.get("purged", 0))
+        log.debug("reconciler.slot_removed", slot=name, records=answer.get("purged", 0))
