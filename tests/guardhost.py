@@ -25,7 +25,7 @@ async def main(lock_path: str, seconds: float, mode: str = "good") -> None:
             pass
         return word.number
 
-    data = guard.spawn()
+    ends = guard.spawn()
     runner = await hear("spawned")
     guard.lock()
     await hear("locked")
@@ -35,7 +35,7 @@ async def main(lock_path: str, seconds: float, mode: str = "good") -> None:
     sys.stdout.write(f"{guard.pid} {runner} {deadline_ns}\n")
     sys.stdout.flush()
     await hear("gone")
-    data.close()
+    ends.close()
 
 
 if __name__ == "__main__":

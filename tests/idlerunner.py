@@ -1,6 +1,6 @@
 """A runner without TensorFlow, for tests of the guard alone: it enters, leaves, and can misbehave.
 
-``python idlerunner.py MODE DATA_FD GUARD_FD LOCK_FD``; MODE is ``good``, ``deaf`` (never leaves), ``busy``
+``python idlerunner.py MODE DATA_FD BEATS_FD GUARD_FD LOCK_FD``; MODE is ``good``, ``deaf`` (never leaves), ``busy``
 (hears nothing more once it is inside) or ``parent`` (starts a grandchild in a session of its own and
 writes its pid to the data socket).
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-mode, data_fd, guard_fd, lock_fd = sys.argv[1], *map(int, sys.argv[2:])
+mode, data_fd, _, guard_fd, lock_fd = sys.argv[1], *map(int, sys.argv[2:])
 data, guard = socket.socket(fileno=data_fd), socket.socket(fileno=guard_fd)
 if mode == "parent":
     child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True, pass_fds=[lock_fd])

@@ -8,12 +8,13 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 from workers import frames
-from workers.guardlink import GuardWords, Word
+from workers.guardlink import GuardWords, RunnerEnds, Word
 
 _pids: Final = count(1_000_000)
 
@@ -44,7 +45,7 @@ class LightGuard(GuardWords):
         self._on_word = on_word
         self._loop = asyncio.get_running_loop()
         self._pid = next(_pids)
-        self._runner: socket.socket | None = None
+        self._sockets: tuple[socket.socket, ...] = ()
         self._fence: asyncio.TimerHandle | None = None
         self._tell("guard", self._pid)
 
@@ -53,14 +54,22 @@ class LightGuard(GuardWords):
         """Of nothing."""
         return self._pid
 
-    def spawn(self) -> socket.socket:
+    def spawn(self) -> RunnerEnds:
         """A runner that is ready at once and never asked for anything."""
-        ours, self._runner = socket.socketpair()
-        ours.setblocking(False)
-        runner = next(_pids)
-        self._runner.sendall(frames.pack(frames.Ready(runner, 0.0)))
-        self._tell("spawned", runner)
-        return ours
+        (data, runner), (beats, heart) = socket.socketpair(), socket.socketpair()
+        for ours in (data, beats, heart):
+            ours.setblocking(False)
+        self._sockets = (runner, heart)
+        pid = next(_pids)
+        runner.sendall(frames.pack(frames.Ready(pid, 0.0)))
+        self._beat(heart)
+        self._tell("spawned", pid)
+        return RunnerEnds(data, beats)
+
+    def _beat(self, heart: socket.socket) -> None:
+        with suppress(OSError):  # nobody listens any more
+            heart.send(b"\x0e")
+            self._loop.call_later(frames.BEAT_S, self._beat, heart)
 
     def kill_all(self) -> None:
         """See the base."""
@@ -71,8 +80,8 @@ class LightGuard(GuardWords):
         """See the base."""
         del timeout_s
         self._free()
-        if self._runner is not None:
-            self._runner.close()
+        for theirs in self._sockets:
+            theirs.close()
 
     def _send(self, text: str) -> None:
         verb, *numbers = text.split()

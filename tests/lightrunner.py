@@ -1,10 +1,12 @@
 """The real runner around a toy engine, so that a test of the lease does not import TensorFlow each time.
 
-Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says, one that needs
-the device for itself alone (``large``), one that no device is large enough for (``huge``), and one whose versions
-load as slowly, as largely and as badly as files beside them say (``rolling``).
+Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says, one that has the
+interpreter's lock meanwhile (``grip``), one that needs the device for itself alone (``large``), one that no device is
+large enough for (``huge``), and one whose versions load as slowly, as largely and as badly as files beside them say
+(``rolling``).
 """
 
+import ctypes
 import os
 import struct
 import threading
@@ -16,6 +18,9 @@ from signalbox.errors import ModelError, NotFound, OutOfMemory
 from signalbox.messages import Signature
 from signalbox.tensors import Tensor
 from workers import runner
+
+_libc = ctypes.PyDLL(None)
+"""Called without letting the interpreter's lock go."""
 
 
 class Toy:
@@ -29,7 +34,7 @@ class Toy:
 
 
 class ToyEngine:
-    """Knows the models ``half``, ``slow``, ``large``, ``huge`` and ``rolling``, which answers with its version.
+    """Knows the models ``half``, ``slow``, ``grip``, ``large``, ``huge`` and ``rolling``: it answers with its version.
 
     What lies at a path matters to ``rolling`` alone: its load waits while ``wait`` is there, fails if ``broken`` is,
     dies if ``deadly`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
@@ -65,7 +70,9 @@ class ToyEngine:
             (x,) = struct.unpack("<f", tensors.decode(job)[0].data)
             if model == "slow":
                 threading.Event().wait(x)
-            y = {"slow": x, "rolling": version}.get(model, x / 2 + 2)
+            elif model == "grip":
+                _libc.usleep(int(x * 1e6))
+            y = {"slow": x, "grip": x, "rolling": version}.get(model, x / 2 + 2)
             frames.append(tensors.encode([Tensor("y", "float32", (1,), struct.pack("<f", y))]))
         return frames, {}
 

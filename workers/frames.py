@@ -1,7 +1,8 @@
 """What supervisor and runner say to each other: length-prefixed msgpack, strict types, no pickle.
 
 A frame on the socket is a 4-byte little-endian length and that many bytes of msgpack. A request
-carries an id that its answer repeats; the runner answers in order.
+carries an id that its answer repeats; the runner answers in order. On a socket of its own it writes a byte every
+:data:`BEAT_S`, which says nothing but that it runs.
 """
 
 from typing import Any, Final
@@ -13,6 +14,7 @@ from signalbox.messages import Signature
 from workers.confinement import Confinement
 
 LENGTH_BYTES: Final = 4
+BEAT_S: Final = 0.5
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):

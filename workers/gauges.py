@@ -79,7 +79,7 @@ SHORT_LIVED_REMOVED: Final = metrics.counter(
 )
 RUNNER_REFUSED: Final = metrics.counter(
     "worker_runner_refused",
-    "Runners ended for what they said: frame, answer (malformed), output (a flood).",
+    "Runners ended for what they said: frame, answer (malformed), output (a flood); or for silence (frozen).",
     "reason",
 )
 UNENDED: Final = metrics.counter(

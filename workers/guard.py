@@ -61,7 +61,7 @@ class Guard:
         self.lock_fd = self.open_lock()
         self.runner, self.runner_pidfd = 0, -1
         self.words: socket.socket | None = None
-        self.data_fd = -1
+        self.handed: list[int] = []
         self.waiter, self.waiter_pidfd = 0, -1
         self.timer = Timer()
         self.poll = select.poll()
@@ -105,18 +105,17 @@ class Guard:
     def on_control(self) -> None:
         """The supervisor says something, or is gone."""
         try:
-            data, fds, _, _ = socket.recv_fds(self.control, 4096, 1)
+            data, self.handed, _, _ = socket.recv_fds(self.control, 4096, 2)
         except OSError:
-            data, fds = b"", []
+            data = b""
         if not data:
             self.unwatch(self.control.detach())
             self.feed("hung_up")
             return
         verb, *words = data.decode().split()
-        self.data_fd = fds[0] if fds else -1
         self.feed(verb, *(int(word) for word in words))
-        if self.data_fd >= 0:
-            os.close(self.data_fd)
+        while self.handed:
+            os.close(self.handed.pop())
 
     def on_signal(self) -> None:
         """SIGTERM: the supervisor is dead, or somebody wants us to end."""
@@ -211,7 +210,7 @@ class Guard:
             self.feed("mute")
 
     def fork(self, _: object) -> None:
-        """Start a runner that inherits the flock and speaks to its supervisor on ``data_fd``."""
+        """Start a runner that inherits the flock, and two sockets to its supervisor: for data, and for its beats."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         guard = os.getpid()
         try:
@@ -221,7 +220,7 @@ class Guard:
             return
         if pid == 0:
             try:
-                fds = (self.data_fd, theirs.fileno(), self.lock_fd)
+                fds = (*self.handed, theirs.fileno(), self.lock_fd)
                 die_with_parent(signal.SIGKILL, guard)
                 libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
                 os.setpgid(0, 0)

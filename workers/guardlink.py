@@ -35,6 +35,18 @@ class Word(NamedTuple):
     status: int = 0
 
 
+class RunnerEnds(NamedTuple):
+    """Our ends of a runner's sockets. data: requests and answers. beats: a byte whenever it shows that it runs."""
+
+    data: socket.socket
+    beats: socket.socket
+
+    def close(self) -> None:
+        """Both."""
+        self.data.close()
+        self.beats.close()
+
+
 class GuardWords(ABC):
     """What a lane says to its guard, whoever carries the words."""
 
@@ -75,8 +87,8 @@ class GuardWords(ABC):
         """Of the guard."""
 
     @abstractmethod
-    def spawn(self) -> socket.socket:
-        """Ask for a runner; returns our end of its data socket. Answered by ``spawned``."""
+    def spawn(self) -> RunnerEnds:
+        """Ask for a runner. Answered by ``spawned``."""
 
     @abstractmethod
     def kill_all(self) -> None:
@@ -135,13 +147,14 @@ class GuardLink(GuardWords):
         """See the base."""
         return self._process.pid
 
-    def spawn(self) -> socket.socket:
+    def spawn(self) -> RunnerEnds:
         """See the base."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            self._send("spawn", [theirs.fileno()])
-        return ours
+        (data, their_data), (beats, their_beats) = socket.socketpair(), socket.socketpair()
+        data.setblocking(False)
+        beats.setblocking(False)
+        with their_data, their_beats:
+            self._send("spawn", [their_data.fileno(), their_beats.fileno()])
+        return RunnerEnds(data, beats)
 
     def kill_all(self) -> None:
         """See the base."""

@@ -11,6 +11,7 @@ from signalbox import log
 from signalbox.messages import Device
 from workers.guardlink import GuardLink, GuardWords, StartGuard, Word
 from workers.runnerlink import RunnerLink, Stage
+from workers.runnerwire import FROZEN_S
 
 RUNNER = "workers.runner"
 """The module a runner runs."""
@@ -27,11 +28,12 @@ _LONGEST_BACKOFF_S: Final = 30.0
 
 class Timing(NamedTuple):
     """ready_s: for a runner to import TensorFlow. answer_s: for a guard to answer before it counts as
-    frozen. kill_s: from the order to end to the end."""
+    frozen. kill_s: from the order to end to the end. frozen_s: for a runner without a beat to count as frozen."""
 
     ready_s: float
     answer_s: float
     kill_s: float
+    frozen_s: float = FROZEN_S
 
 
 class Keeper:
@@ -49,8 +51,9 @@ class Keeper:
         start_guard: StartGuard = GuardLink,
     ) -> None:  # fmt: skip
         self.runner = RunnerLink(
-            self._kill_runner, stage=stage, frame_limit_bytes=frame_limit_bytes
-        )
+            self._kill_runner, stage=stage, frame_limit_bytes=frame_limit_bytes,
+            frozen_s=timing.frozen_s,
+        )  # fmt: skip
         self._device, self._lock_path = device, lock_path
         self._argv, self._is_runner_kept = ["-m", RUNNER, *runner_argv], is_runner_kept
         self._timing = timing
@@ -122,9 +125,9 @@ class Keeper:
         while True:
             started = loop.time()
             self._spawned = loop.create_future()
-            sock = guard.spawn()
+            ends = guard.spawn()
             pid = await self._spawned
-            await self.runner.attach(sock, pid)
+            await self.runner.attach(ends, pid)
             try:
                 async with asyncio.timeout(self._timing.ready_s):
                     await self.runner.until_ready()

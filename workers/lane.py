@@ -30,6 +30,7 @@ from workers.lease import Claimant, Flock, Lease
 from workers.moves import Effect, Event
 from workers.rules import Rules
 from workers.runnerlink import RunnerLink
+from workers.runnerwire import FROZEN_S
 from workers.serving.staging import MakeStages, Stages, Staging
 from workers.strangers import Watch
 from workers.tickets import DropTicket, Line, OwnTicket, PutTicket
@@ -42,10 +43,11 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
     """The rules of the lease, and how the runner is run; :meth:`check` holds them against each other.
 
     lock_dir: directory of the flock files, shared by every worker of this host, on a local disk.
-    ready_timeout_s: for a runner to import TensorFlow. intra_threads, inter_threads: of TensorFlow,
-    0 = its own choice. frame_limit_bytes: largest batch on the runner's socket. is_runner_kept:
-    whether a runner survives a hand-over, outside the device; ``None`` decides by device: a GPU's
-    memory comes back only when the process ends, a virtual device has none to give.
+    ready_timeout_s: for a runner to import TensorFlow. frozen_s: for one without a beat to count as
+    frozen. intra_threads, inter_threads: of TensorFlow, 0 = its own choice. frame_limit_bytes:
+    largest batch on the runner's socket. is_runner_kept: whether a runner survives a hand-over,
+    outside the device; ``None`` decides by device: a GPU's memory comes back only when the process
+    ends, a virtual device has none to give.
     interval_log: see :mod:`workers.intervals`. sandbox: what the runner is confined to.
     gpu_idle_bytes: what a GPU shows as used with nobody on it. staging_dir: below it lies what the runner is shown of
     versions; ``None`` = the directory for temporary files.
@@ -53,6 +55,7 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
 
     lock_dir: Path
     ready_timeout_s: float = 120.0
+    frozen_s: float = FROZEN_S
     intra_threads: int = 1
     inter_threads: int = 1
     frame_limit_bytes: int = 1 << 30
@@ -162,8 +165,8 @@ class Lane:
         timing = Timing(
             ready_s=settings.ready_timeout_s,
             answer_s=settings.kill_s + settings.request_timeout_s,
-            kill_s=settings.kill_s,
-        )
+            kill_s=settings.kill_s, frozen_s=settings.frozen_s,
+        )  # fmt: skip
         sandbox = settings.sandbox
         if sandbox.model_folders:  # the runner sees what the worker has taken from there
             sandbox = msgspec.structs.replace(sandbox, model_folders=(str(self._stages.folder),))

@@ -3,7 +3,8 @@
 One thread on purpose: it is inside the device only between the guard's ``enter`` and its own
 ``left``, and while TensorFlow works it answers nobody. Only a load that nobody waits for has a thread to itself,
 so that runs go on beside it; the process says ``left`` when that has ended too. Another thread does nothing but watch
-for the end of supervisor and guard, so that a runner never outlives both of them. It is confined
+for the end of supervisor and guard, so that a runner never outlives both of them, and one shows that the process runs,
+whatever the others do (:func:`beat`). It is confined
 (:mod:`workers.sandbox`) before anything of TensorFlow, and long before any model, is in its memory.
 """
 
@@ -214,6 +215,27 @@ def _watch_for_end(*fds: int) -> None:
     os._exit(1)
 
 
+def beat(fd: int) -> None:
+    """Write a byte to ``fd`` every :data:`workers.frames.BEAT_S` from now on, while the process gets any time.
+
+    The kernel's timer does it, and the interpreter's own handler in C, in a thread that takes nobody else's signals
+    (nor do calls of TensorFlow's end early for one): so whoever holds the interpreter's lock, and for how long, does
+    not matter. Called in the main thread, before there are others: they inherit its mask.
+    """
+    os.set_blocking(fd, False)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    threading.Thread(target=_take_alarms, daemon=True).start()
+    signal.setitimer(signal.ITIMER_REAL, frames.BEAT_S, frames.BEAT_S)
+
+
+def _take_alarms() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    while True:
+        signal.pause()
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep TensorFlow's greetings, written before its log level is read, out of the log."""
@@ -229,7 +251,7 @@ def _quiet() -> Iterator[None]:
 
 
 def main(make_engine: MakeEngine | None = None) -> None:
-    """``python -m workers.runner ... DATA_FD GUARD_FD LOCK_FD``; only the guard starts it."""
+    """``python -m workers.runner ... DATA_FD BEATS_FD GUARD_FD LOCK_FD``; only the guard starts it."""
     started = time.monotonic()
     parser = argparse.ArgumentParser(prog="python -m workers.runner", description=__doc__)
     parser.add_argument("--gpu", required=True)
@@ -239,16 +261,18 @@ def main(make_engine: MakeEngine | None = None) -> None:
     parser.add_argument("--frame-limit", type=int, default=1 << 30)
     parser.add_argument("--interval-log", default="")
     parser.add_argument("--sandbox", type=Sandbox.of_argument, default=Sandbox())
-    parser.add_argument("fds", type=int, nargs=3)
+    parser.add_argument("fds", type=int, nargs=4)
     args = parser.parse_args()
-    for fd in args.fds:  # the third is the flock: kept open, and never given to a child of ours
+    for fd in args.fds:  # the last is the flock: kept open, and never given to a child of ours
         os.set_inheritable(fd, False)
+    data_fd, beats_fd, guard_fd, _ = args.fds
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    data, guard = socket.socket(fileno=args.fds[0]), socket.socket(fileno=args.fds[1])
+    data, guard = socket.socket(fileno=data_fd), socket.socket(fileno=guard_fd)
     intervals = Intervals(args.interval_log, args.gpu)  # its files lie outside the sandbox
     confinement = _confined(args.sandbox, args.kind)
-    threading.Thread(target=_watch_for_end, args=args.fds[:2], daemon=True).start()
+    beat(beats_fd)
+    threading.Thread(target=_watch_for_end, args=(data_fd, guard_fd), daemon=True).start()
     engine = (make_engine or _tensorflow)(args.kind, args.intra, args.inter)
     Runner(engine, data, guard, intervals, args.frame_limit).serve(started, confinement)
 

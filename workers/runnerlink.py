@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -22,7 +21,8 @@ from signalbox.errors import (
 from signalbox.messages import Signature
 from workers import frames, gauges
 from workers.confinement import Confinement
-from workers.runnerwire import RunnerLost, RunnerWire
+from workers.guardlink import RunnerEnds
+from workers.runnerwire import FROZEN_S, RunnerLost, RunnerWire
 from workers.serving.errortext import without_paths
 
 _MESSAGE_CHARACTERS: Final = 2000
@@ -73,10 +73,14 @@ class RunnerLink:
     answered.
     """
 
-    def __init__(self, kill: Callable[[], None], *, stage: Stage, frame_limit_bytes: int) -> None:
+    def __init__(
+        self, kill: Callable[[], None], *, stage: Stage, frame_limit_bytes: int,
+        frozen_s: float = FROZEN_S,
+    ) -> None:  # fmt: skip
         """``kill`` ends the present process at once (the guard does it); the lane starts the next.
 
-        stage: shows the process the files of a version while it loads them.
+        stage: shows the process the files of a version while it loads them. frozen_s: a process that has not beaten
+        for so long is ended.
         """
         self.pid = 0
         self._dead_pid = 0
@@ -90,7 +94,7 @@ class RunnerLink:
         self.ready = asyncio.Event()
         self._kill = kill
         self._stage = stage
-        self._limit = frame_limit_bytes
+        self._limit, self._frozen_s = frame_limit_bytes, frozen_s
         self._wire: RunnerWire | None = None
         self._loaded: dict[tuple[str, int], LoadReport] = {}
         self._last_id = 0
@@ -205,22 +209,24 @@ class RunnerLink:
 
     # -- used by the lane ---------------------------------------------------------------------------
 
-    async def attach(self, sock: socket.socket, pid: int) -> None:
+    async def attach(self, ends: RunnerEnds, pid: int) -> None:
         """A new process serves this link from now on, unless it is known to have died already.
 
         A supervisor that was stopped for a while hears of birth and death in one breath.
         """
         if pid == self._dead_pid:
-            sock.close()
+            ends.close()
             return
         self.pid = pid
         self.is_useful = False
         self._loaded.clear()
         self.died.clear()
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(
-            lambda: RunnerWire(self._limit, on_ready=self._on_ready, kill=self._kill), sock=sock
+        wire = RunnerWire(
+            self._limit, on_ready=self._on_ready, kill=self._kill, frozen_s=self._frozen_s
         )
+        await loop.create_connection(lambda: wire.heartbeat, sock=ends.beats)
+        await loop.create_connection(lambda: wire, sock=ends.data)
         if pid == self._dead_pid:
             wire.fail()
         else:

@@ -6,11 +6,14 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
+from signalbox import log
 from signalbox.errors import Bug, DeadlineExceeded, RunnerCrashed, SignalboxError
 from workers import frames, gauges
+from workers.serving.countdown import Countdown
+from workers.serving.heartbeat import Heartbeat
 
-_SLICE_S: Final = 0.5
-"""Of a request's time."""
+FROZEN_S: Final = 3.0
+"""A process that has not beaten for so long is frozen."""
 
 
 class RunnerLost(RunnerCrashed):
@@ -25,12 +28,16 @@ class _Asked(NamedTuple):
 
 
 class _Thread:
-    """Requests that the process works on one after another: the first is the one it is at, and whose time runs."""
+    """Requests that the process works on one after another: the first is the one it is at, and whose time runs.
+
+    Nobody is over his time while the process is frozen: that is said at its next beat.
+    """
 
     def __init__(self, on_overdue: Callable[[_Asked], None]) -> None:
         self.asked: dict[int, _Asked] = {}
         self._on_overdue = on_overdue
-        self._clock: asyncio.TimerHandle | None = None
+        self._is_overdue = False
+        self._clock = Countdown(self._over)
 
     @property
     def first(self) -> _Asked | None:
@@ -56,28 +63,21 @@ class _Thread:
         self.asked.clear()
         self._start_clock()
 
+    def beat(self) -> None:
+        """The process runs."""
+        if self._is_overdue and (first := self.first) is not None:
+            self._is_overdue = False
+            self._on_overdue(first)
+
     def _start_clock(self) -> None:
         """The process begins with the first request that it has not answered."""
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
+        self._is_overdue = False
+        self._clock.stop()
         if (first := self.first) is not None:
-            self._count_down(first, first.timeout_s)
+            self._clock.start(first.timeout_s)
 
-    def _count_down(self, asked: _Asked, left_s: float) -> None:
-        """In slices, each of which must pass in its time: what we ourselves sleep through is not the model's."""
-        loop = asyncio.get_running_loop()
-        slice_s = min(left_s, _SLICE_S)
-        due = loop.time() + slice_s
-
-        def pass_slice() -> None:
-            left = left_s - slice_s if loop.time() < due + _SLICE_S else left_s
-            if left > 0:
-                self._count_down(asked, left)
-            else:
-                self._on_overdue(asked)
-
-        self._clock = loop.call_at(due, pass_slice)
+    def _over(self) -> None:
+        self._is_overdue = True
 
 
 class RunnerWire(asyncio.Protocol):
@@ -86,17 +86,20 @@ class RunnerWire(asyncio.Protocol):
     The process works on what it is asked one after another, and beside that on loads that nobody waits for. Where it
     dies of either, nobody knows which: the load is blamed, which is tried no more ahead of need, so that what kills
     is alone the next time. kill: ends the process when it says what no runner of ours would say, or works on one
-    request for too long.
+    request for too long, or is frozen: that is no request's doing.
+    heartbeat: what the process's other socket is for; it must beat from when it is ready.
     """
 
     def __init__(
-        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None]
-    ) -> None:
+        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None],
+        frozen_s: float = FROZEN_S,
+    ) -> None:  # fmt: skip
         self._splitter = frames.Splitter(limit)
         self._on_ready, self._kill = on_ready, kill
         self._highest = 0
         self._work = _Thread(self._on_overdue)
         self._ahead = _Thread(self._on_overdue_ahead)
+        self.heartbeat = Heartbeat(frozen_s, on_beat=self._on_beat, on_silent=self._on_silent)
         self._transport: asyncio.Transport | None = None
         self.is_broken = False
         self.is_ended_by_us = False
@@ -118,6 +121,7 @@ class RunnerWire(asyncio.Protocol):
             return
         for answer in answers:
             if isinstance(answer, frames.Ready):
+                self.heartbeat.expect()
                 self._on_ready(answer)
             elif (thread := self._thread_of(answer.id)) is not None:
                 asked = thread.take(answer.id)
@@ -140,6 +144,16 @@ class RunnerWire(asyncio.Protocol):
         if not asked.future.done():
             message = f"The model did not finish within {asked.timeout_s:g} s."
             asked.future.set_exception(DeadlineExceeded(message))
+        self._kill()
+
+    def _on_beat(self) -> None:
+        self._work.beat()
+        self._ahead.beat()
+
+    def _on_silent(self) -> None:
+        gauges.RUNNER_REFUSED.labels("silence").inc()
+        log.error("runner.frozen", requests=len(self._work.asked) + len(self._ahead.asked))
+        self.fail(RunnerLost("The runner was frozen."))
         self._kill()
 
     def _refuse(self) -> None:
@@ -176,5 +190,6 @@ class RunnerWire(asyncio.Protocol):
                 )
         self._work.clear()
         self._ahead.clear()
+        self.heartbeat.end()
         if self._transport is not None:
             self._transport.close()

@@ -14,6 +14,7 @@ from signalbox.errors import Misconfigured
 from signalbox.settings import Wire
 from workers.confinement import Mode, Sandbox
 from workers.lane import LaneSettings
+from workers.runnerwire import FROZEN_S
 from workers.serving.results import MAX_RESULT_BYTES
 
 PREFIX: Final = "SIGNALBOX_WORKER_"
@@ -109,6 +110,14 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             description="A job that takes longer from being pulled to its end is logged at INFO.",
         ),
     ] = 5.0
+    frozen_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="A runner that shows no sign of life for so long is ended; its jobs run again without a strike."
+            " One that computes shows them, however long it takes.",
+        ),
+    ] = FROZEN_S
     heartbeat_s: Annotated[float, Meta(gt=0, description="Period of the lease heartbeat.")] = 2.0
     fence_s: Annotated[
         float,
@@ -249,5 +258,5 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             intra_threads=self.intra_threads, inter_threads=self.inter_threads,
             interval_log=self.interval_log, sandbox=self.confinement(),
             gpu_idle_bytes=self.gpu_idle_bytes,
-            staging_dir=Path(self.staging_dir) if self.staging_dir else None,
+            staging_dir=Path(self.staging_dir) if self.staging_dir else None, frozen_s=self.frozen_s,
         )  # fmt: skip

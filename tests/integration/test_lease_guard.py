@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +14,7 @@ import pytest
 
 from tests.guardhost import RUNNER
 from tests.processes import gone, is_alive, resident_bytes
-from workers.guardlink import GuardLink, Word
+from workers.guardlink import GuardLink, RunnerEnds, Word
 
 LIMIT_S = 60.0
 
@@ -25,7 +24,7 @@ class Ear:
 
     def __init__(self, lock: Path, mode: str, *, is_kept: bool) -> None:
         self.words: asyncio.Queue[Word] = asyncio.Queue()
-        self.data: list[socket.socket] = []
+        self.runners: list[RunnerEnds] = []
         self.link = GuardLink(
             lock, [*RUNNER[:-1], mode], {}, is_runner_kept=is_kept, on_word=self.words.put_nowait
         )
@@ -38,7 +37,7 @@ class Ear:
 
     async def inside(self, token: int = 1, seconds: float = 60.0) -> int:
         """Runner started, flock taken, runner let in; its pid."""
-        self.data.append(self.link.spawn())
+        self.runners.append(self.link.spawn())
         pid = (await self.hear("spawned")).number
         self.link.lock()
         await self.hear("locked")
@@ -48,8 +47,8 @@ class Ear:
 
     async def close(self) -> None:
         await self.link.close(LIMIT_S)
-        for sock in self.data:
-            sock.close()
+        for ends in self.runners:
+            ends.close()
 
 
 Start = Callable[..., Awaitable[Ear]]
@@ -112,7 +111,7 @@ async def test_guard_is_small(start: Start) -> None:
 
 async def test_runner_is_not_let_in_without_the_flock(start: Start) -> None:
     ear = await start()
-    ear.data.append(ear.link.spawn())
+    ear.runners.append(ear.link.spawn())
     await ear.hear("spawned")
     ear.link.enter(1, now_ns() + 10**10)
     assert (await ear.hear("error enter")).number == errno.EAGAIN
@@ -216,7 +215,7 @@ async def test_killing_the_runner_keeps_the_flock_for_the_next_one(
     ear.link.kill()
     assert (await ear.hear("died")).status == -signal.SIGKILL
     assert flock_is_taken(tmp_path / "gpu.lock")
-    ear.data.append(ear.link.spawn())
+    ear.runners.append(ear.link.spawn())
     await ear.hear("spawned")
     ear.link.enter(1, 0)
     assert (await ear.hear("entered")).number == 1
@@ -237,8 +236,7 @@ async def test_a_flock_given_back_after_its_runner_crashed_is_free_at_once(
 async def test_what_the_runner_started_dies_with_it(start: Start, tmp_path: Path) -> None:
     ear = await start("parent")
     await ear.inside()
-    ear.data[0].setblocking(False)
-    child = int(await asyncio.get_running_loop().sock_recv(ear.data[0], 64))
+    child = int(await asyncio.get_running_loop().sock_recv(ear.runners[0].data, 64))
     assert is_alive(child)
     ear.link.fence()
     await ear.hear("fenced")
@@ -252,8 +250,7 @@ async def test_flock_outlives_the_guard_while_anything_lives_that_the_runner_sta
     """L0 of S1: all who could use the device share one description, and the flock ends with the last of them."""
     ear = await start("parent")
     runner = await ear.inside()
-    ear.data[0].setblocking(False)
-    child = int(await asyncio.get_running_loop().sock_recv(ear.data[0], 64))
+    child = int(await asyncio.get_running_loop().sock_recv(ear.runners[0].data, 64))
     os.kill(ear.link.pid, signal.SIGKILL)
     await ear.hear("gone")
     await gone(runner)

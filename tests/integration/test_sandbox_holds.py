@@ -310,17 +310,17 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
     guard = GuardLink(
         tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put
     )
-    data = guard.spawn()
+    ends = guard.spawn()
     runner = (await words.hear("spawned")).number
-    data.setblocking(True)
-    assert data.recv(1), "the first word says that it is confined"
-    with socket.socket(fileno=os.dup(data.fileno())):
+    ends.data.setblocking(True)
+    assert ends.data.recv(1), "the first word says that it is confined"
+    with socket.socket(fileno=os.dup(ends.data.fileno())):
         watched = os.pidfd_open(runner)
         os.kill(runner, signal.SIGSTOP)  # so that only the kernel can end it
         os.kill(guard.pid, signal.SIGKILL)
         await words.ended(watched)
     await guard.close(5.0)
-    data.close()
+    ends.close()
 
 
 async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path) -> None:
@@ -332,13 +332,13 @@ async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path
     guard = GuardLink(
         tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put
     )
-    data = guard.spawn()
+    ends = guard.spawn()
     died: Word = await words.hear("died")
     assert died.status == REFUSED
-    data.setblocking(True)
-    assert data.recv(1) == b""
+    ends.data.setblocking(True)
+    assert ends.data.recv(1) == b""
     await guard.close(5.0)
-    data.close()
+    ends.close()
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
@@ -348,14 +348,14 @@ async def test_a_runner_that_was_broken_into_keeps_the_lock_and_the_token_it_was
     words, lock = Words(), tmp_path / "lock"
     argv = [sys.executable, "-m", "tests.lockthief", Sandbox(mode=mode).argument()]
     guard = GuardLink(lock, argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
-    data = guard.spawn()
+    ends = guard.spawn()
     runner = (await words.hear("spawned")).number
     guard.lock()
     await words.hear("locked")
     guard.enter(41, time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LIMIT_S * 10**9)
     await words.hear("entered")
-    data.setblocking(True)
-    found = json.loads(data.recv(4096))
+    ends.data.setblocking(True)
+    found = json.loads(ends.data.recv(4096))
     is_confined = mode != "off"
     assert (found["overwrite"], found["empty"]) == ("EBADF", "EINVAL")
     assert int(lock.read_text()) == 41
@@ -368,4 +368,4 @@ async def test_a_runner_that_was_broken_into_keeps_the_lock_and_the_token_it_was
         os.kill(guard.pid, signal.SIGKILL)
         await words.ended(watched)
     await guard.close(5.0)
-    data.close()
+    ends.close()

@@ -1,7 +1,9 @@
 """Jobs that do harm, and wishes that get lost: one real worker, a real nats-server, real SavedModels."""
 
 import asyncio
+import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -113,6 +115,23 @@ async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
     assert ended[0].error is not None
     assert ended[0].error.code == "deadline_exceeded"
     assert [r.crashes for r in ended[1:]] == [0, 0]
+
+
+async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(
+    house: House,
+) -> None:
+    bus, ledger, worker = house
+    await register(
+        bus, "stopped", models.slow(), batching=Batching(max_size=1), limits=Limits(timeout_s=600.0)
+    )
+    await ledger.ended(await ledger.submit("stopped", floats(0.0, name="seconds")))
+    job = await ledger.submit("stopped", floats(4.0, name="seconds"))
+    await running(ledger, job)
+    ready = [line for line in worker.lines if line.get("event") == "runner.ready"]
+    os.kill(ready[-1]["pid"], signal.SIGSTOP)
+    (record,) = await ledger.ended(job, timeout_s=120)
+    assert (record.state, record.crashes, record.attempt) == (State.SUCCEEDED, 0, 1)
+    assert any(line.get("event") == "runner.frozen" for line in worker.lines)
 
 
 async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(

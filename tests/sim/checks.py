@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from signalbox.errors import DeadlineExceeded, InputLost
+from signalbox.errors import InputLost
 from signalbox.messages import Lease, Record, State
 from tests.sim.runner import Stay
 
@@ -24,8 +24,6 @@ _DESERVED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Codes that a job ends with for what it does; one that does well never fails."""
 _WELCOME: Final = frozenset({"fine", "alone"})
-_STOPPING: Final = frozenset({"stop_runner", "stop_machine", "hang_runner_in_kernel"})
-"""A runner that is stopped is to its supervisor one that takes too long (a stopped machine may wake up one by one)."""
 
 
 LAPSING: Final = frozenset({
@@ -130,8 +128,7 @@ def fate(
             yield "cancelled, and nobody asked for it"
         return
     if state is State.FAILED and error is not None and (is_apart or error.code != InputLost.code):
-        was_stopped = not _STOPPING.isdisjoint(done) and error.code == DeadlineExceeded.code
-        if error.code not in _DESERVED.get(entry.task.does, ()) and not was_stopped:
+        if error.code not in _DESERVED.get(entry.task.does, ()):
             yield f"{entry.task.does}, and failed with {error.code}: {error.message}"
     elif state is State.SUCCEEDED and entry.task.does in _DESERVED:
         yield f"{entry.task.does}, and succeeded"

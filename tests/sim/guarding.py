@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tests.sim.kernel import End, Process
+from tests.sim.runner import Sockets
 from workers import guard as production
-from workers.guardlink import GuardWords, Word, parse
+from workers.guardlink import GuardWords, RunnerEnds, Word, parse
 from workers.guardmachine import GuardMachine
 
 START_S: Final = 0.03
 """How long an interpreter without site-packages takes to start."""
-StartRunner = Callable[[Process, End, End], Process]
-"""Forks a runner off a guard, with its ends of the data socket and of the guard's words."""
+StartRunner = Callable[[Process, Sockets], Process]
+"""Forks a runner off a guard."""
 
 
 class SimGuard:
@@ -29,11 +30,11 @@ class SimGuard:
         self.process, self.control, self.path = process, control, path
         self.kernel = process.machine
         self.machine = GuardMachine(is_kept)
+        self.given: list[End] = []
         self.lock = self.kernel.open(path, process)
         self.start_runner = start_runner
         self.runner: Process | None = None
         self.words: End | None = None
-        self.data: End | None = None
         self.waiter: Process | None = None
         self.timer: asyncio.TimerHandle | None = None
         process.death_signal = "TERM"
@@ -52,12 +53,11 @@ class SimGuard:
             self.feed("hung_up")
             return
         verb, *words = message.decode().split()
-        if verb == "spawn":
-            self.data = self.handed.popleft()
+        handed = [self.handed.popleft() for _ in range(2)] if verb == "spawn" else []
+        self.given = handed
         self.feed(verb, *(int(word) for word in words))
-        if self.data is not None:
-            self.data.close()
-            self.data = None
+        while self.given:
+            self.given.pop().close()
 
     def _on_word(self, message: bytes | None) -> None:
         if message is None:
@@ -112,9 +112,8 @@ class SimGuard:
 
     def _fork(self, _: object) -> None:
         ours, theirs = self.kernel.pipe(self.process, self.process)
-        assert self.data is not None, "a spawn brings the runner's end of the data socket"
-        data, self.data = self.data, None
-        self.runner = self.start_runner(self.process, data, theirs)
+        (data, beats), self.given = self.given, []
+        self.runner = self.start_runner(self.process, Sockets(data, beats, theirs))
         self.lock.share(self.runner)
         self.words = ours
         self.runner.watch(self.process, self._on_runner_exit)
@@ -192,12 +191,13 @@ class SimGuardLink(GuardWords):
         """See the base."""
         return self._process.pid
 
-    def spawn(self) -> socket.socket:
+    def spawn(self) -> RunnerEnds:
         """See the base."""
-        ours, theirs = self._supervisor.machine.pipe(self._supervisor, self._process)
-        self._handed.append(theirs)
+        machine = self._supervisor.machine
+        pipes = [machine.pipe(self._supervisor, self._process) for _ in range(2)]
+        self._handed += [theirs for _, theirs in pipes]
         self._send("spawn")
-        return cast("socket.socket", SimSocket(ours))
+        return RunnerEnds(*(cast("socket.socket", SimSocket(ours)) for ours, _ in pipes))
 
     def kill_all(self) -> None:
         """See the base."""
@@ -236,7 +236,7 @@ class SimGuardLink(GuardWords):
 
 
 class SimSocket:
-    """Our end of the runner's data socket, as far as ``loop.create_connection`` wants it."""
+    """Our end of one of the runner's sockets, as far as ``loop.create_connection`` wants it."""
 
     def __init__(self, end: End) -> None:
         self._end = end

@@ -18,8 +18,8 @@ from signalbox.messages import ApiKey, Job, Model
 from signalbox.records import Records
 from signalbox.sharedclock import SharedClock
 from tests.sim.guarding import starter
-from tests.sim.kernel import End, Machine, Process
-from tests.sim.runner import Device, SimRunner, Task, encode
+from tests.sim.kernel import Machine, Process
+from tests.sim.runner import Device, SimRunner, Sockets, Task, encode
 from tests.unstaged import Unstaged
 from workers.identity import WorkerIdentity
 from workers.settings import WorkerSettings
@@ -115,10 +115,10 @@ class Worker(Host):
             sync_results_kept_s=self.world.shape.sync_kept_s,
         )  # fmt: skip
 
-    def _start_runner(self, guard: Process, data: End, words: End) -> Process:
+    def _start_runner(self, guard: Process, sockets: Sockets) -> Process:
         process = Process(self.machine, f"runner of {self.name}", guard)
         import_s = self.world.chance.uniform(0.1, 1.5)
-        SimRunner(process, data, words, self.device, f"{self.name}.{self.starts}", import_s)
+        SimRunner(process, sockets, self.device, f"{self.name}.{self.starts}", import_s)
         if guard.parent is not None:
             self.world.oracle.watch_orphan(self, guard.parent, guard, process)
         return process

@@ -8,7 +8,7 @@ whose it is.
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -66,14 +66,22 @@ class Device:
         self.stays.append(stay)
 
 
+class Sockets(NamedTuple):
+    """A runner's ends: to its supervisor, for its beats, and to its guard."""
+
+    data: End
+    beats: End
+    words: End
+
+
 class SimRunner:
-    """One runner process: single-threaded but for the watch on its two sockets."""
+    """One runner process: single-threaded but for the watch on its sockets, and its beats."""
 
     def __init__(
-        self, process: Process, data: End, words: End, device: Device, boot: str, import_s: float
+        self, process: Process, sockets: Sockets, device: Device, boot: str, import_s: float
     ) -> None:
         self.process, self.device, self.boot = process, device, boot
-        self.data, self.words = data.give(process), words.give(process)
+        self.data, self.beats, self.words = (end.give(process) for end in sockets)
         self.stay: Stay | None = None
         self.loaded: set[tuple[str, int]] = set()
         self.splitter = frames.Splitter(FRAME_LIMIT_BYTES)
@@ -83,9 +91,10 @@ class SimRunner:
         process.death_signal = "KILL"
         process.is_large = True
         process.last_words.append(self._is_out)
-        data.listen(self._on_data)
-        words.listen(self._on_word)
+        self.data.listen(self._on_data)
+        self.words.listen(self._on_word)
         process.machine.loop.spawn(process.program, self._serve(import_s))
+        process.machine.loop.spawn(process.program, self._beat())
 
     def _on_data(self, message: bytes | None) -> None:
         if message is None:
@@ -100,6 +109,11 @@ class SimRunner:
         else:
             self.heard.append(message.decode())
             self.awake.set()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(frames.BEAT_S)
+            self.beats.send(b"\x0e")
 
     async def _serve(self, import_s: float) -> None:
         await asyncio.sleep(import_s)

@@ -22,11 +22,14 @@ from signalbox.errors import (
 )
 from tests.unstaged import as_it_is
 from workers import frames
+from workers.guardlink import RunnerEnds
 from workers.output import BURST_BYTES, LINES, Output
 from workers.runnerlink import LoadReport, RunnerLink, RunReport
 from workers.runnerwire import RunnerLost
 
 LIMIT = 1 << 16
+BEAT_S = 0.01
+FROZEN_S = 0.5
 
 
 class Peer:
@@ -34,20 +37,40 @@ class Peer:
 
     def __init__(self) -> None:
         self.killed = asyncio.Event()
-        self.link = RunnerLink(self._kill, stage=as_it_is, frame_limit_bytes=LIMIT)
+        self.link = RunnerLink(
+            self._kill, stage=as_it_is, frame_limit_bytes=LIMIT, frozen_s=FROZEN_S
+        )
         self.theirs: socket.socket
 
     async def start(self) -> None:
-        ours, self.theirs = socket.socketpair()
-        ours.setblocking(False)
-        self.theirs.setblocking(False)
-        await self.link.attach(ours, 1)
+        (ours, self.theirs), (beats, self.heart) = socket.socketpair(), socket.socketpair()
+        for end in (ours, self.theirs, beats, self.heart):
+            end.setblocking(False)
+        await self.link.attach(RunnerEnds(ours, beats), 1)
         self.link.admit(7)
+        self._beating = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            self.heart.send(b"\x0e")
+            await asyncio.sleep(BEAT_S)
+
+    def freeze(self) -> None:
+        """It says nothing more."""
+        self._beating.cancel()
+
+    def thaw(self) -> None:
+        self._beating = asyncio.create_task(self._beat())
 
     def _kill(self) -> None:
         self.killed.set()
-        self.theirs.close()
+        self.close()
         self.link.detach()  # the guard would report the death
+
+    def close(self) -> None:
+        self.freeze()
+        self.theirs.close()
+        self.heart.close()
 
     async def say(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.theirs, data)
@@ -69,7 +92,7 @@ async def peer() -> AsyncIterator[Peer]:
     peer = Peer()
     await peer.start()
     yield peer
-    peer.theirs.close()
+    peer.close()
     peer.link.detach()
 
 
@@ -77,9 +100,9 @@ async def test_a_process_known_to_be_dead_is_not_attached_and_not_waited_for() -
     """A supervisor that was stopped for a while hears of birth and death in one breath."""
     link = RunnerLink(lambda: None, stage=as_it_is, frame_limit_bytes=LIMIT)
     link.detach(77)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        await link.attach(ours, 77)
+    (ours, theirs), (beats, heart) = socket.socketpair(), socket.socketpair()
+    with theirs, heart:
+        await link.attach(RunnerEnds(ours, beats), 77)
         await asyncio.wait_for(link.died.wait(), 5)
         assert link.pid == 0
 
@@ -193,6 +216,56 @@ async def test_a_run_is_not_charged_for_what_its_supervisor_slept_through(peer: 
     await asyncio.sleep(0)
     asyncio.get_running_loop().call_later(0.01, time.sleep, 1.0)
     await asyncio.sleep(0.1)
+    await peer.answer(1)
+    assert (await run).frames == [b"r"]
+    assert not peer.killed.is_set()
+
+
+async def test_a_runner_that_does_not_beat_is_frozen_and_nobodys_fault(peer: Peer) -> None:
+    loading, run, next_run = peer.load_ahead(), peer.run(), peer.run()
+    await asyncio.get_running_loop().sock_recv(peer.theirs, LIMIT)
+    peer.freeze()
+    async with asyncio.timeout(60):
+        found = await asyncio.gather(loading, run, next_run, return_exceptions=True)
+    assert [type(error) for error in found] == [RunnerLost] * 3
+    assert peer.killed.is_set()
+
+
+async def test_a_runner_that_never_beats_is_frozen_from_when_it_is_ready() -> None:
+    killed = asyncio.Event()
+    link = RunnerLink(killed.set, stage=as_it_is, frame_limit_bytes=LIMIT, frozen_s=FROZEN_S)
+    (ours, theirs), (beats, heart) = socket.socketpair(), socket.socketpair()
+    ours.setblocking(False)
+    beats.setblocking(False)
+    with theirs, heart:
+        await link.attach(RunnerEnds(ours, beats), 1)
+        theirs.sendall(frames.pack(frames.Ready(1, 0.1)))
+        await asyncio.wait_for(killed.wait(), 60)
+        link.detach(1)
+
+
+async def test_a_run_whose_time_ends_while_its_runner_is_frozen_is_not_judged(peer: Peer) -> None:
+    run = peer.run(timeout_s=0.05)
+    peer.freeze()
+    with pytest.raises(RunnerLost):
+        await asyncio.wait_for(run, 60)
+
+
+async def test_a_run_that_takes_long_in_a_runner_that_beats_has_its_time(peer: Peer) -> None:
+    run = peer.run(timeout_s=FROZEN_S * 4)
+    with pytest.raises(DeadlineExceeded):
+        await asyncio.wait_for(run, 60)
+
+
+async def test_a_runner_is_not_frozen_for_what_its_supervisor_slept_through(peer: Peer) -> None:
+    """Both were stopped, as a machine's sleep does it, and the runner's first beat comes after ours."""
+    run = peer.run()
+    await asyncio.get_running_loop().sock_recv(peer.theirs, LIMIT)
+    peer.freeze()
+    asyncio.get_running_loop().call_soon(time.sleep, FROZEN_S * 4)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    peer.thaw()
     await peer.answer(1)
     assert (await run).frames == [b"r"]
     assert not peer.killed.is_set()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.sim.guarding import SimGuardLink
-from tests.sim.kernel import End, Machine, Process
+from tests.sim.kernel import Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
-from tests.sim.runner import Device, SimRunner
+from tests.sim.runner import Device, SimRunner, Sockets
 from workers import guard as production
 from workers.guardlink import Word
 
@@ -27,9 +27,9 @@ class Ear:
         self.words: asyncio.Queue[Word] = asyncio.Queue()
         self.runner: Process | None = None
 
-        def start_runner(guard: Process, data: End, words: End) -> Process:
+        def start_runner(guard: Process, sockets: Sockets) -> Process:
             self.runner = Process(machine, f"runner of {name}", guard)
-            SimRunner(self.runner, data, words, device, name, 0.2)
+            SimRunner(self.runner, sockets, device, name, 0.2)
             return self.runner
 
         self.link = SimGuardLink(

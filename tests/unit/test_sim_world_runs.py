@@ -18,10 +18,11 @@ from tests.sim import checks
 from tests.sim.__main__ import play, silenced
 from tests.sim.clients import Entry
 from tests.sim.faults import Faults
+from tests.sim.hosts import Worker
 from tests.sim.kernel import Machine
 from tests.sim.runner import SimRunner, Task
 from tests.sim.world import LONG, SHORT, Outcome, World, draw
-from workers import frames, guard
+from workers import frames, guard, runnerwire
 from workers.guardmachine import GuardMachine
 from workers.lane import Lane
 from workers.lease import Lease
@@ -104,6 +105,21 @@ class HearLate(FreezeHolder):
                 self.world.later(0.5, stopped.stop)
                 self.world.later(9.0, stopped.resume)
             self.world.later(8.0, runner.resume)
+
+
+class FreezeRunners(Faults):
+    """Every runner is stopped again and again, for longer than any job may run; nothing else happens."""
+
+    def plan(self) -> None:
+        for worker in self.world.workers:
+            for number in range(3):
+                self.world.later(2.0 + 4 * number, self._freeze, worker)
+
+    def _freeze(self, worker: Worker) -> None:
+        runner = self._member(worker, "runner")
+        if runner is not None:
+            runner.stop()
+            self.world.later(20.0, runner.resume)
 
 
 class FreezeSlowHolder(FreezeHolder):
@@ -193,6 +209,19 @@ def test_frozen_holder_is_fenced_in_time_and_another_goes_on() -> None:
     outcomes = played(FreezeHolder)
     assert violations(outcomes) == []
     assert all(len(set(outcome.inside)) == 2 for outcome in outcomes)
+
+
+def test_frozen_runner_costs_no_job_its_fate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert violations(played(FreezeRunners, jobs=20)) == []
+    judge = runnerwire._Thread._over
+
+    def at_once(self: runnerwire._Thread) -> None:
+        judge(self)
+        self.beat()
+
+    monkeypatch.setattr(runnerwire._Thread, "_over", at_once)
+    found = violations(played(FreezeRunners, jobs=20))
+    assert any("failed with deadline_exceeded" in what for what in found)
 
 
 def test_guard_that_ignores_its_deadline_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from signalbox.errors import RunnerCrashed
 from signalbox.messages import Device
 from tests.sim import runner as simulated
 from tests.sim.guarding import SimGuard, starter
-from tests.sim.kernel import End, Machine, Process
+from tests.sim.kernel import Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
 from tests.unstaged import as_it_is
 from workers.guardlink import Word
@@ -39,9 +39,9 @@ class House:
             start_guard=starter(self.process, self._start_runner),
         )  # fmt: skip
 
-    def _start_runner(self, guard: Process, data: End, words: End) -> Process:
+    def _start_runner(self, guard: Process, sockets: simulated.Sockets) -> Process:
         process = Process(guard.machine, "runner", guard)
-        simulated.SimRunner(process, data, words, simulated.Device("0"), "boot", 0.1)
+        simulated.SimRunner(process, sockets, simulated.Device("0"), "boot", 0.1)
         return process
 
     def _order(self, verb: str, *numbers: int) -> None:

@@ -1,0 +1,45 @@
+"""A time limit that counts only what this process was awake for."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+_SLICE_S: Final = 0.5
+
+
+class Countdown:
+    """Calls ``on_over`` when so many seconds have passed since the last :meth:`start`.
+
+    They are counted in slices, each of which must pass in its time: what this process itself slept through (stopped,
+    suspended, its loop blocked) is nobody else's, and what arrived meanwhile is read before the next slice is over.
+    """
+
+    def __init__(self, on_over: Callable[[], None]) -> None:
+        self._on_over = on_over
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        """From now on, whatever was counted before."""
+        self.stop()
+        self._count(seconds)
+
+    def stop(self) -> None:
+        """Nothing is counted any more. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _count(self, left_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        slice_s = min(left_s, _SLICE_S)
+        due = loop.time() + slice_s
+
+        def pass_slice() -> None:
+            left = left_s - slice_s if loop.time() < due + _SLICE_S else left_s
+            if left > 0:
+                self._count(left)
+            else:
+                self._timer = None
+                self._on_over()
+
+        self._timer = loop.call_at(due, pass_slice)
