@@ -9,7 +9,7 @@ from typing import Final
 
 from signalbox.natsserver import NatsServer
 from signalbox.ports import HOST, free_ports
-from tests.chaos.proxy import CALM, CUT, Proxy
+from tests.chaos.proxy import CALM, CUT, Proxy, Weather
 
 NOWHERE: Final = f"{HOST}:1"
 
@@ -41,6 +41,16 @@ class Routes:
         for ends, proxy in self._proxies.items():
             if number in ends:
                 proxy.change(CUT)
+
+    def hold(self, from_: int, to: int) -> None:
+        """What ``from_`` says to ``to`` arrives when :meth:`release` is called."""
+        self._proxies[from_, to].change(Weather(held=frozenset({"up"})))
+        self._proxies[to, from_].change(Weather(held=frozenset({"down"})))
+
+    def release(self) -> None:
+        """What was held arrives."""
+        for proxy in self._proxies.values():
+            proxy.change(CALM)
 
     def heal(self, *, is_late: bool) -> None:
         """What was cut passes again. is_late: what was sent meanwhile arrives now; else it is lost, by RST."""
