@@ -15,6 +15,7 @@ from gateway_plugin.jobs import Jobs
 from gateway_plugin.keyring import Keyring
 from gateway_plugin.modelviews import ModelViews
 from gateway_plugin.post import Post
+from gateway_plugin.service.pool import bodies_pool
 from gateway_plugin.service.room import REFUSED
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Submitter
@@ -32,7 +33,10 @@ from signalbox.table import Table
 
 
 class Gateway:
-    """Builds the parts and owns them; ``dispatcher`` is what the listeners call."""
+    """Builds the parts and owns them.
+
+    dispatcher: what listeners call. of_edge: what an edge in this process calls, which holds its bodies in ``bodies``.
+    """
 
     def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
         self._bus = bus
@@ -81,6 +85,7 @@ class Gateway:
             instance=bus.instance,
             check=self._check_storing,
         )
+        self.bodies = bodies_pool(settings.max_bodies_bytes)
         self._post = Post(
             settings,
             keyring,
@@ -90,18 +95,22 @@ class Gateway:
             self._waiters,
             self._jobs,
             ModelViews(catalog, fleet),
+            self.bodies,
         )
         auth = Auth(
             keyring,
             max_body_bytes=settings.max_body_bytes,
             trusted_proxies=settings.trusted_proxies,
         )
-        self.dispatcher = Dispatcher(
-            auth.hook,
-            self._post.hook,
-            secret=settings.secret,
-            apis=frozenset(settings.api_ids),
-            orgs=frozenset(settings.org_ids),
+        self.dispatcher, self.of_edge = (
+            Dispatcher(
+                auth.hook,
+                post,
+                secret=settings.secret,
+                apis=frozenset(settings.api_ids),
+                orgs=frozenset(settings.org_ids),
+            )
+            for post in (self._post.hook, self._post.hook_of_edge)
         )
 
     @classmethod

@@ -112,7 +112,6 @@ async def serve(settings: GatewaySettings) -> None:
 async def _listen(
     settings: GatewaySettings, gateway: Gateway
 ) -> "tuple[PluginServer | None, EdgeServer | None]":
-    dispatch = gateway.dispatcher.dispatch
     server = edge = None
     if settings.listen:
         _check_folder(settings.listen)
@@ -123,13 +122,13 @@ async def _listen(
 
         raise_descriptors(settings, f"{PREFIX}HTTP_CONNECTIONS")
         edge = await EdgeServer.start(
-            dispatch,
+            gateway.of_edge.dispatch,
             listen=settings.edge_listen,
             folder=Path(settings.edge_files) if settings.edge_files else SOURCE,
             secret=settings.secret,
             bounds=settings,
             has_proxy=settings.trusted_proxies > 0,
-            bodies_bytes=settings.max_bodies_bytes,
+            bodies=gateway.bodies,
         )
     return server, edge
 

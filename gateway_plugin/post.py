@@ -33,7 +33,7 @@ from gateway_plugin.modelviews import ModelViews, metadata
 from gateway_plugin.preferences import Preference, preference
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.routing import Act, Route, Routes
-from gateway_plugin.service.pool import Pool, bodies_pool
+from gateway_plugin.service.pool import Pool
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Wishes, wishes_of
 from gateway_plugin.waiting import End, Waiters
@@ -62,6 +62,7 @@ class Post:
         waiters: Waiters,
         jobs: Jobs,
         views: ModelViews,
+        bodies: Pool,
     ) -> None:
         self._settings = settings
         self._keyring = keyring
@@ -80,7 +81,7 @@ class Post:
             of_account="As many of your account's calls wait for results as may now",
             mend="Have fewer of them wait at once, or do not wait: Prefer: respond-async.",
         )
-        self._bodies = bodies_pool(settings.max_bodies_bytes)
+        self._bodies = bodies
         WAITING.set_function(lambda: self._places.held)
 
     async def close(self) -> None:
@@ -91,13 +92,21 @@ class Post:
 
     async def hook(self, obj: Object) -> Answer:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
-        request = obj.request
+        key = self._key(obj)
+        with self._bodies.holding(tenant_of(key), len(obj.request.raw_body)):
+            return await self._answered(obj.request, key)
+
+    async def hook_of_edge(self, obj: Object) -> Answer:
+        """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
+        return await self._answered(obj.request, self._key(obj))
+
+    def _key(self, obj: Object) -> ApiKey:
+        """The key that the auth hook let in, which may have ended since."""
         key = self._keyring.by_id(obj.metadata.get(KEY_ID, ""))
         if key.networks:
-            address = client_address(request.headers, self._settings.trusted_proxies)
+            address = client_address(obj.request.headers, self._settings.trusted_proxies)
             self._keyring.require_address(key, address)
-        with self._bodies.holding(tenant_of(key), len(request.raw_body)):
-            return await self._answered(request, key)
+        return key
 
     async def _answered(self, request: MiniRequestObject, key: ApiKey) -> Answer:
         route = self._routes.find(request.method, request.url.partition("?")[0])

@@ -14,6 +14,7 @@ from gateway_plugin.edge.definition import load as load_front
 from gateway_plugin.edge.remote import RemotePlugin
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.edge.settings import EdgeSettings
+from gateway_plugin.service.pool import bodies_pool
 from signalbox import log
 from signalbox.errors import Misconfigured
 from signalbox.front.bounds import raise_descriptors
@@ -62,7 +63,7 @@ async def serve(settings: EdgeSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with RemotePlugin(settings.plugin, front.answer_s) as plugin:
-        edge = Edge(front, plugin.call, bodies_bytes=settings.max_bodies_bytes)
+        edge = Edge(front, plugin.call, bodies=bodies_pool(settings.max_bodies_bytes))
         server = await EdgeServer.serve(edge, listen=settings.listen, bounds=settings)
         log.info("edge.listening", address=server.address, plugin=settings.plugin)
         await stop.wait()

@@ -24,7 +24,7 @@ from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
 from gateway_plugin.edge.target import Redirect, Target, read
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.pool import bodies_pool
+from gateway_plugin.service.pool import Pool, bodies_pool
 from signalbox.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
@@ -53,7 +53,7 @@ _log = get_logger()
 class Edge:
     """One front. call: the plugin, in process or over gRPC; any exception of it means it is away.
 
-    bodies_bytes: of all bodies in flight. monotonic, wall: clocks in seconds.
+    bodies: what all bodies in flight are taken from, 512 MiB where nothing is said. monotonic, wall: clocks in seconds.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Edge:
         front: Front,
         call: Call,
         *,
-        bodies_bytes: int = BODIES_BYTES,
+        bodies: Pool | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -70,7 +70,7 @@ class Edge:
         self._wall = wall
         self._pages = ErrorPages(front)
         self._limits = Limits(monotonic, wall)
-        self._bodies = bodies_pool(bodies_bytes)
+        self._bodies = bodies or bodies_pool(BODIES_BYTES)
         self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
 

@@ -11,8 +11,8 @@ import uvicorn
 
 from gateway_plugin.dispatcher import count_refusal
 from gateway_plugin.edge.app import Call, Edge
-from gateway_plugin.edge.bodies import BODIES_BYTES
 from gateway_plugin.edge.definition import SOURCE, load
+from gateway_plugin.service.pool import Pool
 from signalbox.errors import Misconfigured
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
@@ -51,14 +51,14 @@ class EdgeServer:
         secret: str = "",
         bounds: HttpBounds | None = None,
         has_proxy: bool = False,
-        bodies_bytes: int = BODIES_BYTES,
+        bodies: Pool | None = None,
     ) -> Self:
         """Listens on ``host:port`` (port 0: any) with the files of ``folder``.
 
-        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. bodies_bytes:
-        see :class:`Edge`. Raises Misconfigured when the files or the address do not do.
+        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. bodies: see
+        :class:`Edge`. Raises Misconfigured when the files or the address do not do.
         """
-        edge = Edge(load(folder, secret=secret), call, bodies_bytes=bodies_bytes)
+        edge = Edge(load(folder, secret=secret), call, bodies=bodies)
         return await cls.serve(edge, listen=listen, bounds=bounds, has_proxy=has_proxy)
 
     @classmethod

@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from gateway_plugin.service.pool import bodies_pool
 from signalbox import metrics
+from signalbox.natsserver import NatsServer
+from tests.gatewayrig import Key, ScriptedWorker, key, model, rig
 
 LIMIT_S = 60
 MIB = 1024 * 1024
@@ -76,7 +80,8 @@ class Edge:
 @pytest.fixture
 async def edge() -> AsyncIterator[Edge]:
     plugin = Plugin()
-    server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0", bodies_bytes=16 * MIB)
+    bodies = bodies_pool(16 * MIB)
+    server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0", bodies=bodies)
     url = f"http://{server.address}"
     async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
         yield Edge(plugin, server, client)
@@ -171,6 +176,63 @@ async def test_what_a_caller_who_leaves_held_is_free_again(edge: Edge, leave: st
         await asyncio.wait_for(edge.plugin.left.wait(), LIMIT_S)
     edge.plugin.go.set()
     await until(is_free)
+
+
+async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    """The edge and the plugin in one process judge it once: later others have taken what was free then."""
+
+    def predict(size: int) -> bytes:
+        return b'{"instances":[1.0]}'.ljust(size)
+
+    async with rig(nats.url, tmp_path, max_body_bytes=8_000, max_bodies_bytes=16_000) as front:
+        mine, other = key(), key()
+        await front.publish(model("half"), mine, other)
+        server = await EdgeServer.start(
+            front.gateway.of_edge.dispatch,
+            listen="127.0.0.1:0",
+            secret="between us",
+            bodies=front.gateway.bodies,
+        )
+        url = f"http://{server.address}"
+        async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
+            waits: list[asyncio.Task[httpx.Response]] = []
+            rest = asyncio.Event()
+
+            async def slowly() -> AsyncIterator[bytes]:
+                yield predict(4_000)[:100]
+                await rest.wait()
+                yield predict(4_000)[100:]
+
+            async def send(whose: Key, body: bytes | AsyncIterator[bytes], held: int) -> None:
+                """Begin a call, until the bodies in flight have so many bytes."""
+                headers = {
+                    "Authorization": f"Bearer {whose.text}",
+                    "Content-Type": "application/json",
+                }
+                if not isinstance(body, bytes):
+                    headers["Content-Length"] = "4000"
+                call = client.post("/v1/models/half:predict", headers=headers, content=body)
+                waits.append(asyncio.create_task(call))
+                await until(lambda: later(front.gateway.bodies.held >= held))
+
+            await send(mine, predict(4_000), 4_000)
+            await send(mine, slowly(), 8_000)
+            await send(other, predict(8_000), 16_000)
+            await until(lambda: later(front.gateway._post._places.held == 2))
+            rest.set()
+            await until(lambda: later(front.gateway._post._places.held == 3 or waits[1].done()))
+            async with ScriptedWorker(front.bus, "half"):
+                answers = await asyncio.gather(*waits)
+        await server.close(1)
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert front.gateway.bodies.held == 0
+
+
+async def later(is_true: bool) -> bool:
+    await asyncio.sleep(0.01)
+    return is_true
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
