@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from gateway_plugin.hooks.buffers import Buffers
+from gateway_plugin.hooks.windows import Windows
 from gateway_plugin.http2answers import Answers, Stream
 from gateway_plugin.http2frames import (
     ACK,
     CALM_DOWN,
     CONTINUATION,
     DATA,
-    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
     GOAWAY,
@@ -36,7 +36,6 @@ from gateway_plugin.http2frames import (
     RESET,
     SETTING,
     SETTING_FRAME,
-    SETTING_HEADERS,
     SETTING_WINDOW,
     SETTINGS,
     SIZE_ERROR,
@@ -50,8 +49,6 @@ from gateway_plugin.http2frames import (
 from gateway_plugin.http2paths import MAX_HEADER_BYTES, Paths
 
 __all__ = ["MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "PREFACE", "Connection", "Stream", "frame"]
-
-_REPLENISH_BYTES: Final = 2**24
 
 _PROOF_S: Final = 10.0
 """How long a client that has not shown the secret may take over its messages."""
@@ -95,21 +92,16 @@ class Connection(asyncio.Protocol):
         self._streams = self._answers.streams
         self._last = 0
         self._buffered = 0
-        self._consumed = 0
+        self._windows = Windows(max_body_bytes + MAX_FRAME_BYTES, is_proven=is_proven)
         self._is_draining = False
 
     # ------------------------------------------------------------------------------ transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say what the client may send: bodies up to their limit need no further permission."""
+        """Say what the client may send."""
         # uvloop's transports are not asyncio's by class, so asking would find none.
         self._answers.transport = cast("asyncio.Transport", transport)
-        window = min(LARGEST_WINDOW, self._max_body_bytes + MAX_FRAME_BYTES)
-        settings = SETTING.pack(SETTING_WINDOW, window) + SETTING.pack(
-            SETTING_HEADERS, MAX_HEADER_BYTES
-        )
-        more = WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)
-        self._answers.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW, 0, 0, more))
+        self._answers.write(self._windows.hello())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever still works for this client may stop."""
@@ -207,10 +199,7 @@ class Connection(asyncio.Protocol):
 
     def _on_data(self, flags: int, id_: int, body: bytes) -> None:
         size = len(body)
-        self._consumed += size
-        if self._consumed >= _REPLENISH_BYTES:
-            self._answers.write(frame(WINDOW, 0, 0, WORD.pack(self._consumed)))
-            self._consumed = 0
+        self._tell(self._windows.received(size))
         stream = self._streams.get(id_)
         if stream is None:
             if id_ > self._last or not id_:
@@ -231,6 +220,12 @@ class Connection(asyncio.Protocol):
             self._buffered += len(body)
             if flags & END_STREAM:
                 self._complete(stream)
+            else:
+                self._tell(self._windows.begun(id_))
+
+    def _tell(self, frames: bytes) -> None:
+        if frames:
+            self._answers.write(frames)
 
     def _has_room(self, stream: Stream, size: int) -> bool:
         """Whether so much more of an unfinished request is taken; if not, it is refused."""
@@ -262,13 +257,20 @@ class Connection(asyncio.Protocol):
         if self._on_call(stream, body) and not self._is_proven:
             self._is_proven = True
             self._buffers.prove(self._buffered)
+            self._tell(self._windows.proven())
             self._end_patience()
 
     def _complete(self, stream: Stream) -> None:
         stream.is_whole = True
         body = bytes(stream.body)
-        self._let_go_of_body(stream)
+        self._end_body(stream)
         self._call(stream, body)
+
+    def _end_body(self, stream: Stream) -> None:
+        """Nothing more of it comes, or is wanted."""
+        self._let_go_of_body(stream)
+        begun = (other.id for other in self._streams.values() if other.body)
+        self._tell(self._windows.ended(stream.id, begun))
 
     def _let_go_of_body(self, stream: Stream) -> None:
         self._buffered -= len(stream.body)
@@ -277,7 +279,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse_large(self, stream: Stream, reason: str = "too_large:http2") -> None:
         """Answer at once and ask for no more of the request."""
-        self._let_go_of_body(stream)
+        self._end_body(stream)
         self._note_refusal(reason)
         stream.refuse(self._too_large)
         self._answers.write(frame(RESET, 0, stream.id, WORD.pack(NO_ERROR)))
@@ -287,7 +289,7 @@ class Connection(asyncio.Protocol):
             raise Broken(SIZE_ERROR, "a reset of the wrong size")
         stream = self._streams.pop(id_, None)
         if stream is not None:
-            self._let_go_of_body(stream)
+            self._end_body(stream)
             stream.abandon()
             self._answers.drained()
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.gatewayrig import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
 
 PREDICT = "/v1/models/half:predict"
 ONE = {"instances": [1.0]}
+JSON = {"Content-Type": "application/json"}
 
 
 @dataclass
@@ -58,7 +59,7 @@ async def prepare(nats: NatsServer) -> None:
     await bus.close()
 
 
-def plugin_of(kind: str, nats: NatsServer, target: str, port: int) -> Program:
+def plugin_of(kind: str, nats: NatsServer, target: str, port: int, secret: str) -> Program:
     """The real plugin; with the edge inside where that is the front."""
     is_edge = kind == "edge"
     return Program(
@@ -67,28 +68,36 @@ def plugin_of(kind: str, nats: NatsServer, target: str, port: int) -> Program:
         env={
             "SIGNALBOX_NATS_URL": nats.url,
             "SIGNALBOX_KEY_PEPPER": PEPPER,
+            "SIGNALBOX_GATEWAY_SECRET": secret,
             "SIGNALBOX_GATEWAY_LISTEN": "" if is_edge else target,
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}" if is_edge else "",
         },
     )
 
 
-@pytest.fixture(scope="module")
-def house(kind: str, shared_server: NatsServer) -> Iterator[House]:
-    asyncio.run(prepare(shared_server))
+@contextmanager
+def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -> Iterator[House]:
+    """The real plugin behind a front of ``kind``."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-house-")))
         target, port = f"unix://{folder}/plugin.sock", free_port()
-        plugin = stack.enter_context(plugin_of(kind, shared_server, target, port))
+        plugin = stack.enter_context(plugin_of(kind, nats, target, port, secret))
         front = Front(kind, f"http://{HOST}:{port}", plugin, plugin)
         stack.callback(front.client.close)
         if kind == "edge-grpc":
             front.gateway = stack.enter_context(
-                programs.edge(port=port, plugin=target, files=FILES)
+                programs.edge(port=port, plugin=target, files=files)
             )
         if kind == "tyk":
-            put_tyk_in_front(stack, front, port, target, folder, FILES)
-        yield House(front, shared_server)
+            put_tyk_in_front(stack, front, port, target, folder, files)
+        yield House(front, nats)
+
+
+@pytest.fixture(scope="module")
+def house(kind: str, shared_server: NatsServer) -> Iterator[House]:
+    asyncio.run(prepare(shared_server))
+    with housed(kind, shared_server) as made:
+        yield made
 
 
 @pytest.fixture
@@ -334,3 +343,23 @@ async def state_of(client: httpx.AsyncClient, mine: Key, job_id: str) -> str:
     """State of a job, asked through the front."""
     got = await client.get(f"/v1/jobs/{job_id}", headers=bearer(mine))
     return str(json.loads(got.content).get("state"))
+
+
+async def test_large_first_uploads_at_once_are_all_read(
+    kind: str, shared_server: NatsServer, bus: Bus, files: Path
+) -> None:
+    """On the first connection that a gateway makes to a plugin which wants to be shown the secret."""
+    api = files / "apps" / "signalbox.json"
+    definition = json.loads(api.read_text())
+    api.write_text(json.dumps({**definition, "config_data": {"secret": "between us"}}))
+    mine = key()
+    await publish(bus, mine)
+    body = b"[" + b" " * (25 << 20) + b"]"
+    with housed(kind, shared_server, files, secret="between us") as fresh:
+        async with httpx.AsyncClient(base_url=fresh.front.url, timeout=120) as client:
+            answers = await asyncio.gather(
+                *(client.post(PREDICT, content=body, headers=JSON | bearer(mine)) for _ in range(3))
+            )
+    assert {(answer.status_code, "JSON object" in answer.text) for answer in answers} == {
+        (400, True)
+    }

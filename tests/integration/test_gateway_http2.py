@@ -23,6 +23,8 @@ from signalbox import metrics
 LIMIT = 4 * 1024 * 1024
 SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
 END_STREAM, END_HEADERS, ACK, PADDED = 1, 4, 1, 8
+FIRST = 16_384
+"""Of each message, until its client has shown the secret and it is not its turn."""
 HELLO = PREFACE + frame(SETTINGS, 0, 0)
 
 
@@ -497,6 +499,45 @@ async def test_a_stranger_that_is_slow_loses_its_connection(
         assert counted("limit_exceeded:proof") == before + 1
         ours.call(5, shown("between us"))
         assert await ours.status() == "0"
+
+
+async def test_large_first_messages_of_one_connection_all_come_through(tmp_path: Path) -> None:
+    """Before one of them was whole, nothing tells that their client is ours."""
+    async with rig(tmp_path, secret="between us") as made:
+        messages = [shown("between us", size=LIMIT - 1_048_576) for _ in range(8)]
+        before = counted("too_large:http2")
+        await asyncio.gather(*(made.bare(DISPATCH, message) for message in messages))
+        assert counted("too_large:http2") == before
+
+
+async def test_a_stranger_may_send_one_large_message_at_a_time_until_it_has_shown_the_secret(
+    tmp_path: Path,
+) -> None:
+    def begin(raw: RawClient, stream: int) -> None:
+        raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+        raw.send(frame(DATA, 0, stream, bytes(FIRST)))
+
+    async def allowed(raw: RawClient) -> tuple[int, int]:
+        stream, body = await raw.until(WINDOW)
+        return stream, struct.unpack(">I", body)[0]
+
+    async with rig(tmp_path, secret="between us") as made:
+        raw = await made.raw()
+        raw.greet()
+        _, settings = await raw.until(SETTINGS)
+        assert dict(struct.iter_unpack(">HI", settings))[4] == FIRST
+        assert (await allowed(raw))[0] == 0
+        for stream in (1, 3, 5, 7):
+            begin(raw, stream)
+        first, more = await allowed(raw)
+        assert (first, FIRST + more) == (1, LIMIT + 5 + FIRST)
+        raw.send(frame(RESET, 0, 1, struct.pack(">I", 8)))
+        assert (await allowed(raw))[0] == 3
+        raw.send(frame(DATA, END_STREAM, 3, bytes(10)))  # no message that shows anything
+        assert (await allowed(raw))[0] == 5
+        raw.call(9, shown("between us"))
+        _, settings = await raw.until(SETTINGS)
+        assert dict(struct.iter_unpack(">HI", settings))[4] == LIMIT + 5 + FIRST
 
 
 def shown(secret: str, size: int = 0) -> bytes:
