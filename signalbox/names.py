@@ -127,7 +127,7 @@ def short_lived_id(now: float, chance: int) -> str:
 
 def slot_of(job_id: str) -> str:
     """The slot that a short-lived record lies in, of about a second; empty for a job whose record is no such one."""
-    if job_id[14:15] != "8":
+    if job_id[14:15] != "8" or JOB_ID.match(job_id) is None:
         return ""
     return f"{job_id[:8]}{int(job_id[9:13], 16) >> 10:02x}"
 
