@@ -16,6 +16,7 @@ KEPT_MAX_BYTES: Final = 64 * KIB
 """Of one document in a bucket, unless the bucket says otherwise."""
 GIB: Final = 1024 * MIB
 
+DUPLICATE_WINDOW: Final = 120 * SECOND
 MARKER_TTL_S: Final = 10
 """How long the server's marker of an expired key stays; its number must not be below 1."""
 JOB_MAX_BYTES: Final = MIB
@@ -38,6 +39,15 @@ SHARES: Final[dict[str, float]] = {
 }
 """How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit."""
 
+AGES: Final[dict[str, tuple[str, float]]] = {
+    Stream.EVENTS: ("history_kept_s", 1.0),
+    Stream.DLQ: ("dead_letters_kept_s", 1.0),
+    # Longer than the letters: a kept input is written before its letter.
+    Stream.DLQ_PARTS: ("dead_letters_kept_s", 15 / 14),
+    Stream.PAYLOADS: ("records_kept_s", 1.0),
+}
+"""Whose age is the operator's to say: the setting, and how many times as long. Declared are the defaults."""
+
 Config = dict[str, Any]
 
 _BASE: Final[Config] = {
@@ -50,7 +60,7 @@ _BASE: Final[Config] = {
     "max_age": 0,
     "max_msgs_per_subject": -1,
     "max_msg_size": -1,
-    "duplicate_window": 120 * SECOND,
+    "duplicate_window": DUPLICATE_WINDOW,
     "allow_direct": False,
     "allow_rollup_hdrs": False,
     "deny_delete": False,
@@ -135,7 +145,7 @@ DLQ: Final = _stream(
     max_age=14 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
 )  # fmt: skip
 DLQ_PARTS: Final = _stream(
-    # A day longer than the letters: a kept input is written before its letter. Full, it takes no more, and the letter
+    # Full, it takes no more, and the letter
     # says so (ADR 0169): with discard-old one tenant's letters would take another's inputs away.
     Stream.DLQ_PARTS, ["dlp.>"], "What belongs to dead letters: inputs kept beside them, what they were redriven as",
     discard="new", max_age=15 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,

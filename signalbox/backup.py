@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from signalbox import snapshots, topology
-from signalbox.assets import STREAMS
+from signalbox.assets import AGES, STREAMS
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, NotFound
 from signalbox.names import Bucket, Stream
@@ -170,8 +170,10 @@ async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
 
 
 def _as_declared(saved: Saved, replicas: int) -> Saved:
-    """For so many replicas and as this version declares it; only its disk stays what the operator gave it."""
+    """For so many replicas and as this version declares it; only disk and age stay what the operator gave it."""
     own = {"max_bytes": saved.config["max_bytes"]}
+    if saved.name in AGES:
+        own |= {name: saved.config[name] for name in ("max_age", "duplicate_window")}
     (declared,) = (config for config in STREAMS if config["name"] == saved.name)
     return msgspec.structs.replace(saved, config=topology.wanted(declared, replicas) | own)
 

@@ -76,7 +76,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=60,
             le=7 * 86_400,
-            description="Records and results of ended jobs are kept so long where there is room.",
+            description="Records and results of ended jobs are kept so long where there is room. The same for workers, "
+            "`signalbox topology apply` and `signalbox up`.",
         ),
     ] = 86_400.0
     sync_results_kept_s: Annotated[
@@ -88,6 +89,23 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             "their end, for callers whom the answer did not reach. The same for workers and console.",
         ),
     ] = 600.0
+    dead_letters_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=90 * 86_400,
+            description="Dead letters and their inputs are kept so long. Read by `signalbox topology apply` and "
+            "`signalbox up`; a shorter time takes effect at once.",
+        ),
+    ] = 14 * 86_400.0
+    history_kept_s: Annotated[
+        float,
+        Meta(
+            ge=600,
+            le=90 * 86_400,
+            description="The history of leases and waiters is kept so long, for strips and audit. Read by the same.",
+        ),
+    ] = 7 * 86_400.0
     connect_timeout_s: Annotated[
         float, Meta(gt=0, description="Longest wait for the first connection to NATS.")
     ] = 5.0

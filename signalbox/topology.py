@@ -9,11 +9,22 @@ import contextlib
 import re
 from typing import Any, Final
 
-from signalbox.assets import RETIRED, SHARES, STORAGE_BYTES, STREAMS, Config, consumer
+from signalbox.assets import (
+    AGES,
+    DUPLICATE_WINDOW,
+    RETIRED,
+    SECOND,
+    SHARES,
+    STORAGE_BYTES,
+    STREAMS,
+    Config,
+    consumer,
+)
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, NotFound, Unavailable
 from signalbox.names import PRIORITIES, Bucket, Stream, jobs_of
 from signalbox.names import consumer as consumer_name
+from signalbox.settings import Wire
 
 OLDEST: Final = (2, 12)
 REMEMBERED: Final = frozenset({Stream.STATE.value, Bucket.LEASES.stream})
@@ -31,14 +42,14 @@ async def apply(
     """Create what is missing, change what differs, delete what is retired; returns what was done, one phrase each.
 
     Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. first_seq:
-    where a stream that has no number yet begins (:func:`numbers_from`); 0 = at 1. Raises :class:`Misconfigured` for a
-    server that is too old or that refuses a change.
+    where a stream that has no number yet begins (:func:`numbers_from`); 0 = at 1. How long streams keep what they hold
+    is as the bus's settings say. Raises :class:`Misconfigured` for a server that is too old or that refuses a change.
     """
     refuse_old(bus)
     done = []
     made = set()
     for declared in STREAMS:
-        config = wanted(declared, replicas, storage_bytes)
+        config = wanted(declared, replicas, storage_bytes) | _ages(declared["name"], bus.settings)
         name = config["name"]
         if act := await _declare(bus, config, first_seq):
             done.append(f"{act} {name}")
@@ -72,6 +83,8 @@ async def check(bus: Bus) -> list[str]:
         config = wanted(declared, found.get("num_replicas", 1))
         if found.get("max_bytes", -1) > 0:
             del config["max_bytes"]  # how much disk there is, is the operator's to say
+        if name in AGES and found.get("max_age", 0) > 0:
+            config |= _aged(found["max_age"])  # and how long these are kept
         faults += _differences(config, found)
     return faults
 
@@ -143,6 +156,19 @@ def wanted(declared: Config, replicas: int, storage_bytes: int = STORAGE_BYTES) 
     if config["name"] == Stream.EVENTS and replicas == 1:
         config["persist_mode"] = "async"
     return config
+
+
+def _ages(name: str, settings: Wire) -> Config:
+    """How long a stream keeps what it holds, where that is a setting."""
+    if name not in AGES:
+        return {}
+    field, times = AGES[name]
+    return _aged(round(getattr(settings, field) * times * SECOND))
+
+
+def _aged(max_age: int) -> Config:
+    """The server remembers message ids no longer than messages."""
+    return {"max_age": max_age, "duplicate_window": min(DUPLICATE_WINDOW, max_age)}
 
 
 def _still_held(config: Config, info: dict[str, Any]) -> Config:

@@ -1,4 +1,4 @@
-"""Dead letters: jobs given up, kept in ``DLQ`` for 14 days with their inputs, to be looked at, redriven or discarded.
+"""Dead letters: jobs given up, kept in ``DLQ`` for a time with their inputs, to be looked at, redriven or discarded.
 
 An inline input is the letter's body. A claim-checked one is copied into ``DLQ_PARTS`` when the letter is written, since
 it ends with its job. That copy is bounded (:func:`_room`); where there is no room for it the letter says so.
@@ -198,9 +198,7 @@ async def find(bus: Bus, job_id: str) -> Letter:
     if names.JOB_ID.match(job_id):
         found = await bus.list_latest(Stream.DLQ, [names.dead_letters(job_id=job_id)])
     if not found:
-        raise NotFound(
-            f"There is no dead letter of a job {job_id!r}; letters are kept for 14 days."
-        )
+        raise NotFound(f"There is no dead letter of a job {job_id!r}, or no longer.")
     (letter,) = await _with_redrives(bus, [_letter(found[-1])])
     return letter
 
@@ -382,9 +380,7 @@ async def discard(bus: Bus, job_id: str) -> None:
     await _purge(bus, Stream.DLQ_PARTS, names.kept_inputs(job_id=job_id))
     await _purge(bus, Stream.DLQ_PARTS, names.redriven(job_id))
     if not purged:
-        raise NotFound(
-            f"There is no dead letter of a job {job_id!r}; letters are kept for 14 days."
-        )
+        raise NotFound(f"There is no dead letter of a job {job_id!r}, or no longer.")
     log.info("dead_letter.discarded", job=job_id)
 
 

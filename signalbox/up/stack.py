@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 import signalbox
 from signalbox import natsserver, roles
-from signalbox.assets import STORAGE_BYTES
+from signalbox.assets import AGES, STORAGE_BYTES
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.http1 import Pool
@@ -44,6 +45,16 @@ ADMIN: Final = "admin"
 DAYS_VALID: Final = "366"
 WORKER_READY_S: Final = 120.0
 """A worker is ready when its standby runner has imported TensorFlow, which a cold disk makes slow."""
+
+_OURS: Final = tuple(
+    PREFIX + field.upper()
+    for field in (
+        "nats_reserve_bytes",
+        "results_kept_s",
+        *dict.fromkeys(field for field, _ in AGES.values()),
+    )
+)
+"""Settings of every program that are this one's too."""
 
 
 class Stack:
@@ -91,13 +102,14 @@ class Stack:
         text = natsserver.render(folder / "store", port=self.nats_port, users=users, name="up")
         write_private(config, text)
         argv = (natsserver.binary(), "-c", str(config))
-        keeper = NatsKeeper(Room(folder, self._reserve_bytes()), self.say)
+        inherited = _inherited()
+        keeper = NatsKeeper(Room(folder, inherited.nats_reserve_bytes), self.say)
         spec = Spec(
             "nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear
         )
         server = await self.start(spec)
         password = self._password("admin").read_text()
-        wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password)
+        wire = replace(inherited, nats_url=self.nats_url, nats_user="admin", nats_password=password)
         self._bus = await Bus.connect(wire, role="admin", name="up")
         self._streams = Streams(
             self._bus,
@@ -109,13 +121,6 @@ class Stack:
         )
         await self._streams.make()
         self._beside += [self._streams.keep, lambda: keeper.run(server, self.bus)]
-
-    @staticmethod
-    def _reserve_bytes() -> int:
-        """As the programs are told it, by the environment that they inherit."""
-        name = "SIGNALBOX_NATS_RESERVE_BYTES"
-        given = {name: os.environ[name]} if name in os.environ else {}
-        return load(Wire, PREFIX, given).nats_reserve_bytes
 
     def _storage_bytes(self) -> int:
         """What the streams may take: half of what was free on the first start, then always the same."""
@@ -346,6 +351,12 @@ class Stack:
 
 async def _at_once() -> bool:
     return True
+
+
+def _inherited() -> Wire:
+    """What our own part of the stack is told by the environment that its programs inherit."""
+    given = {name: os.environ[name] for name in _OURS if name in os.environ}
+    return load(Wire, PREFIX, given)
 
 
 def _is_nats(name: str) -> bool:

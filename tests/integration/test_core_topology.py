@@ -102,6 +102,30 @@ async def test_what_an_earlier_version_declared_is_brought_up_to_date(bus: Bus) 
     assert subjects == ["evt.jobs.m.hi.1", "evt.kv.leases.gpu", "evt.kv.leases.gpu", "evt.st.1"]
 
 
+async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(
+    nats: NatsServer,
+) -> None:
+    """Whoever applies says it; no other program has to know, but that nothing is kept for ever."""
+    shorter = Wire(nats_url=nats.url, dead_letters_kept_s=70.0, history_kept_s=3600.0)
+    bus = await Bus.connect(shorter, role="admin")
+    first = " ".join(await topology.apply(bus))
+    assert all(name in first for name in ("DLQ", "DLQ_PARTS", "EVENTS"))
+    ages = {
+        name: (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]["max_age"]
+        / assets.SECOND
+        for name in assets.AGES
+    }
+    assert ages == {"DLQ": 70, "DLQ_PARTS": 75, "PAYLOADS": 86_400, "EVENTS": 3600}
+    usual = await Bus.connect(Wire(nats_url=nats.url), role="admin")
+    assert await topology.check(usual) == []
+    assert await topology.apply(usual) == ["changed DLQ", "changed DLQ_PARTS", "changed EVENTS"]
+    letters = (await bus.request_json("$JS.API.STREAM.INFO.DLQ"))["config"]
+    await bus.request_json("$JS.API.STREAM.UPDATE.DLQ", letters | {"max_age": 0})
+    assert [fault.split(":")[0] for fault in await topology.check(usual)] == ["DLQ"]
+    await bus.close()
+    await usual.close()
+
+
 async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumers(bus: Bus) -> None:
     await bus.request_json("$JS.API.STREAM.DELETE.JOBS")
     before = topology.wanted(assets.JOBS, 1) | {"retention": "workqueue"}
