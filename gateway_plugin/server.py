@@ -15,11 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from gateway_plugin.dispatcher import Dispatcher, count_refusal
+from gateway_plugin.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.hooks.buffers import Buffers
 from gateway_plugin.http2 import Connection, Stream
 from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
@@ -30,9 +29,6 @@ from signalbox.errors import Misconfigured
 SERVICE: Final = "coprocess.Dispatcher"
 DISPATCH: Final = f"/{SERVICE}/Dispatch"
 EVENT: Final = f"/{SERVICE}/DispatchEvent"
-HEALTH: Final = "/grpc.health.v1.Health/Check"
-_SERVING: Final = b"\x08\x01"
-_NOT_SERVING: Final = b"\x08\x02"
 _LONGEST_SOCKET_PATH: Final = 100
 _BUFFERED_BODIES: Final = 8
 _UNPROVEN_BODIES: Final = 2
@@ -180,7 +176,7 @@ class PluginServer:
         elif stream.path == DISPATCH:
             return self._dispatch(stream, body[_PREFIX.size :])
         elif stream.path == HEALTH:
-            _answer(stream, _SERVING if self._is_healthy() else _NOT_SERVING)
+            _answer(stream, SERVING if self._is_healthy() else NOT_SERVING)
         elif stream.path == EVENT:
             _answer(stream, EventReply().SerializeToString())
         else:
@@ -237,14 +233,3 @@ def _inode(path: Path) -> int:
         return path.stat().st_ino
     except FileNotFoundError:
         return 0
-
-
-async def check_health(listen: str, timeout_s: float) -> bool:
-    """Whether the server at ``listen`` says it serves."""
-    address = f"unix:{listen.removeprefix(UNIX)}" if listen.startswith(UNIX) else listen
-    async with grpc.aio.insecure_channel(address) as channel:
-        check = channel.unary_unary(HEALTH, request_serializer=bytes, response_deserializer=bytes)
-        try:
-            return bool(await check(b"", timeout=timeout_s) == _SERVING)
-        except grpc.aio.AioRpcError:
-            return False

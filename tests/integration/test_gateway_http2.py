@@ -11,9 +11,10 @@ import grpc.aio
 import hpack
 import pytest
 
-from gateway_plugin import http2, server
+from gateway_plugin import http2
 from gateway_plugin.answers import Answer
 from gateway_plugin.dispatcher import Dispatcher
+from gateway_plugin.health import check_health
 from gateway_plugin.http2 import PREFACE, frame
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.server import DISPATCH, EVENT, PluginServer
@@ -204,7 +205,7 @@ async def test_large_answers_wait_for_the_client_s_windows_and_small_ones_overta
 async def test_the_other_methods_answer_and_unknown_ones_are_refused(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         assert await made.bare(EVENT, b"") == b""
-        assert await server.check_health(f"unix://{tmp_path}/p.sock", 5)
+        assert await check_health(f"unix://{tmp_path}/p.sock", 5)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await made.bare("/coprocess.Dispatcher/Nothing", b"")
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

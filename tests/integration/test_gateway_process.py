@@ -14,8 +14,9 @@ from typing import Any, Self
 import grpc.aio
 import pytest
 
+from gateway_plugin.health import check_health
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.server import SERVICE, check_health
+from gateway_plugin.server import SERVICE
 from signalbox import names, table, topology
 from signalbox.bus import Bus, Message
 from signalbox.messages import Crowding, decode

@@ -148,7 +148,7 @@ class Gateway(Host):
         self.has_ended = asyncio.Event()
 
     async def main(self, process: Process) -> None:
-        """As :mod:`gateway_plugin.main`."""
+        """As :mod:`gateway_plugin.program`."""
         self.has_ended.clear()
         bus = await self.world.connect(self, process, self.role)
         records = Records(bus)
