@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from signalbox.production.boxes import Box, Builder
 from signalbox.production.compose import Compose, Service, duration_s, size_bytes, start_order
 from signalbox.production.inside import is_contained
 from signalbox.production.network import Network
-from signalbox.up.child import Child, Spec
+from signalbox.up.child import BACKOFF_S, Child, Spec
 
 STARTING_POLL_S: Final = 1.0
 """Between health checks until the first succeeds; then the file's interval."""
@@ -88,14 +89,17 @@ class Running:
                 group.create_task(self._check())
 
     async def _run_once(self) -> None:
-        for tried in range(MOST_RESTARTS):
+        """Until it has ended well; who waits for that gives up when it takes too long."""
+        pauses = chain(BACKOFF_S, repeat(BACKOFF_S[-1]))
+        while True:
             try:
                 await self.child.run_to_end()
                 break
             except Unavailable as error:
-                if self.declared.restart != "on-failure" or tried == MOST_RESTARTS - 1:
+                if self.declared.restart != "on-failure":
                     raise
                 self._say(error.public_message.partition(". ")[0] + "; trying again")
+            await asyncio.sleep(next(pauses))
         self._say(f"{self.name} is done")
         self._completed.set()
 

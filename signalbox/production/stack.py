@@ -35,7 +35,9 @@ from signalbox.up.stack import ADMIN, DAYS_VALID, ROOT
 
 FRONT: Final = "tyk"
 CONSOLE: Final = "console"
-NATS: Final = ("nats-1", "nats-2", "nats-3")
+NATS: Final = "nats:"
+AUTHORITY: Final = "tls_ca"
+"""The secret that says who signs the certificates of NATS, where the file has it use TLS."""
 MODELS: Final = "models"
 MODELS_INSIDE: Final = Path("/var/lib/signalbox/models")
 ANSWERS_S: Final = 180.0
@@ -89,12 +91,20 @@ class Stack:
     @property
     def nats_url(self) -> str:
         """Where this machine reaches NATS."""
-        return ",".join(f"nats://{self.network.address(name)}:4222" for name in NATS)
+        scheme = "tls" if self.nats_ca else "nats"
+        return ",".join(f"{scheme}://{self.network.address(name)}:4222" for name in self._nodes())
+
+    @property
+    def nats_ca(self) -> str:
+        """File of the authority of its certificates; empty where it has none."""
+        has_any = AUTHORITY in self.compose.secrets
+        return str(self.data.path / "secrets" / AUTHORITY) if has_any else ""
 
     def left_out(self) -> list[str]:
         """What of the file does not hold here, in sentences."""
         told = []
-        wanted = self.compose.services[NATS[0]].image.partition(":")[2].partition("-")[0]
+        image = self.compose.services[self._nodes()[0]].image
+        wanted = image.partition(":")[2].partition("-")[0]
         if wanted != self._machine.nats_version:
             told.append(f"NATS is {self._machine.nats_version}; the file names {wanted}")
         limited = [name for name, each in self.compose.services.items() if each.mem_limit]
@@ -104,9 +114,9 @@ class Stack:
         return told
 
     async def make(self) -> None:
-        """Secrets, networks, and a box for each service; nothing runs yet."""
-        await self._make_secrets()
+        """Networks, secrets, and a box for each service; nothing runs yet."""
         self._open.enter_context(self.network)
+        await self._make_secrets()
         replaced = {DEPLOYED: self.data.path / "secrets"}
         if not self._is_as_filed:
             replaced["deploy/nats"] = self._nats_files()
@@ -177,7 +187,7 @@ class Stack:
             "direct_front": self.direct_front_url,
             "console": self.console_url,
             "nats": self.nats_url,
-            "nats_ca": "",
+            "nats_ca": self.nats_ca,
             "metrics": {},
             "processes": {"production": os.getpid(), **self.services.pids()},
             "addresses": {name: self.network.address(name) for name in self.compose.services},
@@ -190,12 +200,18 @@ class Stack:
         }
 
     async def _make_secrets(self) -> None:
-        folder = self.data.path / "secrets"
+        """What docs/deploy.md has an operator make; the nodes are reached by address too, from this machine."""
         script = ROOT / "deploy" / "make_secrets.py"
-        argv = (sys.executable, str(script), "--folder", str(folder))
-        await self._run("secrets", argv, SECRETS_S)
+        argv = [sys.executable, str(script), "--folder", str(self.data.path / "secrets")]
         for worker in variants.workers(self.compose):
-            _add_worker(folder, worker)
+            argv += ["--worker", worker]
+        for node in self._nodes():
+            argv += ["--node", f"{node}={self.network.address(node)}"]
+        await self._run("secrets", tuple(argv), SECRETS_S)
+
+    def _nodes(self) -> list[str]:
+        services = self.compose.services
+        return [name for name, service in services.items() if service.image.startswith(NATS)]
 
     async def train(self) -> None:
         """The demonstration models, laid into the volume that console and workers mount."""
@@ -242,7 +258,12 @@ class Stack:
 
     async def _until_workers_serve(self) -> None:
         password = (self.data.path / "secrets" / "nats_admin").read_text().strip()
-        wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password)
+        wire = Wire(
+            nats_url=self.nats_url,
+            nats_user="admin",
+            nats_password=password,
+            nats_ca_file=self.nats_ca,
+        )
         bus = await Bus.connect(wire, role="admin", name="production")
         try:
             for worker in variants.workers(self.compose):
@@ -270,14 +291,3 @@ def _published(compose: Compose, *, has_any: bool) -> dict[str, tuple[int, int, 
             chosen = choose_port(0 if has_any else None, int(theirs), "--ports")
             found[name] = (int(theirs), chosen, int(inside))
     return found
-
-
-def _add_worker(folder: Path, worker: str) -> None:
-    """A password for a worker that the script does not know, as docs/deploy.md tells it."""
-    path, variables = folder / f"nats_{worker}", folder / "nats.env"
-    if path.exists():
-        return
-    path.write_text("s" + os.urandom(32).hex(), encoding="utf-8")
-    path.chmod(0o644)
-    with variables.open("a", encoding="utf-8") as file:
-        file.write(f"{natsserver.password_variable(worker)}={path.read_text()}\n")
