@@ -12,6 +12,7 @@ from signalbox.errors import Misconfigured
 
 LARGEST_BYTES: Final = 1024 * 1024
 _EXTENSION: Final = "x-"
+_OF_A_NETWORK: Final = "net."
 _DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -96,6 +97,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mem_limit: str = ""
     init: bool = False
     security_opt: tuple[Literal["no-new-privileges:true"], ...] = ()
+    sysctls: dict[str, int] = {}
     logging: Logging | None = None
 
     @property
@@ -132,9 +134,13 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     secrets: dict[str, SecretFile] = {}
 
     def problems(self) -> list[str]:
-        """Names that are used and declared nowhere."""
+        """Names that are used and declared nowhere, and settings of the kernel that are not a network's own."""
         found = []
         for name, service in self.services.items():
+            found += [
+                f"{name}: only sysctls of a network are a container's own here, not {each}"
+                for each in service.sysctls if not each.startswith(_OF_A_NETWORK)
+            ]  # fmt: skip
             used: dict[str, tuple[Iterable[str], Container[str]]] = {
                 "network": (service.on, self.networks),
                 "secret": (service.secrets, self.secrets),

@@ -92,6 +92,8 @@ class Network:
         self.links = plan(self._compose, subnets, self._stem)
         for name, links in self.links.items():
             self._attach(self.namespace(name), links)
+            for setting, value in self._compose.services[name].sysctls.items():
+                self._set(self.namespace(name), setting, value)
 
     def _attach(self, namespace: str, links: list[Link]) -> None:
         outside, inside = [], ["link set lo up"]
@@ -106,6 +108,16 @@ class Network:
             ]
         self._run(outside)
         self._run(inside, "-n", namespace)
+
+    def _set(self, namespace: str, setting: str, value: int) -> None:
+        """A setting of the kernel for this namespace alone. Raises :class:`Unavailable` where it has none."""
+        path = Path("/proc/sys", *setting.split("."))
+        argv = (self._ip, "netns", "exec", namespace, "/bin/sh", "-c", 'echo "$0" >"$1"')
+        done = subprocess.run(
+            [*argv, str(value), str(path)], capture_output=True, text=True, timeout=_IP_S, check=False
+        )  # fmt: skip
+        if done.returncode:
+            raise Unavailable(f"{setting} cannot be set: {done.stderr.strip()}.")
 
     def _forget_the_dead(self) -> None:
         for path in RUNS.iterdir():

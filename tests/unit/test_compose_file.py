@@ -56,6 +56,12 @@ def test_everything_a_deployment_has_is_there() -> None:
     } == set(SERVICES)  # fmt: skip
 
 
+def test_tyk_gives_up_a_plugin_that_went_without_a_word_within_ten_seconds() -> None:
+    """The kernel sends again after 0.2 s, then twice as late each time; it gives up after so many."""
+    tries: int = SERVICES["tyk"]["sysctls"]["net.ipv4.tcp_retries2"]
+    assert 2 < sum(0.2 * 2**n for n in range(tries + 1)) < 10
+
+
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_image_is_pinned_to_one_version(name: str) -> None:
     assert re.search(r":v?\d+\.\d+(\.\d+)?(-[a-z]+)?\Z", SERVICES[name]["image"])
