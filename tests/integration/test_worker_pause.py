@@ -78,6 +78,38 @@ async def test_what_waits_in_a_worker_is_handed_back_when_its_model_stops(
     assert {record.state for record in ended} == {State.SUCCEEDED}
 
 
+async def asks(bus: Bus, model: str) -> None:
+    """Wait until a worker waits for jobs of the model."""
+
+    async def is_asked() -> bool:
+        found = await bus.consumer_info(names.consumer(model, "mid"))
+        return found.num_waiting > 0
+
+    await becomes(is_asked, limit_s=LIMIT_S)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("stop", "go"), [(disable, enable), (pause, resume)])
+async def test_what_comes_to_a_worker_after_its_model_has_stopped_is_handed_back(
+    house: House, tmp_path: Path, stop: Decide, go: Decide
+) -> None:
+    """It was asked for before."""
+    bus, ledger, _ = house
+    model = await register(bus, "half", tmp_path)
+    await ledger.ended(await ledger.submit("half", floats(1.0)), timeout_s=LIMIT_S)
+    await asks(bus, "half")
+    await stop(bus, model)
+    other = f"other-{stop.__name__}"
+    await register(bus, other, tmp_path)
+    await asks(bus, other)  # so the worker has heard of what was said before
+    late = await ledger.submit("half", floats(1.0))
+    await ledger.ended(await ledger.submit(other, floats(1.0)), timeout_s=LIMIT_S)
+    assert ledger.open([late]) == [late]
+    await go(bus, model)
+    (record,) = await ledger.ended(late, timeout_s=LIMIT_S)
+    assert record.state is State.SUCCEEDED
+
+
 async def test_what_the_server_hands_over_as_its_model_stops_reaches_the_worker(
     three: tuple[list[NatsServer], Routes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +138,7 @@ async def test_what_the_server_hands_over_as_its_model_stops_reaches_the_worker(
         worker = intake.Intake(everywhere[here], lambda *_: heard.set(), lambda: None)
         await worker.follow(["half"])
         worker.ask("half", 1, dict.fromkeys(PRIORITIES, 0))
-
-        async def is_asked() -> bool:
-            found = await everywhere[there].consumer_info(names.consumer("half", "mid"))
-            return found.num_waiting == 1
-
-        await becomes(is_asked, limit_s=LIMIT_S)
+        await asks(everywhere[there], "half")
         routes.hold(here, there)
         await worker.follow([])
         await ledger.submit("half", floats(1.0))
