@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import os
+import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,7 @@ from signalbox.errors import ModelError, Unavailable
 from workers import savedmodel
 from workers.serving import layout
 from workers.serving import staging as staging_module
-from workers.serving.layout import lay_out
+from workers.serving.layout import lay_out, real_folder
 from workers.serving.staging import Staging
 
 
@@ -215,9 +217,51 @@ async def test_a_load_that_is_cancelled_while_it_is_laid_out_leaves_nothing(
     loading.cancel()
     await asyncio.wait([loading])
     cancelled.set()
-    await loop.shutdown_default_executor()  # its thread has ended
-    await asyncio.sleep(0)
+    await asyncio.wait(staging._given_up.values())
     assert [path.name for path in staging.folder.iterdir()] == ["lock"]
+    staging.remove()
+
+
+async def test_a_disk_that_hangs_keeps_one_thread_and_versions_of_others_are_laid_out(
+    version: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "others" / "m" / "1"
+    shutil.copytree(version, elsewhere)
+    hung, pipe = version.parents[1], tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = asyncio.Semaphore(0)
+    loop = asyncio.get_running_loop()
+
+    def opened(source: Path, roots: Sequence[str]) -> int:
+        if source.is_relative_to(hung):
+            loop.call_soon_threadsafe(reading.release)
+            pipe.read_bytes()  # for as long as nobody writes
+        return real_folder(source, roots)
+
+    monkeypatch.setattr(layout, "real_folder", opened)
+    monkeypatch.setattr(staging_module, "_STOP_S", 0.01)
+    staging = Staging(tmp_path / "staging", [str(hung), str(elsewhere.parents[1])])
+    staging.make()
+
+    async def load(source: Path) -> None:
+        async with staging.staged(source) as place:
+            assert (place / "saved_model.pb").exists()
+
+    loading = asyncio.create_task(load(version))
+    await reading.acquire()
+    loading.cancel()
+    await asyncio.wait([loading])
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="does not answer"):
+            await asyncio.wait_for(load(version), 60)
+    await load(elsewhere)
+    threads = [thread for thread in threading.enumerate() if thread.name == "lay out"]
+    assert [thread.daemon for thread in threads] == [True]
+    monkeypatch.undo()
+    left = list(staging._given_up.values())
+    pipe.write_bytes(b"")
+    await asyncio.wait(left)
+    await load(version)
     staging.remove()
 
 
