@@ -25,12 +25,17 @@ NO_PLAIN: Final = (
 
 def is_asked(settings: Wire) -> bool:
     """Whether every server must be spoken to through TLS."""
-    return _is_asked(settings.nats_url, settings.nats_ca_file)
+    return is_encrypted(settings.nats_url, settings.nats_ca_file)
+
+
+def is_encrypted(nats_url: str, ca_file: str) -> bool:
+    """What :func:`is_asked` says of settings as text."""
+    return bool(ca_file) or any(one.scheme in _ENCRYPTED for one in _servers(nats_url))
 
 
 def readable(nats_url: str, ca_file: str) -> list[str]:
     """Hosts that passwords and payloads would cross a network to unencrypted."""
-    if _is_asked(nats_url, ca_file):
+    if is_encrypted(nats_url, ca_file):
         return []
     return [host for one in _servers(nats_url) if not is_loopback(host := one.hostname or "")]
 
@@ -64,10 +69,6 @@ def explained(error: Exception) -> str:
             "the authority that signed it, SIGNALBOX_NATS_URL a name that stands in it"
         )
     return str(error) or type(error).__name__
-
-
-def _is_asked(nats_url: str, ca_file: str) -> bool:
-    return bool(ca_file) or any(one.scheme in _ENCRYPTED for one in _servers(nats_url))
 
 
 def _servers(nats_url: str) -> list[SplitResult]:

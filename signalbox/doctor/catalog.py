@@ -266,7 +266,8 @@ CATALOG: Final[Mapping[str, Check]] = {
     "nats.cluster_open": Check(
         _M,
         "Whoever reaches the route port joins the cluster and reads every message.",
-        "tls and authorization in the cluster block, or a network for the nodes alone, accepted with that reason.",
+        "tls with verify: true in the cluster block (deploy/nats/nats.conf), or a network for the nodes alone, "
+        "accepted with that reason.",
     ),
     "nats.trace": Check(
         _H,
@@ -280,6 +281,17 @@ CATALOG: Final[Mapping[str, Check]] = {
         _L,
         "Inputs and results lie readable on the servers' disks.",
         "jetstream { cipher: aes, key: $NATS_KEY }, or an encrypted volume.",
+    ),
+    # ---- certificates
+    "certificate.ends_soon": Check(
+        _H,
+        "Once it has ended, no program connects to that node any more, and no node to another.",
+        "python3 deploy/make_secrets.py --renew, then reload each node (docs/deploy.md, Certificates).",
+    ),
+    "certificate.refused": Check(
+        _H,
+        "Programs with these settings do not believe that node: it is as good as away.",
+        "The authority in SIGNALBOX_NATS_CA_FILE, the name in SIGNALBOX_NATS_URL: docs/deploy.md, Certificates.",
     ),
     # ---- a running NATS
     "nats.away": Check(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from signalbox.doctor import certificates
 from signalbox.doctor.catalog import Finding
 from signalbox.encryption import is_loopback, readable
 
@@ -153,7 +154,10 @@ def _nats(env: Environment) -> Iterator[Finding]:
         )
     if user == "admin" and env.program not in {"", "admin"}:
         yield Finding("nats.admin", "SIGNALBOX_NATS_USER", f"the {env.program} runs as admin")
-    found = readable(env.get("SIGNALBOX_NATS_URL"), env.get("SIGNALBOX_NATS_CA_FILE"))
+    ca_file = env.get("SIGNALBOX_NATS_CA_FILE")
+    if ca_file:
+        yield from certificates.examine_file(Path(ca_file))
+    found = readable(env.get("SIGNALBOX_NATS_URL"), ca_file)
     if found:
         yield Finding("nats.plain", "SIGNALBOX_NATS_URL", f"no TLS to {', '.join(found)}")
 

@@ -44,7 +44,7 @@ def examine_gpus(program: str = "nvidia-smi") -> Iterator[Finding]:
 def examine_secrets(folder: Path) -> Iterator[Finding]:
     """Files of a folder of secrets that others can read."""
     try:
-        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
     except OSError as error:
         yield Finding("file.unreadable", str(folder), str(error.strerror))
         return

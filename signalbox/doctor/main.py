@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from signalbox.doctor import environment, host, natsconf, natsrules, tyk
+from signalbox.doctor import certificates, environment, host, natsconf, natsrules, tyk
 from signalbox.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.doctor.environment import Environment
 from signalbox.errors import Misconfigured, SignalboxError
@@ -86,6 +86,9 @@ def examine_files(folder: Path) -> Iterator[Finding]:
     secrets = folder / "deploy" / "secrets"
     if secrets.is_dir():
         yield from host.examine_secrets(secrets)
+        for pem in (secrets / "tls_ca", *sorted(secrets.glob("tls/*/node.pem"))):
+            if pem.exists():
+                yield from certificates.examine_file(pem)
     path = folder / "tyk" / "tyk.conf"
     for doc, where in _json_files([path] if path.exists() else []):
         if isinstance(doc, Finding):
@@ -132,6 +135,7 @@ async def _server(env: Environment) -> list[Finding]:
         request_timeout_s=_CONNECT_S,
     )  # fmt: skip
     role = env.program or "admin"
+    nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             bus = await Bus.connect(wire, role=role, name="doctor")
@@ -144,10 +148,10 @@ async def _server(env: Environment) -> list[Finding]:
             finally:
                 await bus.close()
     except SignalboxError as error:
-        return [Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
+        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
     except TimeoutError:
-        return [Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
-    return found
+        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
+    return [*nodes, *found]
 
 
 async def _monitor(url: str) -> list[Finding]:

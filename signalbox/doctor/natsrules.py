@@ -46,11 +46,8 @@ def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
     host = listen.rpartition(":")[0] if conf.text("listen") else listen
     if not conf.block("tls") and not is_loopback(host):
         yield Finding("nats.client_plain", where, f"listens on {listen} without tls")
-    cluster = conf.block("cluster")
-    if cluster and not ("tls" in cluster and "authorization" in cluster):
-        yield Finding(
-            "nats.cluster_open", where, "the cluster block has no tls or no authorization"
-        )
+    if conf.block("cluster") and not _is_closed_to_strangers(conf):
+        yield Finding("nats.cluster_open", where, "the cluster block lacks tls with verify")
     for name in ("trace", "trace_verbose", "debug", "logfile_trace"):
         if conf.text(name).lower() in _TRUE:
             yield Finding("nats.trace", where, f"{name}: {conf.text(name)}")
@@ -58,6 +55,14 @@ def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
         yield Finding("nats.no_limit", where, "max_payload is not set")
     if not conf.text("jetstream", "cipher"):
         yield Finding("nats.unencrypted", where, "jetstream has no cipher")
+
+
+def _is_closed_to_strangers(conf: Conf) -> bool:
+    """Whether who joins the cluster must show a certificate, or a password that nobody can listen to."""
+    is_mutual = conf.text("cluster", "tls", "verify").lower() in _TRUE
+    return bool(conf.block("cluster", "tls")) and (
+        is_mutual or bool(conf.block("cluster", "authorization"))
+    )
 
 
 def _users(conf: Conf, where: str) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import certifi
+import msgspec
 import pytest
 
 from signalbox.bus import Bus
@@ -20,7 +22,7 @@ from signalbox.errors import Misconfigured, Unavailable
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 
-WAIT_S = 0.5
+WAIT_S = 1.0
 ARRIVAL_S = 60.0
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "make_secrets.py"
 PIECE = bytes(1_000_000)
@@ -71,10 +73,22 @@ def wire(url: str, **fields: object) -> Wire:
     return Wire(nats_url=url, **{**known, **fields})  # type: ignore[arg-type]
 
 
+async def refusal(asked: Wire) -> str:
+    """What a program is told that cannot connect. A busy machine's server may not have answered in the first wait."""
+    told = "no answer"
+    for patience_s in (WAIT_S, 10 * WAIT_S, ARRIVAL_S):
+        if "no answer" in told:
+            with pytest.raises(Unavailable) as error:
+                await Bus.connect(
+                    msgspec.structs.replace(asked, connect_timeout_s=patience_s), role="admin"
+                )
+            told = str(error.value)
+    return told
+
+
 async def test_a_server_without_tls_is_told_no_password_and_the_error_says_why() -> None:
     async with listening() as listener:
-        with pytest.raises(Unavailable, match="the server offers no TLS"):
-            await Bus.connect(wire(f"tls://{listener.address}"), role="gateway")
+        assert "the server offers no TLS" in await refusal(wire(f"tls://{listener.address}"))
         assert await asyncio.wait_for(listener.heard.get(), 10) == b""
 
 
@@ -99,8 +113,8 @@ async def test_without_either_a_server_that_asks_for_tls_is_told_nothing_and_the
     None
 ):
     async with listening(auth_required=True, tls_required=True) as listener:
-        with pytest.raises(Unavailable, match="Write tls:// in SIGNALBOX_NATS_URL"):
-            await Bus.connect(wire(f"nats://{listener.address}"), role="gateway")
+        told = await refusal(wire(f"nats://{listener.address}"))
+        assert "Write tls:// in SIGNALBOX_NATS_URL" in told
         assert await asyncio.wait_for(listener.heard.get(), 10) == b""
 
 
@@ -124,8 +138,7 @@ async def test_an_address_that_a_server_tells_of_is_not_connected_to(scheme: str
 
 async def test_a_real_server_without_tls_is_refused(nats: NatsServer) -> None:
     url = nats.url.replace("nats://", "tls://")
-    with pytest.raises(Unavailable, match="the server offers no TLS"):
-        await Bus.connect(Wire(nats_url=url, connect_timeout_s=WAIT_S), role="admin")
+    assert "the server offers no TLS" in await refusal(Wire(nats_url=url))
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])
@@ -152,12 +165,10 @@ async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
             (server.url, "", "local issuer"),
             (f"tls://127.1:{server.port}", ours, "Hostname mismatch"),
         ):
-            asked = Wire(nats_url=url, nats_ca_file=ca_file, connect_timeout_s=WAIT_S)
-            with pytest.raises(Unavailable, match=f"(?i)certificate is refused: .*{why}.* names"):
-                await Bus.connect(asked, role="admin")
+            told = await refusal(Wire(nats_url=url, nats_ca_file=ca_file))
+            assert re.search(f"certificate is refused: .*{why}.* names", told)
         plain = server.url.replace("tls://", "nats://")
-        with pytest.raises(Unavailable, match="the server asks for TLS"):
-            await Bus.connect(Wire(nats_url=plain, connect_timeout_s=WAIT_S), role="admin")
+        assert "the server asks for TLS" in await refusal(Wire(nats_url=plain))
 
 
 @contextmanager

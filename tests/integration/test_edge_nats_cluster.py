@@ -30,10 +30,9 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.ports = {name: free_port() for name in NODES}
-        routes = {name: free_port() for name in NODES}
-        script = ROOT / "deploy" / "make_secrets.py"
-        subprocess.run([sys.executable, script, "--folder", folder / "secrets"], check=True)
+        self.routes = routes = {name: free_port() for name in NODES}
         self.secrets = folder / "secrets"
+        self.make_secrets()
         lines = (self.secrets / "nats.env").read_text().splitlines()
         passwords = dict(line.split("=", 1) for line in lines)
         self.nodes: dict[str, Program] = {}
@@ -44,6 +43,8 @@ class Cluster:
             text = text.replace("0.0.0.0:6222", f"{HOST}:{routes[name]}")
             text = re.sub(r"//(nats-\d):6222", lambda m: f"//{HOST}:{routes[m[1]]}", text)
             text = text.replace('"/data"', f'"{folder / name}"')
+            text = text.replace("/run/tls/", f"{self.secrets / 'tls' / name}/")
+            text = text.replace("advertise: $HOSTNAME", f'advertise: "{HOST}:{routes[name]}"')
             home = folder / f"{name}-conf"
             home.mkdir()
             (home / "nats.conf").write_text(text)
@@ -54,13 +55,23 @@ class Cluster:
                 env={**passwords, "HOSTNAME": name},
             )
 
+    def make_secrets(self, *arguments: str) -> None:
+        script = ROOT / "deploy" / "make_secrets.py"
+        subprocess.run([sys.executable, script, "--folder", self.secrets, *arguments], check=True)
+
     @property
     def url(self) -> str:
-        return ",".join(f"nats://{HOST}:{port}" for port in self.ports.values())
+        return ",".join(f"tls://{HOST}:{port}" for port in self.ports.values())
 
-    def wire(self, role: str) -> Wire:
+    def wire(self, role: str, **fields: object) -> Wire:
         password = (self.secrets / f"nats_{role}").read_text()
-        return Wire(nats_url=self.url, nats_user=role, nats_password=password)
+        known = {
+            "nats_url": self.url,
+            "nats_ca_file": str(self.secrets / "tls_ca"),
+            "nats_user": role,
+            "nats_password": password,
+        }
+        return Wire(**{**known, **fields})  # type: ignore[arg-type]
 
     def topology(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """``signalbox topology ...`` as compose runs it."""
@@ -69,6 +80,7 @@ class Cluster:
             env={
                 "PYTHONPATH": str(ROOT),
                 "SIGNALBOX_NATS_URL": self.url,
+                "SIGNALBOX_NATS_CA_FILE": str(self.secrets / "tls_ca"),
                 "SIGNALBOX_NATS_USER": "admin",
                 "SIGNALBOX_NATS_PASSWORD_FILE": str(self.secrets / "nats_admin"),
             },
@@ -110,12 +122,8 @@ async def test_three_nodes_take_the_topology_and_outlive_the_loss_of_one(cluster
 
 
 async def test_role_with_another_role_s_password_is_refused(cluster: Cluster) -> None:
-    stranger = Wire(
-        nats_url=cluster.url,
-        nats_user="worker-1",
-        nats_password=(cluster.secrets / "nats_gateway").read_text(),
-        connect_timeout_s=1.0,
-    )
+    password = (cluster.secrets / "nats_gateway").read_text()
+    stranger = cluster.wire("worker-1", nats_password=password)
     with pytest.raises(SignalboxError):
         await Bus.connect(stranger, role="worker")
 

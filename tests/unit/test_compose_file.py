@@ -109,7 +109,7 @@ def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_p
     bare = {k: v for k, v in os.environ.items() if not k.startswith("SIGNALBOX_")}
     shown = run(command, {**bare, **environment}, tmp_path).stdout
     for key in environment:
-        assert key.removesuffix("_FILE") + "=" in shown
+        assert f"{key}=" in shown or f"{key.removesuffix('_FILE')}=" in shown
     for secret in secrets.iterdir():
         if not secret.suffix and secret.is_file():
             assert secret.read_text() not in shown
@@ -157,7 +157,7 @@ def test_mounts_lead_to_files_of_ours_or_declared_volumes(name: str, secrets: Pa
     for mount in SERVICES[name].get("volumes", []):
         source = mount.split(":")[0]
         if source.startswith("./deploy/secrets/"):
-            assert (secrets / Path(source).name).is_dir()
+            assert (secrets / source.removeprefix("./deploy/secrets/")).is_dir()
         elif source.startswith("./"):
             assert (ROOT / source).exists(), mount
             assert mount.endswith(":ro")
@@ -273,6 +273,10 @@ def test_each_nats_node_has_its_name_store_and_passwords(name: str, secrets: Pat
     assert service["hostname"] == name
     assert f"{name}:/data" in service["volumes"]
     assert f"nats-route://{name}:6222" in conf
+    assert f"./deploy/secrets/tls/{name}:/run/tls:ro" in service["volumes"]
+    files = set(re.findall(r'"/run/tls/([^"]+)"', conf))
+    assert files == {"node.pem", "ca.pem"}
+    assert files <= {path.name for path in (secrets / "tls" / name).iterdir()}
     assert 'store_dir: "/data"' in conf
     users = (ROOT / "deploy" / "nats" / "users.conf").read_text()
     wanted = set(re.findall(r"\$(NATS_\w+_PASSWORD)", users))
@@ -286,6 +290,12 @@ def test_nats_users_are_the_roles_as_declared() -> None:
     assert (ROOT / "deploy" / "nats" / "users.conf").read_text() == wanted + "\n", (
         "roles changed: signalbox nats-users --worker worker-1 --worker worker-2 > deploy/nats/users.conf"
     )
+
+
+def test_nobody_but_the_script_sees_the_authority_s_key() -> None:
+    mounted = [mount for s in SERVICES.values() for mount in s.get("volumes", [])]
+    given = [secret["file"] for secret in COMPOSE["secrets"].values()]
+    assert not [one for one in mounted + given if "secrets/ca" in one or "secrets:" in one]
 
 
 def test_nats_is_as_durable_as_promised() -> None:
@@ -305,7 +315,8 @@ def test_each_program_connects_as_the_user_of_its_role(name: str) -> None:
         assert user == environment["SIGNALBOX_WORKER_ID"]
     assert environment["SIGNALBOX_NATS_PASSWORD_FILE"] == f"/run/secrets/nats_{user}"
     servers = environment["SIGNALBOX_NATS_URL"].split(",")
-    assert servers == [f"nats://nats-{n}:4222" for n in (1, 2, 3)]
+    assert servers == [f"tls://nats-{n}:4222" for n in (1, 2, 3)]
+    assert environment["SIGNALBOX_NATS_CA_FILE"] == "/run/secrets/tls_ca"
     assert "bus" in OURS[name]["networks"]
 
 

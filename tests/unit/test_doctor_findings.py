@@ -6,7 +6,9 @@ import resource
 import shutil
 import stat
 import string
+import subprocess
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +19,7 @@ from console.config import Console
 from gateway_plugin.settings import GatewaySettings
 from signalbox import natsserver
 from signalbox.bus import Bus
-from signalbox.doctor import environment, host, main, natsconf, natsrules, tyk
+from signalbox.doctor import certificates, environment, host, main, natsconf, natsrules, tyk
 from signalbox.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.doctor.environment import Environment
 from signalbox.errors import Misconfigured
@@ -211,11 +213,18 @@ CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.client_plain", lambda text: text.replace('host: "127.0.0.1"', 'host: "0.0.0.0"')),
     ("nats.client_plain", lambda text: text.replace('host: "127.0.0.1"', "listen: 10.0.0.1:4222")),
     ("nats.cluster_open", lambda text: text + "\ncluster { name: x, listen: 0.0.0.0:6222 }\n"),
+    ("nats.cluster_open", lambda text: text + "\ncluster { listen: 0.0.0.0:6222, tls { verify: false } }\n"),
+    ("nats.cluster_open", lambda text: text + "\ncluster { listen: 0.0.0.0:6222, authorization { user: x } }\n"),
     ("nats.trace", lambda text: text + "\ntrace: true\n"),
     ("nats.trace", lambda text: text + "\ndebug = yes\n"),
     ("nats.no_limit", lambda text: text.replace("max_payload: 2097152", "")),
     ("nats.unencrypted", lambda text: text.replace(", cipher: aes", "")),
 ]  # fmt: skip
+
+
+def test_our_own_nats_conf_has_nothing_to_mend_but_what_is_on_disk() -> None:
+    conf = natsconf.read(ROOT / "deploy" / "nats" / "nats.conf")
+    assert ids(natsrules.examine_conf(conf, "nats.conf")) == {"nats.unencrypted"}
 
 
 @pytest.mark.parametrize(("wanted", "change"), CONFS)
@@ -255,6 +264,65 @@ def test_a_bound_worker_may_have_less_and_nobody_more() -> None:
         natsrules.beyond("w1", {"publish": list(wide.publish), "subscribe": list(wide.subscribe)})
         == []
     )
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two certificates in one file, of 90 and of 40 days."""
+    path = tmp_path_factory.mktemp("certificates") / "all.pem"
+    for days in ("90", "40"):
+        key = [
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            os.devnull,
+        ]
+        made = subprocess.run(
+            ["openssl", "req", "-x509", *key, "-subj", "/CN=x", "-days", days],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        with path.open("a") as file:
+            file.write(made.stdout)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("later", "said"), [(5, []), (15, ["in 24 days"]), (60, ["ended on"]), (365 * 40, ["ended on"])]
+)
+def test_the_certificate_of_a_file_that_ends_first_is_named_a_month_before(
+    pem: Path, later: int, said: list[str]
+) -> None:
+    now = datetime.now(UTC) + timedelta(days=later)
+    found = list(certificates.examine_file(pem, now))
+    assert [one.id for one in found] == ["certificate.ends_soon"] * len(said)
+    assert all(words in one.what for words, one in zip(said, found, strict=True))
+
+
+def test_a_certificate_that_ends_after_2049_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "far.pem"
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", os.devnull]
+    subprocess.run(
+        ["openssl", "req", "-x509", *key, "-subj", "/CN=x", "-days", "20000", "-out", str(path)],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert list(certificates.examine_file(path)) == []
+    (found,) = certificates.examine_file(path, datetime.now(UTC) + timedelta(days=19_980))
+    assert found.id == "certificate.ends_soon"
+
+
+def test_a_file_of_no_certificate_is_said_to_be_unreadable(pem: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    assert ids(certificates.examine_file(path)) == {"file.unreadable"}
+    path.write_text("no certificate")
+    assert ids(certificates.examine_file(path)) == {"file.unreadable"}
+    body = "".join(pem.read_text().splitlines(keepends=True)[1:2])
+    path.write_text(f"-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
+    assert ids(certificates.examine_file(path)) == {"file.unreadable"}
+    env = good("worker", tmp_path / "secrets") | {"SIGNALBOX_NATS_CA_FILE": str(path)}
+    assert "file.unreadable" in ids(environment.examine(Environment(env)))
 
 
 TYK_ENV = dict.fromkeys(("TYK_GW_SECRET", "TYK_GW_NODESECRET", "TYK_GW_STORAGE_PASSWORD"), LONG)
@@ -435,10 +503,10 @@ def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
         "host.gpu_shared",
         "host.root",
     }
-    tried |= {"host.core_dumps", "worker.runner_is_root"}
+    tried |= {"host.core_dumps", "worker.runner_is_root", "certificate.ends_soon"}
     of_a_running_server = {
         "nats.away", "nats.old", "nats.streams_differ", "nats.single_copy", "nats.other_rights",
-        "nats.lazy_copies", "nats.nearly_full", "nats.overcommitted", "nats.damaged",
+        "nats.lazy_copies", "nats.nearly_full", "nats.overcommitted", "nats.damaged", "certificate.refused",
     }  # fmt: skip
     assert tried | of_a_running_server == set(CATALOG)
     assert len(BAD) + len(CONFS) + len(TYKS) + len(APIS) > 70
