@@ -15,6 +15,7 @@ from hypothesis import settings
 from signalbox import topology
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
+from signalbox.production.running import Running
 from signalbox.settings import Wire
 from tests import depth, streams
 from tests.chaos.network import SmallDisk, data_with_a_small_disk
@@ -27,6 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--depth", choices=(depth.SHORT, depth.FULL), default=depth.SHORT,
         help="how far proofs go: a little way (make test) or all the way (make verify)",
     )  # fmt: skip
+    parser.addoption(
+        "--up", type=Path, metavar="FILE",
+        help="run what can be on the production stack of this up.json; the rest is left out and says so",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,6 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("signalbox", deadline=None)
     settings.load_profile("signalbox")
     depth.choose(config.getoption("--depth"))
+
+
+@pytest.fixture(scope="session")
+def running(request: pytest.FixtureRequest) -> Running | None:
+    """The production stack that ``--up`` names; None where tests make their own."""
+    file: Path | None = request.config.getoption("--up")
+    return Running(file) if file else None
 
 
 class ServerThread:

@@ -14,10 +14,13 @@ import httpx
 import pytest
 
 from signalbox.ports import HOST, free_port
+from signalbox.production.running import Running
 from tests.conformance import programs
 from tests.conformance.programs import FILES, Program, tyk_binary
 
 KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
+RUNNING = "running"
+"""A stack that runs already, named with ``--up``: a real Tyk before plugins that are not ours to change."""
 
 
 @dataclass
@@ -63,6 +66,10 @@ FrontMaker = Callable[..., AbstractContextManager[Front]]
 @contextmanager
 def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[Front]:
     """A front of ``kind`` before the probe plugin, on the gateway files ``files``."""
+    if kind == RUNNING:
+        pytest.skip(
+            "needs the probe in the plugin's place; the running stack has plugins of its own"
+        )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-front-")))
         script = str(Path(__file__).with_name("probe.py"))
@@ -119,7 +126,15 @@ def put_tyk_in_front(
     )
 
 
-@pytest.fixture(scope="module", params=KINDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every kind of front that the module is about, or with ``--up`` the one that runs."""
+    if "kind" in metafunc.fixturenames:
+        is_running = metafunc.config.getoption("--up") is not None
+        kinds = [RUNNING] if is_running else getattr(metafunc.module, "KINDS", KINDS)
+        metafunc.parametrize("kind", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def kind(request: pytest.FixtureRequest) -> str:
     """The kind of front."""
     chosen: str = request.param
@@ -131,6 +146,15 @@ def front(kind: str) -> Iterator[Front]:
     """One front for a whole module: tests leave it as they found it."""
     with probed_front(kind) as made:
         yield made
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, kind: str, running: Running | None) -> str:
+    """Where a front listens, for tests that ask nothing of the plugin behind it."""
+    if running is not None:
+        return str(running.facts["front"])
+    made: Front = request.getfixturevalue("front")
+    return made.url
 
 
 @pytest.fixture

@@ -2,17 +2,20 @@
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from signalbox.ports import HOST
+from signalbox.production.running import Running
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tyk"
@@ -111,6 +114,32 @@ class Program:
             self._reader.join(STOP_S)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+class Service:
+    """A program of a stack that runs already: killed by us, started again by the stack."""
+
+    def __init__(self, stack: Running, name: str) -> None:
+        self._stack = stack
+        self._name = name
+        self._killed = 0
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self._killed = self._stack.pids()[self._name]
+        watch = os.pidfd_open(self._killed)
+        try:
+            os.kill(self._killed, signal.SIGKILL)
+            assert select.select([watch], [], [], STOP_S)[0]
+        finally:
+            os.close(watch)
+
+    def start(self) -> None:
+        """Wait until the stack has started it again."""
+        deadline = time.monotonic() + READY_S
+        while self._stack.pids().get(self._name, self._killed) == self._killed:
+            assert time.monotonic() < deadline, f"{self._name} is not back"
+            time.sleep(0.05)
 
 
 def redis(port: int, folder: Path) -> Program:

@@ -4,26 +4,15 @@ import base64
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
 from signalbox.ports import HOST
-from tests.conformance.conftest import Front, FrontMaker, probed_front
+from tests.conformance.conftest import Front, FrontMaker
 
 pytestmark = pytest.mark.tyk
+KINDS = ["tyk"]
 SECRET = {"x-tyk-authorization": "conformance"}
-
-
-@pytest.fixture(scope="module")
-def kind() -> str:
-    return "tyk"
-
-
-@pytest.fixture(scope="module")
-def front() -> Iterator[Front]:
-    with probed_front("tyk") as made:
-        yield made
 
 
 def redis(front: Front, *words: str) -> str:

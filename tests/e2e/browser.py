@@ -1,9 +1,10 @@
-"""The whole stack as ``signalbox up`` starts it, and a browser in front of its console."""
+"""The whole stack, as ``signalbox up`` starts it or one that runs already, and a browser in front of its console."""
 
 import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from signalbox.production.running import Running
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHROMIUM: Final = Path("/usr/bin/chromium")
 FLAGS: Final = (
@@ -32,14 +35,70 @@ FLAGS: Final = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 START_S: Final = 120.0
-SLOW_MS: Final = 30_000
+SLOW_MS: Final = 60_000
 
 
 class House:
-    """A running stack without the demonstration models."""
+    """A running stack, by the folder that holds its ``up.json``."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """``up.json`` as it is now."""
+        found: dict[str, Any] = json.loads((self.data / "up.json").read_text())
+        return found
+
+    @property
+    def is_production(self) -> bool:
+        """Whether it is what docker-compose.yml declares, and lives on."""
+        return "namespaces" in self.facts
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to one of its processes; ``nats`` is every node of it."""
+        found: dict[str, int] = self.facts["processes"]
+        for each, pid in found.items():
+            if each == name or (name == "nats" and each.startswith("nats-")):
+                os.kill(pid, signal.SIGKILL)
+
+    def shown(self, version: Path, name: str) -> str:
+        """The folder of a model as console and workers see it. version: of the test's own, in its folder."""
+        if not self.is_production:
+            return str(version.parent)
+        here, inside = Running(self.data / "up.json").models()
+        shutil.copytree(version, here / name / version.name)
+        owner = here.stat()
+        for path in (here / name, *(here / name).rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid)
+        return str(inside / name)
+
+    def call(
+        self, path: str, key: str, body: object | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        """Status and JSON answer of the front."""
+        request = urllib.request.Request(  # noqa: S310  our own server
+            self.facts["front"] + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {key}",
+                "Content-Type": "application/json",
+                **headers,
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"{}")
+
+
+class NewHouse(House):
+    """A stack that ``signalbox up`` starts without the demonstration models."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(data)
         argv = [
             sys.executable,
             "-m",
@@ -86,36 +145,6 @@ class House:
             piece = os.read(self._process.stdout.fileno(), 65_536) if ready else b""
             assert piece, f"the stack did not start:\n{printed}"
             printed += piece.decode(errors="replace")
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """``up.json`` as it is now."""
-        found: dict[str, Any] = json.loads((self.data / "up.json").read_text())
-        return found
-
-    def kill(self, name: str) -> None:
-        """SIGKILL to one of its processes."""
-        os.kill(self.facts["processes"][name], signal.SIGKILL)
-
-    def call(
-        self, path: str, key: str, body: object | None = None, **headers: str
-    ) -> tuple[int, Any]:
-        """Status and JSON answer of the front."""
-        request = urllib.request.Request(  # noqa: S310  our own server
-            self.facts["front"] + path,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Authorization": f"Bearer {key}",
-                "Content-Type": "application/json",
-                **headers,
-            },
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read() or b"{}")
 
 
 class Window:

@@ -2,6 +2,7 @@
 
 import random
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +14,19 @@ from playwright.sync_api import Page, expect
 
 from console.live.protocol import Topic, Topics
 from console.live.rows import Waiter
+from signalbox.production.running import Running
 from tests import depth, models
 from tests.console.mirror import Mirror
 from tests.console.test_rights import is_endpoint, routes
 from tests.console.test_upload import archive_of
-from tests.e2e.browser import House, Window, open_window
+from tests.e2e.browser import House, NewHouse, Window, open_window
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
-MODEL = "half_plus_two"
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+MARK = secrets.token_hex(3)
+MODEL = f"half_{MARK}"
+SLOW = f"slow_{MARK}"
+KEY = f"module key {MARK}"
+"""Names of this run's own, because the stack may have seen others."""
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
@@ -54,8 +60,11 @@ NO_SCREENS = {"health", "key-posting", "api-schema"}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with House(tmp_path_factory.mktemp("house") / "data") as house:
+def house(tmp_path_factory: pytest.TempPathFactory, running: Running | None) -> Iterator[House]:
+    if running is not None:
+        yield House(running.data)
+        return
+    with NewHouse(tmp_path_factory.mktemp("house") / "data") as house:
         yield house
 
 
@@ -70,7 +79,7 @@ def key(window: Window) -> str:
     """A key made in the browser, for a model registered in the browser."""
     page = window.tab()
     _register(window, page, MODEL, models.half_plus_two())
-    text = _create_key(window, page, "module key")
+    text = _create_key(window, page, KEY)
     page.context.close()
     return text
 
@@ -97,7 +106,7 @@ def _register(window: Window, page: Page, name: str, version: Path) -> None:
     window.confirm_if_asked(page)
     form = page.locator("form[action='/models/-/register']")
     form.get_by_label(re.compile("^Name")).fill(name)
-    form.get_by_label(re.compile("Path|Folder")).fill(str(version.parent))
+    form.get_by_label(re.compile("Path|Folder")).fill(window.house.shown(version, name))
     form.get_by_role("button", name="Register").click()
     page.wait_for_url(window.url(f"/models/{name}"))
 
@@ -227,12 +236,12 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(
     house: House, window: Window, key: str
 ) -> None:
     page = window.tab()
-    _register(window, page, "slow", models.slow())
+    _register(window, page, SLOW, models.slow())
     page.goto(window.url("/"))
     lane = page.locator(".lane").first
     for _ in range(600):
         status, _ = house.call(
-            "/v1/models/slow:predict", key, {"instances": [2.0]}, Prefer="respond-async"
+            f"/v1/models/{SLOW}:predict", key, {"instances": [2.0]}, Prefer="respond-async"
         )
         assert status == 202
     # Under load the other worker takes a ticket; whoever held longer than a quantum yields to it by itself.
@@ -411,7 +420,7 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     page.get_by_label("Label", exact=True).fill("stable")
     page.get_by_role("button", name="Set label").click()
     page.goto(window.url("/keys"))
-    page.get_by_role("link", name="module key").first.click()
+    page.get_by_role("link", name=KEY).first.click()
     kid = page.url.rsplit("/", 1)[-1]
     _until_known(house, key)
     assert _predict(house, key)[0] == 200

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from signalbox.production.running import Running
 from tests.e2e.upprocess import END_S, ROOT, Up, wait_until_gone
 
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
@@ -30,7 +31,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def up(data: Path) -> Iterator[Up]:
+def up(data: Path, running: Running | None) -> Iterator[Up]:
+    if running is not None:
+        pytest.skip("starts `signalbox up` itself")
     started = Up(data)
     try:
         started.wait_until_up()
@@ -41,7 +44,10 @@ def up(data: Path) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def doc(up: Up) -> dict[str, Any]:
+def doc(request: pytest.FixtureRequest, running: Running | None) -> dict[str, Any]:
+    if running is not None:
+        return running.facts
+    up: Up = request.getfixturevalue("up")
     found: dict[str, Any] = json.loads((up.data / "up.json").read_text())
     return found
 
@@ -94,7 +100,7 @@ def test_up_json_is_private_and_names_living_processes(up: Up, doc: dict[str, An
         os.kill(pid, 0)
 
 
-def test_every_prediction_in_the_readme_works(up: Up, doc: dict[str, Any], tmp_path: Path) -> None:
+def test_every_prediction_in_the_readme_works(doc: dict[str, Any], tmp_path: Path) -> None:
     half, digit = readme_commands(":predict", "curl -s $FRONT")[:2]
     assert json.loads(call(doc, half, tmp_path)) == {"predictions": [2.5, 3.0, 4.5]}
     (row,) = json.loads(call(doc, digit, tmp_path))["predictions"]
@@ -105,7 +111,7 @@ def test_every_prediction_in_the_readme_works(up: Up, doc: dict[str, Any], tmp_p
     assert len(values) == 32
 
 
-def test_every_job_command_in_the_readme_works(up: Up, doc: dict[str, Any], tmp_path: Path) -> None:
+def test_every_job_command_in_the_readme_works(doc: dict[str, Any], tmp_path: Path) -> None:
     submits = readme_commands("curl -si")
     assert len(submits) == 2
     read, cancel = readme_commands("/v1/jobs/$JOB")
@@ -118,9 +124,7 @@ def test_every_job_command_in_the_readme_works(up: Up, doc: dict[str, Any], tmp_
         assert json.loads(call(doc, read, tmp_path, JOB=job))["id"] == job
 
 
-def test_a_job_is_cancelled_by_the_readmes_command(
-    up: Up, doc: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_job_is_cancelled_by_the_readmes_command(doc: dict[str, Any], tmp_path: Path) -> None:
     (submit,) = readme_commands("/v1/jobs ", '"slow"')
     body = call(doc, submit.replace("[2.0]", "[50.0]").replace("-si", "-s"), tmp_path)
     job = json.loads(body)["id"]
@@ -180,9 +184,7 @@ def test_a_job_is_followed_through_the_logs_of_all_programs(
         assert secret not in logs
 
 
-def test_every_model_command_in_the_readme_works(
-    up: Up, doc: dict[str, Any], tmp_path: Path
-) -> None:
+def test_every_model_command_in_the_readme_works(doc: dict[str, Any], tmp_path: Path) -> None:
     commands = [c for c in readme_commands("/v1/models") if "-d " not in c]
     assert len(commands) == 3
     listed, status, metadata = (json.loads(call(doc, c, tmp_path)) for c in commands)
