@@ -1,0 +1,150 @@
+"""``python -m benchmarks.tls``: what TLS to and between three nodes of NATS costs, accepted jobs being written.
+
+The same writes as an asynchronous submit's (grouped, three copies, synced), plain and encrypted in turn, on the loop
+that the programs run on.
+"""
+
+import argparse
+import asyncio
+import os
+import runpy
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from benchmarks.processes import cost
+from signalbox import names, topology
+from signalbox.bus import Bus
+from signalbox.errors import SignalboxError
+from signalbox.names import Stream
+from signalbox.natsserver import NatsServer
+from signalbox.ports import HOST, free_ports
+from signalbox.settings import Wire
+
+MAKE: Final = Path(__file__).resolve().parents[1] / "deploy" / "make_secrets.py"
+BODY: Final = bytes(1024)
+IN_FLIGHT: Final = (1, 32, 128)
+READY_S: Final = 60.0
+
+
+def main() -> None:
+    """Rounds of plain and encrypted, in turn; the median of each figure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tls", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="per figure (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of each kind (%(default)s)")
+    given = parser.parse_args()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(measure(given.seconds, given.rounds))
+
+
+async def measure(seconds: float, rounds: int) -> None:
+    """Prints jobs per second, p50 and processor seconds per 1000 jobs of nodes and client."""
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name:
+        folder = Path(name)
+        secrets = folder / "secrets"
+        argv, sys.argv = sys.argv, [str(MAKE), "--folder", str(secrets)]
+        runpy.run_path(str(MAKE), run_name="__main__")
+        sys.argv = argv
+        found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
+        for number in range(rounds):
+            for kind in ("plain", "TLS"):
+                async with cluster(folder / f"{kind}{number}", secrets if kind == "TLS" else None) as (
+                    bus, servers,
+                ):  # fmt: skip
+                    for in_flight in IN_FLIGHT:
+                        figures = await submit(bus, servers, in_flight, seconds)
+                        found.setdefault((kind, in_flight), []).append(figures)
+    print(
+        f"{'':6} {'in flight':>9} {'jobs/s':>8} {'p50 ms':>7} {'nodes CPU':>10} {'client CPU':>10}  of runs"
+    )
+    for (kind, in_flight), runs in sorted(found.items(), key=lambda one: (one[0][1], one[0][0])):
+        rate, p50, nodes, client = (statistics.median(one) for one in zip(*runs, strict=True))
+        each = ", ".join(f"{run[0]:.0f}" for run in runs)
+        print(
+            f"{kind:6} {in_flight:9} {rate:8.0f} {p50 * 1000:7.2f} {nodes:10.2f} {client:10.2f}  {each}"
+        )
+
+
+async def submit(
+    bus: Bus, servers: list[NatsServer], in_flight: int, seconds: float
+) -> tuple[float, ...]:
+    """Jobs per second, their median time, and processor seconds per 1000 of them: the nodes', ours."""
+    jobs, times = bus.grouped(Stream.JOBS), list[float]()
+    end = time.perf_counter() + seconds
+
+    async def one() -> None:
+        while (began := time.perf_counter()) < end:
+            await jobs.write(names.job("bench", "mid", str(uuid.uuid4())), BODY, expect=0)
+            times.append(time.perf_counter() - began)
+
+    pids = [server.pid for server in servers]
+    before, ours = sum(cost(pid).cpu_s for pid in pids), cost(os.getpid()).cpu_s
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(one())
+    took = time.perf_counter() - start
+    spent = sum(cost(pid).cpu_s for pid in pids) - before
+    thousands = len(times) / 1000
+    return (
+        len(times) / took, statistics.median(times), spent / thousands,
+        (cost(os.getpid()).cpu_s - ours) / thousands,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, secrets: Path | None
+) -> AsyncIterator[tuple[Bus, list[NatsServer]]]:
+    """Three nodes with the topology in three copies, encrypted where there are certificates."""
+    routes = free_ports(3)
+    peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)
+    servers = []
+    for number, route in enumerate(routes, 1):
+        tls = ""
+        if secrets is not None:
+            home = secrets / "tls" / f"nats-{number}"
+            tls = f'cert_file: "{home}/node.pem", key_file: "{home}/node.pem", min_version: "1.3"'
+        mutual = f'tls {{ {tls}, ca_file: "{secrets}/tls_ca", verify: true }}, ' if tls else ""
+        servers.append(
+            NatsServer(
+                folder / str(number), name=f"n{number}", tls=tls, start_timeout_s=READY_S,
+                cluster=f"name: bench, listen: {HOST}:{route}, no_advertise: true, {mutual}routes: [{peers}]",
+            )
+        )  # fmt: skip
+    async with AsyncExitStack() as stack:
+        await asyncio.gather(*(stack.enter_async_context(server) for server in servers))
+        bus = await Bus.connect(
+            Wire(
+                nats_url=",".join(server.url for server in servers), connect_timeout_s=READY_S,
+                nats_ca_file=str(secrets / "tls_ca") if secrets else "",
+            ),
+            role="admin",
+        )  # fmt: skip
+        stack.push_async_callback(bus.close)
+        await _applied(bus)
+        await topology.ensure_consumers(bus, "bench")
+        yield bus, servers
+
+
+async def _applied(bus: Bus) -> None:
+    async with asyncio.timeout(READY_S):
+        while True:
+            try:
+                await topology.apply(bus, replicas=3)
+            except SignalboxError:
+                await asyncio.sleep(0.2)  # leaders are elected
+            else:
+                return
+
+
+if __name__ == "__main__":
+    main()
