@@ -11,7 +11,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Programs the tests drive for real; their Debian packages are installed when missing.
-DEBIAN := chromium:chromium curl:curl redis-server:redis-server postgres:postgresql docker-compose:docker-compose
+DEBIAN := chromium:chromium curl:curl redis-server:redis-server postgres:postgresql \
+	ip:iproute2 wget:wget docker-compose:docker-compose
 
 # What `make chaos`, `make sim` and `make fuzz` are told by default.
 MINUTES ?= 5
@@ -36,7 +37,7 @@ demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 check: lint ## before each commit: lint, types, layers, unit tests; within a minute, and needs no Debian package
 	$(BIN)/python -m pytest tests/unit -m "not proof and not slow"
 
-test: debian lint ## before a change is shared: all tests but the longest, within ten minutes (ARGS="-k lease": a part)
+test: debian lint $(VENV)/production.stamp ## before a change is shared: all tests but the longest, within ten minutes (ARGS="-k lease": a part)
 	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
 
 verify: debian $(VENV)/dev.stamp ## the proofs to their full depth, the storm, the tests that take minutes

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 _BIND: Final = 4096
-_RECURSIVE: Final = 16384
 _REMOUNT: Final = 32
 _READ_ONLY: Final = 1
 _NOSUID: Final = 2
@@ -61,7 +60,7 @@ def _system(root: Path) -> None:
         (root / name).mkdir()
     (root / "var" / "run").symlink_to("/run")
     _mount("proc", root / "proc", kind="proc")
-    _mount("/sys", root / "sys", flags=_BIND | _RECURSIVE)
+    _mount("sysfs", root / "sys", kind="sysfs", flags=_READ_ONLY)  # of this network namespace
     _mount("tmpfs", root / "dev", kind="tmpfs", flags=_NOSUID, options="mode=0755,size=64k")
     for name in _DEVICES:
         _bind(Path("/dev", name), root / "dev" / name, is_read_only=False)

@@ -18,7 +18,8 @@ from signalbox.up.child import BACKOFF_S, Child, Spec
 
 STARTING_POLL_S: Final = 1.0
 """Between health checks until the first succeeds; then the file's interval."""
-READY_S: Final = 300.0
+READY_S: Final = 600.0
+"""Generous: a machine may be loaded, and a program that ends again and again is told from one that is slow."""
 ONCE_S: Final = 300.0
 MOST_RESTARTS: Final = 5
 """A program that ends so often before it was ready has a fault that a person should read."""

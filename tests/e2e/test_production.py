@@ -22,7 +22,7 @@ WAIT_S: Final = 120.0
 INSTANCES: Final = [float(number) for number in range(6000)]
 RETRYABLE: Final = {429, 503, 504}
 
-pytestmark = [pytest.mark.tyk, pytest.mark.postgres, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tyk, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

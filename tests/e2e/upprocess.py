@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks.processes import descendants, title
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-START_S: Final = 300.0
+START_S: Final = 600.0
 END_S: Final = 40.0
 EDGE: Final = ("up", "--ports", "any", "--front", "edge")
 

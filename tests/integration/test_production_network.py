@@ -104,3 +104,19 @@ def test_what_a_killed_run_has_left_the_next_removes() -> None:
         ours = [Path("/run/netns", made.namespace(name)) for name in "abc"]
         assert all(path.exists() for path in ours)
     assert not any(path.exists() for path in ours)
+
+
+def test_what_the_machine_lacks_is_said_with_its_mend_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "signalbox", "production", "--data", str(tmp_path / "data")],
+        env={**os.environ, "SIGNALBOX_TYK_BIN": "/nowhere/tyk"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "lacks Tyk: SIGNALBOX_TYK_BIN=/nowhere/tyk is no program" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock"]
