@@ -234,6 +234,10 @@ class Connection(Client):
             await super()._process_connect_init()
         except RuntimeError as error:
             raise ConnectionError(str(error)) from error
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None and self._is_encrypted:
+            # nats-py makes its reader anew for TLS without telling it so: it would log a warning at every end.
+            writer.transport.get_protocol()._over_ssl = True  # noqa: SLF001  asyncio tells it in no other way
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """nats-py's reading of what a server says of itself, but for the addresses of others.

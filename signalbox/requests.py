@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import re
 import secrets
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -315,6 +316,8 @@ class Requests:
 
     async def _error(self, error: Exception) -> None:
         self._last_error = encryption.explained(error)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            log.error("bus.certificate_refused", role=self.role, reason=self._last_error)
         if "authorization" in self._last_error.lower():
             self._unauthorised.set()
 

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ from typing import Any, cast
 import certifi
 import msgspec
 import pytest
+import uvloop
 
 from signalbox.bus import Bus
 from signalbox.connection import Connection
@@ -153,8 +154,10 @@ async def test_an_authority_s_file_that_cannot_be_read_is_named(
 
 
 async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
-    tmp_path: Path, certified: Path
+    tmp_path: Path, certified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr("signalbox.log.error", lambda event, **_: logged.append(event))
     ours = str(certified / "tls_ca")
     async with sealed(tmp_path / "nats", certified) as server:
         bus = await Bus.connect(Wire(nats_url=server.url, nats_ca_file=ours), role="admin")
@@ -167,8 +170,36 @@ async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
         ):
             told = await refusal(Wire(nats_url=url, nats_ca_file=ca_file))
             assert re.search(f"certificate is refused: .*{why}.* names", told)
+            assert set(logged) == {"bus.certificate_refused"}
         plain = server.url.replace("tls://", "nats://")
         assert "the server asks for TLS" in await refusal(Wire(nats_url=plain))
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_end_of_a_server_is_nothing_to_warn_of_but_once(
+    tmp_path: Path,
+    certified: Path,
+    caplog: pytest.LogCaptureFixture,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Also that TLS works on the loop of the programs."""
+
+    async def see_it_end() -> None:
+        async with sealed(tmp_path / "nats", certified) as server, asyncio.timeout(ARRIVAL_S):
+            trusted = str(certified / "tls_ca")
+            bus = await Bus.connect(Wire(nats_url=server.url, nats_ca_file=trusted), role="admin")
+            lost, back = asyncio.Event(), asyncio.Event()
+            bus.on_disconnect(lost.set)
+            bus.on_reconnect(back.set)
+            await server.stop()
+            await lost.wait()
+            await server.start()
+            await back.wait()
+            await bus.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(see_it_end())
+    assert [one.message for one in caplog.records if one.name == "asyncio"] == []
 
 
 @contextmanager
