@@ -172,7 +172,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "console.plain_database": Check(
         _M,
-        "The database's password and the audit cross the network readable.",
+        "The audit crosses the network readable, or goes to whoever poses as the database.",
         "Append ?sslmode=verify-full&sslrootcert=FILE, or keep it on a network of its own and accept this.",
     ),
     "console.other_settings": Check(

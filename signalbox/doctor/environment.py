@@ -241,7 +241,7 @@ def _console_network(env: Environment) -> Iterator[Finding]:
     url = env.secret("SIGNALBOX_CONSOLE_DATABASE_URL")
     host = urlsplit(url).hostname or ""
     mode = dict(parse_qsl(urlsplit(url).query)).get("sslmode", "")
-    if url and not is_loopback(host) and mode not in {"require", "verify-ca", "verify-full"}:
+    if url and not is_loopback(host) and mode not in {"verify-ca", "verify-full"}:
         yield Finding(
             "console.plain_database", "SIGNALBOX_CONSOLE_DATABASE_URL",
             f"{host}: {f'sslmode={mode}' if mode else 'no sslmode'}",

@@ -114,6 +114,8 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("console", "console.weak_admin", {"SIGNALBOX_CONSOLE_ADMIN_PASSWORD": "admin"}),
     ("console", "console.any_path", {"SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ""}),
     ("console", "console.plain_database", {"SIGNALBOX_CONSOLE_DATABASE_URL": "postgresql://a:b@db/signalbox"}),
+    ("console", "console.plain_database", {
+        "SIGNALBOX_CONSOLE_DATABASE_URL": "postgresql://a:b@db/signalbox?sslmode=require"}),
     ("console", "console.other_settings", {"DJANGO_SETTINGS_MODULE": "my.settings"}),
     ("worker", "worker.lock_in_tmp", {"SIGNALBOX_WORKER_LOCK_DIR": ""}),
     ("worker", "worker.lock_in_tmp", {"SIGNALBOX_WORKER_LOCK_DIR": "/nowhere/locks"}),
