@@ -42,12 +42,7 @@ def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
     for name in ("http", "http_port", "monitor_port", "https", "https_port"):
         if (text := conf.text(name)) and not is_loopback(text.rpartition(":")[0]):
             yield Finding("nats.monitor_exposed", where, f"{name}: {text}")
-    listen = conf.text("listen") or conf.text("host") or conf.text("net") or "0.0.0.0"
-    host = listen.rpartition(":")[0] if conf.text("listen") else listen
-    if not conf.block("tls") and not is_loopback(host):
-        yield Finding("nats.client_plain", where, f"listens on {listen} without tls")
-    if conf.block("cluster") and not _is_closed_to_strangers(conf):
-        yield Finding("nats.cluster_open", where, "the cluster block lacks tls with verify")
+    yield from _links(conf, where)
     for name in ("trace", "trace_verbose", "debug", "logfile_trace"):
         if conf.text(name).lower() in _TRUE:
             yield Finding("nats.trace", where, f"{name}: {conf.text(name)}")
@@ -55,6 +50,19 @@ def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
         yield Finding("nats.no_limit", where, "max_payload is not set")
     if not conf.text("jetstream", "cipher"):
         yield Finding("nats.unencrypted", where, "jetstream has no cipher")
+
+
+def _links(conf: Conf, where: str) -> Iterator[Finding]:
+    """What may cross a network unencrypted: clients' connections, and those of other nodes."""
+    listen = conf.text("listen") or conf.text("host") or conf.text("net") or "0.0.0.0"
+    host = listen.rpartition(":")[0] if conf.text("listen") else listen
+    if not is_loopback(host):
+        if not conf.block("tls"):
+            yield Finding("nats.client_plain", where, f"listens on {listen} without tls")
+        elif conf.text("allow_non_tls").lower() in _TRUE:
+            yield Finding("nats.client_plain", where, "allow_non_tls: true")
+    if conf.block("cluster") and not _is_closed_to_strangers(conf):
+        yield Finding("nats.cluster_open", where, "the cluster block lacks tls with verify")
 
 
 def _is_closed_to_strangers(conf: Conf) -> bool:

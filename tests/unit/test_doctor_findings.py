@@ -214,6 +214,8 @@ CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.monitor_exposed", lambda text: text + "\nhttp_port = 8222\n"),
     ("nats.client_plain", lambda text: text.replace('host: "127.0.0.1"', 'host: "0.0.0.0"')),
     ("nats.client_plain", lambda text: text.replace('host: "127.0.0.1"', "listen: 10.0.0.1:4222")),
+    ("nats.client_plain", lambda text: text.replace(
+        'host: "127.0.0.1"', "listen: 10.0.0.1:4222\ntls { cert_file: x }\nallow_non_tls: true")),
     ("nats.cluster_open", lambda text: text + "\ncluster { name: x, listen: 0.0.0.0:6222 }\n"),
     ("nats.cluster_open", lambda text: text + "\ncluster { listen: 0.0.0.0:6222, tls { verify: false } }\n"),
     ("nats.cluster_open", lambda text: text + "\ncluster { listen: 0.0.0.0:6222, authorization { user: x } }\n"),
