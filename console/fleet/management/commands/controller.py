@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 
 from console.audit.marks import keep_marked
 from console.fleet.reconciler import Reconciler
+from console.fleet.rows import keep_counted
 from console.fleet.storage import keep_measured
 from console.jobs.retention import Retention
 from console.keys.usage import UseLog
@@ -38,6 +39,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         reconciler.run(),
         UseLog(bus).run(),
         keep_measured(bus),
+        keep_counted(),
         keep_marked(bus, console.audit_mark_s),
         Retention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
     ]
