@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, console, fairness, front
+from benchmarks import bare, console, day, fairness, front
 from signalbox.errors import SignalboxError
 from signalbox.up.tyk import find
 
@@ -17,8 +17,10 @@ PARTS: Final = ("edge", "tyk", "handover", "fairness", "console")
 
 def main() -> int:
     """Run the parts asked for. Returns the exit status."""
+    if sys.argv[1:2] == ["day"]:  # an hour, so no part of all
+        return day.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (all)")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (all); or day, alone")
     parser.add_argument("--seconds", type=float, default=8.0, help="per figure (%(default)s)")
     options = parser.parse_args()
     wanted = options.parts or PARTS
