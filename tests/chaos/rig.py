@@ -78,7 +78,8 @@ class Rig(Bed):
         if spec.name not in self.proxies:
             await self._build_proxies(spec.name, space.outside if space is not None else HOST)
         env = {
-            **spec.env, **self._settings.get(spec.name, {}),
+            # The ledger is held against the records at the end, however long the run was.
+            **spec.env, "SIGNALBOX_SYNC_RESULTS_KEPT_S": "86400", **self._settings.get(spec.name, {}),
             "SIGNALBOX_NATS_URL": ",".join(proxy.url for proxy in self.proxies[spec.name]),
         }  # fmt: skip
         argv, ready = spec.argv, spec.ready
