@@ -13,6 +13,8 @@ import uvloop
 
 from tests.chaos import scenarios, storm
 from tests.chaos.evidence import History
+from tests.chaos.production import report
+from tests.chaos.production import run as production
 from tests.chaos.storm import Plan
 
 
@@ -24,13 +26,15 @@ def main() -> int:
     seed = asked.seed if asked.seed is not None else time.time_ns() % 1_000_000
     folder = asked.folder or Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
     print(f"seed {seed}, artefacts in {folder}", flush=True)
+    if asked.what == "production":
+        return _production(asked, folder, seed)
     if asked.what in scenarios.SCENARIOS:
         return _scenario(asked.what, folder, asked.rounds, seed)
     is_minutes = not (asked.faults or asked.jobs)
     plan = Plan(
         seed=seed, minutes=asked.minutes if is_minutes else 0.0, faults=asked.faults,
         jobs=asked.jobs, nodes=asked.nodes, workers=asked.workers, engine=asked.engine,
-        at_most=asked.at_most, only=tuple(filter(None, asked.only.split(","))), callers=asked.callers,
+        at_most=asked.at_most, only=tuple(filter(None, asked.only.split(","))), callers=asked.callers or storm.CALLERS,
         has_disks=asked.disks,
     )  # fmt: skip
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -53,6 +57,19 @@ def _scenario(name: str, folder: Path, rounds: int | None, seed: int) -> int:
     return _judged(found)
 
 
+def _production(asked: argparse.Namespace, folder: Path, seed: int) -> int:
+    """Each fault once over a stack that runs already; keeps its artefacts."""
+    plan = production.Plan(
+        seed=seed, only=tuple(filter(None, asked.only.split(","))), is_sample=asked.sample,
+        at_most_s=asked.at_most * 60, callers=asked.callers or production.CALLERS,
+    )  # fmt: skip
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        outcome = runner.run(production.run(asked.up, folder, plan))
+    print(report.report(outcome), flush=True)
+    (folder / "summary.json").write_text(json.dumps(report.summary(outcome), indent=1))
+    return 1 if outcome.violations else 0
+
+
 def _judged(found: History) -> int:
     """1 when a law was broken; prints the figures, what broke a law, and which laws had nothing to look at."""
     violations = scenarios.judge(found)
@@ -65,7 +82,10 @@ def _judged(found: History) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=("storm", "judge", *scenarios.SCENARIOS), default="storm"
+        "what",
+        nargs="?",
+        choices=("storm", "production", "judge", *scenarios.SCENARIOS),
+        default="storm",
     )
     parser.add_argument(
         "--rounds",
@@ -84,7 +104,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=3, help="on one GPU (%(default)s)")
     parser.add_argument("--engine", choices=("tensorflow", "toy", "mixed"), default="mixed")
     parser.add_argument("--only", default="", help="kinds of fault, with commas")
-    parser.add_argument("--callers", type=int, default=20, help="per tenant (%(default)s)")
+    parser.add_argument(
+        "--callers",
+        type=int,
+        default=0,
+        help=f"per tenant ({storm.CALLERS}; production: {production.CALLERS})",
+    )
+    parser.add_argument(
+        "--up", type=Path, default=production.UP, help="of a production stack (%(default)s)"
+    )
+    parser.add_argument("--sample", action="store_true", help="production: one fault of each kind")
     parser.add_argument("--disks", action="store_true", help="whose power is cut, one a node")
     parser.add_argument("--folder", type=Path, help="where the run lives and stays")
     return parser

@@ -12,6 +12,7 @@ from signalbox.natsserver import NatsServer
 from signalbox.ports import HOST
 from signalbox.settings import Wire
 from signalbox.up.ground import DataDir
+from tests.chaos.census import Census, carries
 from tests.chaos.disk import Disk
 from tests.chaos.history import Recorder
 from tests.chaos.link import Link
@@ -38,7 +39,7 @@ class Bed(House, Site):
         settings: Mapping[str, Mapping[str, str]],
     ) -> None:  # fmt: skip
         House.__init__(self, data, settings)
-        Site.__init__(self, history, str(history), node_count=node_count)
+        Site.__init__(self, history, Census(carries(str(history)), history), node_count=node_count)
         self.nodes: list[NatsServer] = []
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}

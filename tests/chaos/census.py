@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,10 +16,10 @@ SCAN_S: Final = 0.1
 
 
 class Census:
-    """Births and deaths of the processes that carry ``mark`` on their command line or in their environment."""
+    """Births and deaths of the processes of one stack. is_ours: tells them by id and command line."""
 
-    def __init__(self, mark: str, folder: Path) -> None:
-        self._mark = mark.encode()
+    def __init__(self, is_ours: Callable[[int, bytes], bool], folder: Path) -> None:
+        self._is_ours = is_ours
         self._journal = Journal(folder / "processes.jsonl")
         self._known: dict[int, tuple[int, str]] = {}
         self._foreign: dict[int, int] = {}
@@ -73,10 +74,10 @@ class Census:
         """Empty for one of ours that is still becoming what it will be, None for somebody else's."""
         try:
             argv = Path(f"/proc/{pid}/cmdline").read_bytes()
-            is_ours = self._mark in argv or self._mark in Path(f"/proc/{pid}/environ").read_bytes()
+            # A confined runner has a network of its own: whoever one of ours started is ours too.
+            if parent not in self._known and not self._is_ours(pid, argv):
+                return None
         except OSError:
-            return None
-        if not is_ours:
             return None
         if (
             GUARD in argv
@@ -93,6 +94,12 @@ class Census:
         while True:
             self.look()
             await asyncio.sleep(SCAN_S)
+
+
+def carries(mark: str) -> Callable[[int, bytes], bool]:
+    """Whether ``mark`` stands on a process's command line or in its environment."""
+    text = mark.encode()
+    return lambda pid, argv: text in argv or text in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def _stat(pid: int) -> tuple[int, int] | None:

@@ -52,10 +52,13 @@ class Tenant:
 
 
 class Load:
-    """``callers`` loops a tenant. models: those that halve and add two, then the one that takes its time."""
+    """``callers`` loops a tenant over ``half``, which halves and adds two. slow: the model that takes its time."""
 
-    def __init__(self, tenants: list[Tenant], ledger: Journal, seed: int, *, callers: int) -> None:
+    def __init__(
+        self, tenants: list[Tenant], ledger: Journal, seed: int, *, callers: int, slow: str = "slow"
+    ) -> None:
         self.tenants, self.ledger, self.callers = tenants, ledger, callers
+        self.slow = slow
         self.accepted: set[str] = set()
         self.answers: Counter[tuple[str, int]] = Counter()
         self.stop = asyncio.Event()
@@ -130,7 +133,7 @@ class Load:
 
     async def run(self, tenant: Tenant, seconds: float) -> str:
         """One job that runs for so long (exact as a float32), its end left to :meth:`drained` too. Its id."""
-        body = {"model": "slow", "instances": [seconds]}
+        body = {"model": self.slow, "instances": [seconds]}
         entry = await self._ask(tenant, "run", "/v1/jobs", body, seconds)
         assert entry["status"] == 202, entry
         return str(entry["job"])
@@ -184,11 +187,11 @@ class Load:
 
     async def _slow(self, tenant: Tenant) -> int:
         value = self._rng.choice((1 / 64, 1 / 16, 1 / 8, 5 / 16))  # exact as float32
-        body = {"model": "slow", "instances": [value]}
+        body = {"model": self.slow, "instances": [value]}
         return await self._step(tenant, "slow", "/v1/jobs", body, value)
 
     async def _cancel(self, tenant: Tenant) -> int:
-        model = self._rng.choice(("half", "slow"))
+        model = self._rng.choice(("half", self.slow))
         value = self._next() if model == "half" else 0.1875
         expect = value / 2 + 2 if model == "half" else value
         body = {"model": model, "instances": [value]}

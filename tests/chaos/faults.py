@@ -36,11 +36,13 @@ async def struck(rig: Site, kind: str, target: str, **facts: Any) -> AsyncIterat
         rig.faults.note(event="end", kind=kind, target=target)
 
 
-def measured(rig: Site, kind: str, target: str, what: str, seconds: float, bound_s: float) -> None:
+def measured(
+    rig: Site, kind: str, target: str, what: str, seconds: float, bound_s: float, **facts: float
+) -> None:
     """A figure and what it must not exceed."""
     rig.faults.note(
-        event="measured", kind=kind, target=target, what=what, s=round(seconds, 4), bound_s=bound_s
-    )
+        event="measured", kind=kind, target=target, what=what, s=round(seconds, 4), bound_s=bound_s, **facts
+    )  # fmt: skip
 
 
 async def a_holder(rig: Site) -> str:

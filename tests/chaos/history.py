@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from signalbox import messages, names
+from signalbox import messages, names, tensors
 from signalbox.bus import Bus, Message, Stored, Subscription
 from signalbox.errors import SignalboxError
 from signalbox.events import is_removal
@@ -214,13 +214,16 @@ def facts_of(record: Record) -> Entry:
     }  # fmt: skip
 
 
-async def snapshot(bus: Bus, path: Path, values: Mapping[str, Any]) -> None:
+async def snapshot(bus: Bus, path: Path, values: Mapping[str, Any], *, after: int = 0) -> None:
     """``final.jsonl``: every record with its result, and the open ends of the queue.
 
-    values: what is added to the last line. Raises :class:`Unavailable`.
+    values: what is added to the last line. after: sequence of the last record that is not the run's. Raises
+    :class:`Unavailable`.
     """
     journal = Journal(path)
     for stored in await bus.list_latest(names.Stream.STATE, [names.RECORDS]):
+        if stored.seq <= after:
+            continue
         record = messages.decode(Record, stored.headers[Header.RECORD])
         journal.note(seq=stored.seq, y=_value_of(record, stored.data), **facts_of(record))
     journal.note(end=True, **values)
@@ -232,7 +235,8 @@ def _value_of(record: Record, frame: bytes) -> float | None:
 
     if record.state is not messages.State.SUCCEEDED or record.ref is not None:
         return None
-    return read_floats(frame)[0]
+    found = next((t for t in tensors.decode(frame) if t.name == "y"), None)  # others' models too
+    return None if found is None else read_floats(frame)[0]
 
 
 async def consumers_left(bus: Bus, models: Iterable[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -18,6 +18,11 @@ _TABLE: Final = "chaos"
 def run(*argv: str, text: str = "") -> None:
     """A short command that must succeed."""
     subprocess.run(argv, input=text.encode(), check=True, capture_output=True, timeout=20)
+
+
+def output(*argv: str) -> str:
+    """What a short command says that must succeed."""
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout
 
 
 def reason_against() -> str:
@@ -99,7 +104,25 @@ class Namespace(NamedTuple):
 
     def drop(self, *, incoming: str = "", outgoing: str = "") -> None:
         """Drop packets: ``all`` of a direction, or ``30`` per cent of them."""
-        self._rules(_rule("input", incoming) + _rule("output", outgoing))
+        Filter(self.name).drop(incoming=incoming, outgoing=outgoing)
+
+    def heal(self) -> None:
+        """Drop nothing."""
+        Filter(self.name).heal()
+
+
+class Filter(NamedTuple):
+    """What the packets of a network namespace meet. name: of the namespace, ours or another's."""
+
+    name: str
+
+    def drop(self, *, incoming: str = "", outgoing: str = "", peers: Sequence[str] = ()) -> None:
+        """Drop packets: ``all`` of a direction, or ``30`` per cent. peers: whose; empty = everybody's."""
+        self._rules(_rule("input", incoming, peers) + _rule("output", outgoing, peers))
+
+    def refuse(self, peers: Sequence[str]) -> None:
+        """Answer every TCP packet of ``peers`` with RST: connections break at once and no new one is made."""
+        self._rules(_rule("input", "all", peers, "reject with tcp reset"))
 
     def heal(self) -> None:
         """Drop nothing."""
@@ -107,17 +130,19 @@ class Namespace(NamedTuple):
 
     def _rules(self, rules: str) -> None:
         text = f"table inet {_TABLE} {{}}\ndelete table inet {_TABLE}\ntable inet {_TABLE} {{\n{rules}}}\n"
-        run(*self.prefix, "nft", "-f", "-", text=text)
+        run("ip", "netns", "exec", self.name, "nft", "-f", "-", text=text)
 
 
-def _rule(hook: str, share: str) -> str:
+def _rule(hook: str, share: str, peers: Sequence[str], end: str = "drop") -> str:
     if not share:
         return ""
-    match = "" if share == "all" else f"numgen random mod 100 < {int(share)} "
-    wire = "iifname" if hook == "input" else "oifname"
+    wire, other = ("iifname", "saddr") if hook == "input" else ("oifname", "daddr")
+    match = f"ip {other} {{ {', '.join(peers)} }} " if peers else ""
+    match += "meta l4proto tcp " if end != "drop" else ""
+    match += "" if share == "all" else f"numgen random mod 100 < {int(share)} "
     return (
         f"  chain {hook} {{\n    type filter hook {hook} priority 0;\n"
-        f'    {wire} "lo" accept\n    {match}counter drop\n  }}\n'
+        f'    {wire} "lo" accept\n    {match}counter {end}\n  }}\n'
     )
 
 

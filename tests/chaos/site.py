@@ -27,21 +27,20 @@ DECISIVE: Final = ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_wo
 
 
 class Site(ABC):
-    """history: folder of what happens. mark: what the stack's processes carry in their command line or environment.
-
-    node_count: of NATS. coming_back: programs that were ended and are not ready again.
-    """
+    """history: folder of what happens. node_count: of NATS. coming_back: programs that were ended and are not ready."""
 
     recorder: Recorder
 
-    def __init__(self, history: Path, mark: str, *, node_count: int) -> None:
+    def __init__(self, history: Path, census: Census, *, node_count: int) -> None:
         self.history = history
         self.node_count = node_count
         self.faults = Journal(history / "faults.jsonl")
-        self.census = Census(mark, history)
+        self.census = census
         self.tasks: set[asyncio.Task[None]] = set()
         self.broken: list[str] = []
         self.coming_back: set[str] = set()
+        self.began_after = 0
+        """Sequence of the last record that was there before."""
 
     @property
     @abstractmethod

@@ -22,6 +22,8 @@ from tests.chaos.rig import SHORT, Rig, rig
 from tests.outagerig import becomes, floats
 
 MODELS: Final = ("half", "slow")
+CALLERS: Final = 20
+"""Per tenant, unless told otherwise."""
 STUCK_S: Final = 240.0
 """A fault that is not over by then has found something."""
 CONTEST_S: Final = 20.0
