@@ -1,0 +1,77 @@
+"""Faults over the stack that docker-compose.yml declares: no accepted job is lost, every refusal may be retried.
+
+How long each recovery takes is measured by hand (``python -m tests.chaos production``): that is the machine's.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox.errors import Misconfigured
+from signalbox.production import machine
+from tests.chaos import checks, network
+from tests.chaos.evidence import History, accepted
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+ROOT = Path(__file__).parents[2]
+RUN_S = 900
+END_S = 180
+FAULTS = (
+    "kill tyk", "kill plugin-1", "kill nats-1", "kill worker-1", "kill postgres", "kill redis", "kill controller",
+    "stop plugin-2", "stop nats-2", "stop worker-2", "cut both tyk from plugin-1", "cut in worker-1 from nats",
+    "cut out nats-3 from the other nodes", "away nats", "host gone console", "restart redis", "lose redis",
+    "restart postgres", "lose postgres", "kill guard",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """``up.json`` of a production stack."""
+    try:
+        machine.look()
+    except Misconfigured as error:
+        pytest.skip(error.public_message)
+    if why := network.reason_against():
+        pytest.skip(f"no link can be cut here: {why}")
+    data = tmp_path_factory.mktemp("production")
+    argv = [sys.executable, "-m", "signalbox", "production", "--data", str(data), "--ports", "any"]
+    with subprocess.Popen(
+        argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as stack:  # fmt: skip
+        assert stack.stdout is not None
+        said: list[str] = []
+        try:
+            for line in stack.stdout:
+                said.append(line)
+                if "Ctrl-C stops everything" in line:
+                    break
+            assert (data / "up.json").exists(), "".join(said)
+            yield data / "up.json"
+        finally:
+            stack.send_signal(signal.SIGINT)
+            rest, _ = stack.communicate(timeout=END_S)
+            print("".join(said), rest)
+
+
+def test_faults_of_every_service_and_link_break_no_law(up: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "tests.chaos", "production", "--up", str(up), "--seed", "1", "--callers", "3",
+            "--at-most", "8", "--only", ",".join(FAULTS), "--folder", str(folder),
+        ],
+        cwd=ROOT, check=False, text=True, timeout=RUN_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    print(done.stdout[-8000:])  # its exit status is also about seconds
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    found = History.of_run(folder)
+    assert checks.check(found) == []
+    assert accepted(found.ledger)
+    assert {*summary["done"], *summary["skipped"]} == set(FAULTS)
+    assert len(summary["done"]) > len(FAULTS) // 2, "the machine had no time for most of them"
