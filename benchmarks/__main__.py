@@ -5,48 +5,69 @@ import asyncio
 import runpy
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, console, day, fairness, front
+from benchmarks import bare, console, day, fairness, front, production, sizes
 from signalbox.errors import SignalboxError
 from signalbox.up.tyk import find
 
 PARTS: Final = ("edge", "tyk", "handover", "fairness", "console")
+ON_PRODUCTION: Final = ("production", "leases", "sizes")
+"""Parts of a production stack. They need what `make production` needs, so they run only when named."""
 
 
 def main() -> int:
     """Run the parts asked for. Returns the exit status."""
     if sys.argv[1:2] == ["day"]:  # an hour, so no part of all
         return day.main(sys.argv[2:])
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (all); or day, alone")
-    parser.add_argument("--seconds", type=float, default=8.0, help="per figure (%(default)s)")
-    options = parser.parse_args()
+    options = _options()
     wanted = options.parts or PARTS
-    if unknown := set(wanted) - set(PARTS):
-        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
     try:
-        for part in PARTS:
+        for part in (*PARTS, *ON_PRODUCTION):
             if part in wanted:
                 print(f"\n== {part}", flush=True)
-                _PARTS[part](options.seconds)
+                _PARTS[part](options)
     except SignalboxError as error:
         print(f"benchmarks: {error.public_message}", file=sys.stderr)
         return 1
     return 0
 
 
-def _edge(seconds: float) -> None:
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        help=f"of {', '.join(PARTS)} (all of these), {', '.join(ON_PRODUCTION)}; or day, alone",
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="per figure (%(default)s)")
+    group = parser.add_argument_group("on a production stack", "started for the time, or --up")
+    group.add_argument("--up", type=Path, metavar="FILE", help="the up.json of one that runs")
+    group.add_argument("--plugins", type=int, choices=(1, 2), default=2, help="(%(default)s)")
+    group.add_argument("--devices", type=int, choices=(1, 2, 4), default=1, help="(%(default)s)")
+    group.add_argument("--alone", action="store_true", help="production: not the embedded stack")
+    group.add_argument("--rounds", type=int, default=100, help="leases: hand-overs (%(default)s)")
+    group.add_argument("--jobs", type=int, default=20_000, help="sizes: to count (%(default)s)")
+    group.add_argument("--rows", type=int, default=1, help="sizes: rows of a job (%(default)s)")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS) - set(ON_PRODUCTION):
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
+    return options
+
+
+def _edge(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-        asyncio.run(front.measure(Path(folder), seconds=seconds))
+        asyncio.run(front.measure(Path(folder), seconds=options.seconds))
 
 
-def _tyk(seconds: float) -> None:
+def _tyk(options: argparse.Namespace) -> None:
     programs = find("auto")
     if programs is None:
         print("skipped: no Tyk here (SIGNALBOX_TYK_BIN, or tyk and redis-server on the path)")
         return
+    seconds = options.seconds
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         ours = asyncio.run(front.measure(Path(folder) / "ours", seconds=seconds, tyk=programs))
         ceiling = asyncio.run(bare.measure(Path(folder) / "bare", programs, seconds=seconds))
@@ -55,27 +76,52 @@ def _tyk(seconds: float) -> None:
         print(f"share of a plugin that only answers, {in_flight} in flight: {share:.2f}")
 
 
-def _handover(_seconds: float) -> None:
+def _handover(_options: argparse.Namespace) -> None:
     sys.argv[1:] = []  # it reads a command line of its own
     runpy.run_module("benchmarks.handover", run_name="__main__")
 
 
-def _fairness(seconds: float) -> None:
+def _fairness(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-        asyncio.run(fairness.measure(Path(folder), seconds=seconds))
+        asyncio.run(fairness.measure(Path(folder), seconds=options.seconds))
 
 
-def _console(seconds: float) -> None:
+def _console(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-        asyncio.run(console.measure(Path(folder), seconds=seconds))
+        asyncio.run(console.measure(Path(folder), seconds=options.seconds))
 
 
-_PARTS: Final = {
+def _production(options: argparse.Namespace) -> None:
+    if not options.alone:
+        with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+            asyncio.run(production.measure_embedded(Path(folder), seconds=options.seconds))
+    asyncio.run(
+        production.measure(
+            seconds=options.seconds,
+            up=options.up,
+            plugins=options.plugins,
+            devices=options.devices,
+        )
+    )
+
+
+def _leases(options: argparse.Namespace) -> None:
+    asyncio.run(production.measure_leases(up=options.up, rounds=options.rounds))
+
+
+def _sizes(options: argparse.Namespace) -> None:
+    asyncio.run(sizes.measure(up=options.up, jobs=options.jobs, rows=options.rows))
+
+
+_PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "edge": _edge,
     "tyk": _tyk,
     "handover": _handover,
     "fairness": _fairness,
     "console": _console,
+    "production": _production,
+    "leases": _leases,
+    "sizes": _sizes,
 }
 
 if __name__ == "__main__":

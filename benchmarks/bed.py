@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from signalbox import keys, table, topology
+from signalbox.bus import Bus
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.messages import ApiKey, Batching, Model, Signature, Version, decode
@@ -72,15 +73,15 @@ async def _running(
         else:
             await stack.start_edge()
         await stack.start_worker(1)
-        await _first_answer(stack, key)
+        await first_answer(stack.front_url, key)
         yield key
     finally:
         await stack.stop()
 
 
-async def _first_answer(stack: Stack, key: str) -> None:
+async def first_answer(url: str, key: str) -> None:
     """Ask until the tables have reached the front and the model is loaded."""
-    async with Client(stack.front_url, key) as client, asyncio.timeout(FIRST_ANSWER_S):
+    async with Client(url, key) as client, asyncio.timeout(FIRST_ANSWER_S):
         while True:
             try:
                 await client.predict("half_plus_two", instances=[1.0])
@@ -116,9 +117,13 @@ async def _publish(stack: Stack, model: Model) -> None:
 
 async def mint(stack: Stack) -> str:
     """The text of a new key without limits."""
-    pepper = stack.data.secret("pepper").read_text()
+    return await mint_with(stack.bus, stack.data.secret("pepper").read_text())
+
+
+async def mint_with(bus: Bus, pepper: str) -> str:
+    """The same on any NATS."""
     text, key_id = keys.mint()
     scopes = ("jobs:submit", "jobs:read", "jobs:cancel")
     doc = ApiKey(id=key_id, hmac=keys.digest(pepper, text), scopes=scopes)
-    await table.put(stack.bus, Bucket.KEYS, token(key_id), doc)
+    await table.put(bus, Bucket.KEYS, token(key_id), doc)
     return text

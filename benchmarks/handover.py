@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from signalbox import log, tensors, topology
 from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
@@ -46,24 +48,35 @@ def main() -> None:
         asyncio.run(_measure(options.rounds, options.ended_rounds))
 
 
+async def over(wire: Wire, rounds: int) -> None:
+    """Print the first of them through another NATS, whose streams are made already."""
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name:
+        folder = Path(name)
+        model = folder / "half_plus_two" / "1"
+        await _make_model(model)
+        _print("kept", await _series(folder / "kept", wire, str(model), True, rounds))
+
+
 async def _measure(rounds: int, ended_rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name:
         folder = Path(name)
         model = folder / "half_plus_two" / "1"
         await _make_model(model)
         async with NatsServer(folder / "nats") as server:
-            bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+            wire = Wire(nats_url=server.url)
+            bus = await Bus.connect(wire, role="admin")
             await topology.apply(bus)
             await bus.close()
             for label, is_kept, count in (("kept", True, rounds), ("ended", False, ended_rounds)):
-                took = await _series(folder / label, server.url, str(model), is_kept, count)
+                took = await _series(folder / label, wire, str(model), is_kept, count)
                 _print(label, took)
 
 
-async def _series(folder: Path, url: str, model: str, is_kept: bool, rounds: int) -> list[float]:
+async def _series(folder: Path, wire: Wire, model: str, is_kept: bool, rounds: int) -> list[float]:
     """Seconds of ``rounds`` hand-overs between two workers that both always want the device."""
     facts = {
-        "url": url, "lock_dir": str(folder), "is_kept": is_kept, "model": model, "rounds": rounds,
+        "wire": msgspec.to_builtins(wire), "lock_dir": str(folder),
+        "is_kept": is_kept, "model": model, "rounds": rounds,
     }  # fmt: skip
     workers = [
         await asyncio.create_subprocess_exec(
@@ -111,7 +124,7 @@ async def _lines_of(worker: asyncio.subprocess.Process, count: int) -> list[dict
 async def _work(facts: dict[str, Any]) -> None:
     """One worker: hold, use the device once, release, again; it tells when it used and released."""
     log.configure("ERROR")
-    bus = await Bus.connect(Wire(nats_url=facts["url"]), role="worker")
+    bus = await Bus.connect(msgspec.convert(facts["wire"], Wire), role="worker")
     lock_dir = Path(facts["lock_dir"])
     lane = Lane(
         bus, devices.virtual(0, lock_dir),

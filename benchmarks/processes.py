@@ -17,6 +17,8 @@ SYNCS: Final = ("fsync", "fdatasync", "sync_file_range", "msync")
 ATTACH_S: Final = 10.0
 _SYNC: Final = re.compile(rf" ({'|'.join(SYNCS)})\(\d+<([^>]*)>")
 _STREAM_PART: Final = re.compile(r"/streams/([^/]+)/(msgs|batches|obs)")
+_RAFT_PART: Final = "/_js_/"
+"""What three nodes agree on is written there before it is in a stream."""
 _PARTS: Final = {"msgs": "", "batches": " batches", "obs": " consumers"}
 
 
@@ -120,5 +122,7 @@ class SyncCounter:
 
 
 def _kind_of(path: str) -> str:
+    if _RAFT_PART in path:
+        return "raft"
     match = _STREAM_PART.search(path)
     return f"{match[1]}{_PARTS[match[2]]}" if match else "other"

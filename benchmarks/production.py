@@ -1,0 +1,227 @@
+"""What three nodes cost: the same calls through the embedded stack and through what docker-compose.yml declares."""
+
+import asyncio
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from benchmarks import bed, handover, takeover
+from benchmarks.front import BODY, PATH
+from benchmarks.load import Figures, Target, prepare, run
+from benchmarks.processes import SyncCounter, cost, descendants, title
+from benchmarks.standing import standing
+from signalbox.bus import Bus
+from signalbox.production.running import Running
+from signalbox.settings import Wire
+
+PREDICTS: Final = (1, 32, 128)
+SUBMITS: Final = (1, 32)
+SYNC_S: Final = 2.0
+WARM_S: Final = 1.0
+ENDED_S: Final = 120.0
+DRAIN_POLL_S: Final = 0.1
+MAX_BATCH: Final = 32
+"""As the demonstration's models have it, which the production stack serves."""
+_NUMBER: Final = re.compile(r"-\d+$")
+_PARTS: Final = ("guard", "runner")
+
+
+class Side:
+    """One of the two stacks. pids: of its programs now, by name. nats: how the bus is reached."""
+
+    def __init__(self, name: str, url: str, key: str, bus: Bus) -> None:
+        self.name = name
+        self.bus = bus
+        headers = bed.headers_of(key)
+        self.predict = prepare(url, PATH, BODY, headers)
+        self.submit = prepare(url, PATH, BODY, {**headers, "Prefer": "respond-async"})
+
+    def pids(self) -> Mapping[str, int]:
+        """Process ids of its programs now, by name."""
+        raise NotImplementedError
+
+    def nats(self) -> list[int]:
+        """Process ids of its NATS nodes."""
+        return [pid for name, pid in self.pids().items() if name.startswith("nats")]
+
+
+class Embedded(Side):
+    """``signalbox up``'s programs of a job's path."""
+
+    def __init__(self, made: bed.Bed) -> None:
+        super().__init__("embedded", made.stack.front_url, made.key, made.stack.bus)
+        self._stack = made.stack
+
+    def pids(self) -> Mapping[str, int]:
+        """Process ids by name."""
+        return self._stack.pids()
+
+
+class Production(Side):
+    """A production stack, called past the forwarder of the loopback."""
+
+    def __init__(self, running: Running, key: str, bus: Bus, name: str) -> None:
+        super().__init__(name, running.facts["direct_front"], key, bus)
+        self._running = running
+
+    def pids(self) -> Mapping[str, int]:
+        """Process ids by name."""
+        return {name: pid for name, pid in self._running.pids().items() if name != "production"}
+
+
+async def measure_embedded(folder: Path, *, seconds: float) -> None:
+    """Print the figures of the embedded stack."""
+    _print_load()
+    async with bed.made(folder, max_batch=MAX_BATCH) as made:
+        await _figures(Embedded(made), seconds)
+
+
+async def measure(*, seconds: float, up: Path | None, plugins: int, devices: int) -> None:
+    """Print the figures of a production stack."""
+    async with standing(up, plugins=plugins, devices=devices) as running:
+        _print_load()
+        bus = await Bus.connect(running.admin(), role="admin", name="bench")
+        try:
+            names = running.pids()
+            count = [
+                sum(name.startswith(stem) for name in names) for stem in ("plugin-", "worker-")
+            ]
+            label = f"production, {count[0]} plugin(s), {count[1]} worker(s)"
+            key = await bed.mint_with(bus, running.secret("key_pepper"))
+            side = Production(running, key, bus, label)
+            await bed.first_answer(running.facts["direct_front"], key)
+            await _figures(side, seconds)
+        finally:
+            await bus.close()
+
+
+def _print_load() -> None:
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    print(f"load of the machine before: {load}; {os.cpu_count()} cores", flush=True)
+
+
+async def measure_leases(*, up: Path | None, rounds: int) -> None:
+    """Print hand-over through three NATS nodes, and take-over after the holder was killed."""
+    async with standing(up, plugins=2, devices=1) as running:
+        wire: Wire = running.admin()
+        await handover.over(wire, rounds)
+        bus = await Bus.connect(wire, role="admin", name="bench")
+        try:
+            key = await bed.mint_with(bus, running.secret("key_pepper"))
+            url = running.facts["direct_front"]
+            await bed.first_answer(url, key)
+            target = prepare(url, PATH, BODY, bed.headers_of(key))
+            await takeover.measure(running, bus, target)
+        finally:
+            await bus.close()
+
+
+async def _figures(side: Side, seconds: float) -> None:
+    print(f"\n{side.name}")
+    print(f"{'':<16}{'in flight':>10}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}  statuses")
+    for what, target, counts in (
+        ("predict", side.predict, PREDICTS),
+        ("submit (202)", side.submit, SUBMITS),
+    ):
+        for in_flight in counts:
+            before, accepted = _cpu(side.pids()), await accepted_jobs(side.bus)
+            figures = await apart(target, in_flight, seconds)
+            await drained(side.bus)
+            after, accepted = _cpu(side.pids()), await accepted_jobs(side.bus) - accepted
+            _print_row(what, figures)
+            _print_cpu(before, after, accepted)
+    await _count_syncs(side)
+    _print_memory(side.pids())
+
+
+async def apart(target: Target, in_flight: int, seconds: float, warm_s: float = WARM_S) -> Figures:
+    """The load comes from a thread of its own; the loop here only keeps our connection to NATS."""
+    return await asyncio.to_thread(run, target, in_flight, seconds=seconds, warm_s=warm_s)
+
+
+async def accepted_jobs(bus: Bus) -> int:
+    """Jobs ever accepted: the last sequence of the job stream."""
+    answer = await bus.request_json("$JS.API.STREAM.INFO.JOBS")
+    return int(answer["state"]["last_seq"])
+
+
+async def drained(bus: Bus) -> None:
+    """Return when every accepted job has ended, so that its cost is counted and the next figure is its own."""
+    async with asyncio.timeout(ENDED_S):
+        while (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["messages"]:  # noqa: ASYNC110  NATS tells nobody
+            await asyncio.sleep(DRAIN_POLL_S)
+
+
+def _cpu(pids: Mapping[str, int]) -> dict[str, float]:
+    """Processor seconds so far by program: nodes, plugins and workers added up, the parts of a worker apart."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for name, pid in pids.items():
+        program = _NUMBER.sub("", name)
+        for each in (pid, *descendants(pid)):
+            try:
+                spent = cost(each).cpu_s
+            except (FileNotFoundError, ProcessLookupError):  # a connection's process of PostgreSQL
+                continue
+            found[_part(program, each) if each != pid else program] += spent
+    return dict(found)
+
+
+def _part(program: str, pid: int) -> str:
+    words = title(pid).replace(".", " ").replace("/", " ").split()
+    part = next((each for each in _PARTS if each in words or f"{each}py" in words), "")
+    return f"{program}/{part}" if part else program
+
+
+def _print_row(what: str, figures: Figures) -> None:
+    statuses = " ".join(f"{status}:{count}" for status, count in sorted(figures.statuses.items()))
+    print(
+        f"{what:<16}{figures.in_flight:>10}{figures.rate:>9.0f}"
+        f"{figures.quantile_ms(0.5):>9.2f}{figures.quantile_ms(0.99):>9.2f}  {statuses}",
+        flush=True,
+    )
+
+
+def _print_cpu(before: Mapping[str, float], after: Mapping[str, float], jobs: int) -> None:
+    parts = {name: (after[name] - before.get(name, 0.0)) / max(1, jobs) * 1000 for name in after}
+    told = ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items() if spent >= 0.005)
+    print(
+        f"{'':<16}CPU s per 1000 jobs ({jobs}): {told}; all {sum(parts.values()):.2f}", flush=True
+    )
+
+
+async def _count_syncs(side: Side) -> None:
+    if not SyncCounter.is_possible():
+        print("disk syncs per job: not counted (strace is missing: apt-get install strace)")
+        return
+    nodes = side.nats()
+    for in_flight in PREDICTS:
+        before = await accepted_jobs(side.bus)
+        with ExitStack() as held:
+            counters = [held.enter_context(SyncCounter(pid)) for pid in nodes]
+            await apart(side.predict, in_flight, SYNC_S, warm_s=0.0)
+        jobs = max(1, await accepted_jobs(side.bus) - before)
+        by_node = [counter.counts() for counter in counters]
+        every: Counter[str] = sum(by_node, Counter())
+        parts = ", ".join(f"{kind} {count / jobs:.2f}" for kind, count in every.most_common(6))
+        nodes_told = " + ".join(f"{counts.total() / jobs:.2f}" for counts in by_node)
+        print(
+            f"disk syncs per job at {in_flight} in flight, by node: {nodes_told} ({parts}; {jobs} jobs, "
+            "under strace, so slower than above)",
+            flush=True,
+        )
+
+
+def _print_memory(pids: Mapping[str, int]) -> None:
+    found: Counter[str] = Counter()
+    for name, pid in pids.items():
+        for each in (pid, *descendants(pid)):
+            try:
+                found[_NUMBER.sub("", name)] += cost(each).pss_bytes
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    told = ", ".join(f"{name} {size / 1e6:.0f}" for name, size in found.items())
+    print(f"memory, MB, what is shared divided by those who share it: {told}", flush=True)
