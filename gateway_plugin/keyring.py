@@ -181,7 +181,8 @@ def require_urgent(key: ApiKey) -> None:
 
 def may_use(key: ApiKey, model: str) -> bool:
     """Whether both lists, the key's and its account's, allow ``model``; an empty list allows every model."""
-    return all(not allowed or model in allowed for allowed in (key.models, key.account_models))
+    own, shared = key.models, key.account_models
+    return (not own or model in own) and (not shared or model in shared)
 
 
 def require_model(key: ApiKey, model: str) -> None:

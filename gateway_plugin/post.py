@@ -7,7 +7,6 @@ reply, and otherwise fetches the job later by the id that every answer carries.
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from gateway_plugin.acceptance import Acceptance, Entry
@@ -33,7 +32,7 @@ from gateway_plugin.modelviews import ModelViews, metadata
 from gateway_plugin.preferences import Preference, preference
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.routing import Act, Route, Routes
-from gateway_plugin.service.pool import Pool
+from gateway_plugin.service.pool import Held, Pool
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.submission import Wishes, wishes_of
 from gateway_plugin.waiting import End, Waiters
@@ -275,7 +274,7 @@ class Post:
         self._keyring.require_unended(key)
         return end
 
-    def _place(self, key: ApiKey) -> AbstractContextManager[None]:
+    def _place(self, key: ApiKey) -> Held:
         """A waiting place. Raises as :meth:`Pool.take`."""
         most = key.share.waiting or self._settings.account_waiting
         return self._places.holding(tenant_of(key), most=most)

@@ -16,7 +16,6 @@ from gateway_plugin.edge.bodies import (
     BodyTooLargeError,
     ClientLeftError,
     Receive,
-    Share,
 )
 from gateway_plugin.edge.definition import Front
 from gateway_plugin.edge.limits import Limits, Rate
@@ -24,7 +23,7 @@ from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
 from gateway_plugin.edge.target import Redirect, Target, read
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.pool import Pool, bodies_pool
+from gateway_plugin.service.pool import Held, Pool, bodies_pool
 from signalbox.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
@@ -167,14 +166,14 @@ class Edge:
         if quota and not quota.is_allowed:
             return _later(self._page(answers.QUOTA_EXCEEDED, headers, shown), quota.left_s)
         own = int(session.metadata.get(BODY_BYTES, "0"))
-        with Share(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
+        with Held(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
             try:
                 data = await self._body(body, own, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
             return await self._post(sent, replied, target, headers, shown, scope, data)
 
-    async def _body(self, body: Body, own: int, share: Share) -> bytes:
+    async def _body(self, body: Body, own: int, share: Held) -> bytes:
         """The body of a caller who may call. own: the key's limit, 0 = the gateway's."""
         most = self._front.max_body_bytes
         if not own or (most and own >= most):

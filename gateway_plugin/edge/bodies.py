@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from gateway_plugin.service.pool import Pool
+from gateway_plugin.service.pool import Held
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -20,27 +20,6 @@ class BodyTooLargeError(Exception):
 
 class ClientLeftError(Exception):
     """The connection ended before the request was complete."""
-
-
-class Share:
-    """Bytes that one request holds of all bodies, to be given back at its end."""
-
-    def __init__(self, pool: Pool, account: str) -> None:
-        self._pool = pool
-        self._account = account
-        self._held = 0
-
-    def take(self, size: int) -> None:
-        """More of them. Raises as :meth:`Pool.take`."""
-        self._pool.take(self._account, size)
-        self._held += size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._held:
-            self._pool.give_back(self._account, self._held)
 
 
 class Body:
@@ -59,10 +38,10 @@ class Body:
         if limit and self._declared is not None and self._declared > limit:
             raise BodyTooLargeError
 
-    async def read(self, limit: int, share: Share) -> bytes:
+    async def read(self, limit: int, share: Held) -> bytes:
         """The whole of it. limit: bytes, 0 = none. share: what it is taken from, as soon as its size is known.
 
-        Raises :class:`BodyTooLargeError`, :class:`ClientLeftError`, and as :meth:`Share.take`.
+        Raises :class:`BodyTooLargeError`, :class:`ClientLeftError`, and as :meth:`Held.take`.
         """
         if self.is_over:
             return b""

@@ -4,9 +4,7 @@ An account may hold no more than is still free, so whoever is alone gets half of
 somebody who holds nothing always finds some: the dynamic thresholds of :mod:`gateway_plugin.fairness`.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from signalbox.errors import LimitExceeded, Unavailable
 
@@ -45,7 +43,7 @@ class Pool:
         """
         if not units:
             return
-        free, own = self.free, self.of(account)
+        free, own = self._size - self.held, self._held.get(account, 0)
         if units > free:
             raise Unavailable(
                 f"{self._of_all}; nothing was accepted.",
@@ -75,14 +73,33 @@ class Pool:
         else:
             del self._held[account]
 
-    @contextmanager
-    def holding(self, account: str, units: int = 1, *, most: int = 0) -> Iterator[None]:
-        """:meth:`take`, and :meth:`give_back` at the end."""
-        self.take(account, units, most=most)
-        try:
-            yield
-        finally:
-            self.give_back(account, units)
+    def holding(self, account: str, units: int = 1, *, most: int = 0) -> "Held":
+        """:meth:`take`, to be given back at the end of ``with``."""
+        held = Held(self, account)
+        held.take(units, most=most)
+        return held
+
+
+class Held:
+    """What one request holds of a pool for its account, until the end of ``with``."""
+
+    __slots__ = ("_account", "_pool", "_units")
+
+    def __init__(self, pool: Pool, account: str) -> None:
+        self._pool = pool
+        self._account = account
+        self._units = 0
+
+    def take(self, units: int, *, most: int = 0) -> None:
+        """More of it. Raises as :meth:`Pool.take`."""
+        self._pool.take(self._account, units, most=most)
+        self._units += units
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.give_back(self._account, self._units)
 
 
 def bodies_pool(size_bytes: int) -> Pool:

@@ -90,6 +90,7 @@ class _Mode(Enum):
 
 # An enum's members are looked up slowly, and each request asks often.
 _SERVING: Final = _Mode.SERVING
+_TUNNEL: Final = _Mode.TUNNEL
 _HEAD: Final = Part.HEAD
 _END: Final = Part.END
 
@@ -146,7 +147,7 @@ class Gate(asyncio.Protocol):
                 self._refuse(refusal)
                 return
             self._hand_on(piece)
-        elif self._mode is _Mode.TUNNEL and self._inner is not None:
+        elif self._mode is _TUNNEL and self._inner is not None:
             self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -181,7 +182,8 @@ class Gate(asyncio.Protocol):
     @property
     def is_closing(self) -> bool:
         """Nothing more is sent by the server."""
-        return self._mode in {_Mode.DISCARDING, _Mode.ENDED} or self._transport.is_closing()
+        mode = self._mode
+        return (mode is not _SERVING and mode is not _TUNNEL) or self._transport.is_closing()
 
     def wrote(self) -> None:
         """The server sends. If that tells the client to send its body, the time for that begins anew."""
@@ -211,7 +213,7 @@ class Gate(asyncio.Protocol):
     def become(self, protocol: asyncio.BaseProtocol) -> None:
         """The connection is another protocol's from now on."""
         self._inner = cast("asyncio.Protocol", protocol)
-        self._mode = _Mode.TUNNEL
+        self._mode = _TUNNEL
         self._deadline = math.inf
 
     def hold(self, *, is_paused: bool) -> None:
@@ -250,7 +252,7 @@ class Gate(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """Called every second: ends what takes too long. now: the loop's time."""
-        if self._mode is _Mode.TUNNEL:
+        if self._mode is _TUNNEL:
             return
         size = self._transport.get_write_buffer_size()
         if size and size == self._unsent[0]:
@@ -337,7 +339,7 @@ class Gate(asyncio.Protocol):
 
     def _after_turn(self) -> None:
         """The server made the connection another's, or closed it before any application saw the request."""
-        if self._mode is _Mode.TUNNEL:
+        if self._mode is _TUNNEL:
             held = bytes(self._framing.held)
             self._framing.has_more = False
             if held and self._inner is not None:
@@ -383,7 +385,7 @@ class Gate(asyncio.Protocol):
         """
         framing = self._framing
         is_full = framing.has_more or len(framing.held) > self._shared.bounds.http_head_bytes
-        is_held = self._is_inner_paused and (self._mode is _Mode.TUNNEL or framing.part is not _END)
+        is_held = self._is_inner_paused and (self._mode is _TUNNEL or framing.part is not _END)
         wanted = self._mode is not _Mode.DISCARDING and (is_full or is_held)
         if wanted != self._is_paused and not self._transport.is_closing():
             self._is_paused = wanted
