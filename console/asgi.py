@@ -15,6 +15,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
 from console.bodies import BodyLimit  # noqa: E402
+from console.catalog.judging import keep_judged  # noqa: E402
 from console.live.lifespan import lifespan as live  # noqa: E402
 from console.live.origin import SameOrigin  # noqa: E402
 from console.live.routing import websocket_urlpatterns  # noqa: E402
@@ -29,15 +30,22 @@ _BACKSTOP_S = 5.0
 
 
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-    """The live feed, and a publisher beside it: a key revoked here is told within milliseconds."""
-    publishing = asyncio.create_task(
-        keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"
-    )
+    """The live feed, and a publisher beside it: a key revoked here is told within milliseconds.
+
+    This program has the models' files, so it is also the one that judges them anew.
+    """
+    beside = [
+        asyncio.create_task(
+            keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"
+        ),
+        asyncio.create_task(keep_judged(), name="judging"),
+    ]
     try:
         await live(scope, receive, send)
     finally:
-        publishing.cancel()
-        await asyncio.wait([publishing])
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
 
 
 application = ProtocolTypeRouter(

@@ -1,5 +1,7 @@
 """``python -m workers.inspect PATH``: what a SavedModel directory holds, as JSON on stdout.
 
+``--rules`` in the place of a path: the digest of what operations are judged by.
+
 Meant to be run as a process that is thrown away: a model is somebody else's file. Nothing of it is
 executed, the process is confined as a runner is, and reading stops at limits on memory and time.
 """
@@ -16,7 +18,7 @@ import msgspec
 
 from signalbox.errors import InvalidRequest, SignalboxError
 from signalbox.messages import Signature
-from workers import savedmodel
+from workers import operations, savedmodel
 from workers.confinement import Sandbox
 from workers.sandbox import confine
 
@@ -65,8 +67,14 @@ def main() -> int:
         prog="python -m workers.inspect",
         description="Print signatures, kinds of operations, size and digest of a SavedModel directory as JSON.",
     )
-    parser.add_argument("path", type=Path, help="directory that holds saved_model.pb")
-    path: Path = parser.parse_args().path
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("path", type=Path, nargs="?", help="directory that holds saved_model.pb")
+    what.add_argument("--rules", action="store_true", help="the digest of what judges operations")
+    asked = parser.parse_args()
+    if asked.rules:
+        sys.stdout.write(f"{operations.rules()}\n")
+        return 0
+    path: Path = asked.path
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     try:

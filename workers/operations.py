@@ -5,6 +5,7 @@ TensorFlow that we install what it does. One that is not there is code nobody ha
 """
 
 import functools
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,12 @@ _HARMLESS: Final = {
 """Values of attributes that name neither a file nor an address."""
 _WITH: Final = " with its "
 """Between an operation and the attribute that makes it do what it may not."""
+
+
+@functools.cache
+def rules() -> str:
+    """Digest of the list and of what applies it: another one may judge otherwise."""
+    return hashlib.sha256(FILE.read_bytes() + Path(__file__).read_bytes()).hexdigest()
 
 
 class Known(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 
 from signalbox.errors import InvalidRequest
 from signalbox.messages import Signature, TensorSpec
-from workers.operations import Operations, Verdict, judge
+from workers.operations import Operations, Verdict, judge, rules
 from workers.protowire import number, single, submessages, text
 
 FILE: Final = "saved_model.pb"
@@ -30,13 +30,14 @@ _CHUNK_BYTES: Final = 1 << 20
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """signatures: those of the graph tagged ``serve``. ops: every kind of operation in it, sorted.
     verdict: which of them may not serve. digest: sha256 over path, size and sha256 of each file.
-    size_bytes: of all files."""
+    size_bytes: of all files. rules: see :func:`workers.operations.rules`."""
 
     signatures: dict[str, Signature]
     ops: tuple[str, ...]
     verdict: Verdict
     size_bytes: int
     digest: str
+    rules: str = ""
 
 
 def inspect(directory: Path) -> Inspection:
@@ -45,7 +46,7 @@ def inspect(directory: Path) -> Inspection:
     size, digest = manifest(directory)
     return Inspection(
         signatures=signatures, ops=tuple(sorted(operations.kinds)), verdict=judge(operations),
-        size_bytes=size, digest=digest,
+        size_bytes=size, digest=digest, rules=rules(),
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
             "size_bytes",
             "unknown_ops",
             "listed_ops",
+            "raised_ops",
             "approved_by",
             "signatures",
             "source",

@@ -26,6 +26,7 @@ class Findings:
     """signatures: JSON form of ``dict[str, Signature]``. digest: sha256 over the files.
 
     forbidden: kind of operation to what it does that needs a person's word. unknown: kinds nobody has looked at.
+    rules: digest of the list that says so.
     """
 
     signatures: dict[str, Any]
@@ -33,6 +34,7 @@ class Findings:
     digest: str
     forbidden: dict[str, str]
     unknown: list[str]
+    rules: str = ""
 
     @property
     def listed(self) -> dict[str, str]:
@@ -46,9 +48,18 @@ def inspect(path: Path) -> Findings:
     Raises :class:`InvalidRequest` if it is none or cannot be read, :class:`DeadlineExceeded`,
     :class:`Misconfigured` if the inspector itself does not run.
     """
+    return _findings(_asked(str(path)))
+
+
+def rules() -> str:
+    """Digest of the list that versions are judged by now. Raises as :func:`inspect`."""
+    return _asked("--rules").decode().strip()
+
+
+def _asked(argument: str) -> bytes:
     console = settings.CONSOLE
     given = shlex.split(console.inspect_command)
-    command = [*(given or [sys.executable, "-m", "workers.inspect"]), str(path)]
+    command = [*(given or [sys.executable, "-m", "workers.inspect"]), argument]
     try:
         ended = subprocess.run(
             command, capture_output=True, timeout=console.inspect_timeout_s, check=False,
@@ -72,7 +83,7 @@ def inspect(path: Path) -> Findings:
             )
         reason = _without_paths(said.splitlines()[-1]) if said else "no reason given"
         raise InvalidRequest(f"It is no SavedModel that can be read: {reason}")
-    return _findings(ended.stdout)
+    return ended.stdout
 
 
 def _without_paths(said: str) -> str:
@@ -88,8 +99,9 @@ def _findings(stdout: bytes) -> Findings:
         size_bytes, digest = int(answer["size_bytes"]), str(answer["digest"])
         forbidden = msgspec.convert(answer["verdict"]["forbidden"], dict[str, str])
         unknown = msgspec.convert(answer["verdict"]["unknown"], list[str])
+        rules = str(answer.get("rules", ""))
     except (ValueError, KeyError, IndexError, TypeError, msgspec.ValidationError) as error:
         raise Misconfigured("The inspector's answer is not understood.") from error
     if not signatures:
         raise InvalidRequest("The model has no signature; export it with at least one.")
-    return Findings(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown)
+    return Findings(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown, rules)

@@ -113,6 +113,8 @@ class ModelVersion(models.Model):
 
     unknown_ops: operations nobody has looked at. listed_ops: those and all others that need a person's word, and why.
     approved_by: who gave it, never who added the version; empty = nobody has.
+    rules: digest of the list that it was judged by last. raised_ops: what a version that serves would need a person's
+    word for by that list, and nobody has given it.
     """
 
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
@@ -124,6 +126,8 @@ class ModelVersion(models.Model):
     unknown_ops = models.JSONField(default=list)
     listed_ops = models.JSONField(default=dict)
     approved_by = models.CharField(max_length=150, blank=True, default="")
+    rules = models.CharField(max_length=64, blank=True, default="")
+    raised_ops = models.JSONField(default=dict)
     source = models.CharField(max_length=10)
     added_by = models.CharField(max_length=150)
     added_at = models.DateTimeField(default=timezone.now)

@@ -134,12 +134,13 @@ def upload(
 def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> ServedModel:
     """Let a version serve whose operations need a person's word: of another person than the one who added it.
 
+    So too for one that serves and would need it by the list of today (:mod:`console.catalog.judging`).
     Raises :class:`Forbidden` for that one and for programs, :class:`Conflict` where nothing waits for approval.
     """
     with act(actor, Act.MODELS_APPROVE, Target("model", name), reason=reason) as change:
         model = _locked(name)
         version = _version(model, number)
-        if version.may_serve:
+        if version.may_serve and not version.raised_ops:
             raise Conflict(f"Version {number} of {name} does not wait for approval.")
         user = actor.user
         if user is None or user.is_service or actor.name == version.added_by:
@@ -148,7 +149,8 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
             )
         before = model.serving_version
         version.approved_by = actor.name
-        version.save(update_fields=["approved_by"])
+        version.listed_ops, version.raised_ops = {**version.listed_ops, **version.raised_ops}, {}
+        version.save(update_fields=["approved_by", "listed_ops", "raised_ops"])
         change.before = {"default": before}
         change.after = {
             "version": number, "digest": version.digest, "approved_operations": version.listed_ops,
@@ -303,6 +305,7 @@ def _add(
     return ModelVersion.objects.create(
         model=model, number=number, path=_kept(path), digest=found.digest, size_bytes=found.size_bytes,
         signatures=found.signatures, unknown_ops=found.unknown, listed_ops=found.listed, source=source,
+        rules=found.rules,
         added_by=actor.name,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import inspection, services
+from console.catalog import inspection, judging, services
 from console.catalog.archives import Caps, unpack
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
@@ -228,6 +228,36 @@ def test_the_default_stays_when_the_version_that_was_added_beside_it_is_approved
         )
     services.approve(Actor(user=cast["admin"]), "mine", 2)
     assert services.find("mine").document().default_version == served
+
+
+def test_a_version_is_judged_anew_when_the_list_has_changed_and_serves_until_a_person_says_no(
+    browser: Browser, console: Console, tmp_path: Path
+) -> None:
+    folder = tmp_path / "old" / "1"
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(
+        model([node("x", "Placeholder"), node("y", "ReadFile", "x")])
+    )
+    services.register(system_actor("command"), "old", str(folder))
+    assert judging.judge_anew() == 0, "it was judged by the list of today"
+    ModelVersion.objects.update(rules="an older list", listed_ops={})  # as it stood in the database
+    assert judging.judge_anew() == 1
+    version = ModelVersion.objects.get()
+    assert version.raised_ops.keys() == {"ReadFile"}
+    assert [v.version for v in services.find("old").document().versions] == [1]
+    entry = AuditEntry.objects.latest("id")
+    assert (entry.actor_name, entry.result) == ("system:judging", AuditEntry.DONE)
+    assert entry.after == {"version": 1, "would_need_approval": version.raised_ops}
+    assert judging.judge_anew() == 0
+    client = browser("admin")
+    assert b"would need approval today" in client.get("/models/old").content
+    assert submit(client, "/models/old/approve", {"version": "1"}).status_code == 302
+    version.refresh_from_db()
+    assert (version.listed_ops.keys(), version.raised_ops) == ({"ReadFile"}, {})
+    ModelVersion.objects.update(rules="")
+    assert judging.judge_anew() == 1
+    version.refresh_from_db()
+    assert not version.raised_ops, "a person has approved that"
 
 
 def test_an_operator_that_is_a_program_approves_nothing(

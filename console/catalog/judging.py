@@ -1,0 +1,80 @@
+"""Judges versions anew when the list of operations has changed since they were judged.
+
+One that serves goes on serving: to take it away is a decision too, and a person's. What it would need approval for by
+the list of today stands on its page and in the audit, until a person approves it as any other version.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from channels.db import database_sync_to_async
+from django.db import transaction
+
+from console.accounts.rights import Act, system_actor
+from console.audit.acts import Target, act
+from console.catalog import inspection
+from console.catalog.models import ModelVersion
+from signalbox import log
+from signalbox.errors import SignalboxError
+
+EVERY_S: Final = 3600.0
+"""For versions that could not be read when this program started."""
+_ACTOR: Final = system_actor("judging")
+
+
+async def keep_judged() -> None:
+    """Until cancelled. Inspecting takes its time, and a page must not wait for it."""
+    while True:
+        try:
+            await database_sync_to_async(judge_anew, thread_sensitive=False)()
+        except SignalboxError as error:
+            log.warning("catalog.not_judged", reason=error.public_message)
+        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
+            log.exception("catalog.not_judged")
+        await asyncio.sleep(EVERY_S)
+
+
+def judge_anew() -> int:
+    """Judge each version that was judged by another list; how many were. Idempotent, and may run twice at once.
+
+    Raises :class:`Misconfigured` where the inspector does not run.
+    """
+    if not ModelVersion.objects.exists():
+        return 0
+    rules = inspection.rules()
+    judged = 0
+    for version in ModelVersion.objects.exclude(rules=rules).select_related("model"):
+        try:
+            found = inspection.inspect(Path(version.folder))
+        except SignalboxError as error:
+            log.warning("catalog.not_judged", version=str(version), reason=error.public_message)
+            continue
+        if found.digest != version.digest:  # workers refuse these files
+            log.warning("catalog.not_judged", version=str(version), reason="its files have changed")
+            continue
+        _note(version.pk, found)
+        judged += 1
+    return judged
+
+
+@transaction.atomic
+def _note(pk: int, found: inspection.Findings) -> None:
+    version = ModelVersion.objects.select_for_update().select_related("model").get(pk=pk)
+    if version.rules == found.rules:  # by a program beside this one
+        return
+    news = {op: why for op, why in found.listed.items() if op not in version.listed_ops}
+    is_told = not news or news == version.raised_ops
+    version.rules = found.rules
+    if version.may_serve:
+        version.raised_ops = news
+    else:
+        version.listed_ops = {**version.listed_ops, **news}
+    version.save(update_fields=["rules", "raised_ops", "listed_ops"])
+    if is_told:
+        return
+    reason = f"The list of operations has changed: version {version.number} is judged anew."
+    target = Target("model", version.model.name)
+    with act(_ACTOR, Act.MODELS_REGISTER, target, reason=reason) as change:
+        change.after = {"version": version.number, "would_need_approval": news}
+    log.warning("catalog.needs_approval_now", version=str(version), operations=sorted(news))
