@@ -37,16 +37,24 @@ from signalbox.up.stack import Stack
 PREDICTS: Final = 24
 SUBMITS: Final = 8
 """In flight: calls that wait, whose records are short-lived, and jobs that are waited for, whose records are not."""
-LETTER_PAUSE_S: Final = 20.0
-"""After one dead letter, to the next: each costs a runner, and the device its time until the next one is there."""
 FILLED_S: Final = 150.0
 """The server gives disk back within two minutes."""
 LOOK_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 1.0
 """Of a run of the slow model: whoever asks for more becomes a dead letter."""
+_SHOWN_FROM: Final = 10
 _STREAMS: Final = "signalbox_stream_bytes"
 _ROWS: Final = "signalbox_console_rows"
 _DATABASE: Final = "signalbox_console_database_bytes"
+
+
+class Plan(NamedTuple):
+    """turns of turn_s seconds, after fill_s. letters: dead letters a turn."""
+
+    turns: int
+    turn_s: float
+    fill_s: float
+    letters: int
 
 
 class Site(NamedTuple):
@@ -68,13 +76,20 @@ def main(arguments: list[str]) -> int:
         "--turns", type=int, default=5, help="after the one that fills (%(default)s)"
     )
     parser.add_argument("--turn-s", type=float, default=600.0, help="seconds each (%(default)s)")
+    parser.add_argument("--fill-s", type=float, help=f"before them (a turn, at least {FILLED_S:g})")
+    parser.add_argument(
+        "--letters", type=int, default=10,
+        help="dead letters a turn (%(default)s); each costs a runner and the device the time until another is there",
+    )  # fmt: skip
     parser.add_argument("--margin", type=float, default=MARGIN, help="(%(default)s)")
     parser.add_argument("--up", type=Path, help="up.json of a stack that runs already")
     asked = parser.parse_args(arguments)
     settings = shortened(asked.turn_s)
+    fill_s = max(asked.turn_s, FILLED_S) if asked.fill_s is None else asked.fill_s
+    plan = Plan(asked.turns, asked.turn_s, fill_s, asked.letters)
     print("\n".join(f"{name}={value}" for name, value in settings.items()), flush=True)
     try:
-        turns = asyncio.run(_measure(asked.up, settings, asked.turns, asked.turn_s))
+        turns = asyncio.run(_measure(asked.up, settings, plan))
     except SignalboxError as error:
         print(f"benchmarks: {error.public_message}", file=sys.stderr)
         return 1
@@ -96,19 +111,17 @@ def shortened(turn_s: float) -> dict[str, str]:
     }
 
 
-async def _measure(
-    up: Path | None, settings: Mapping[str, str], turns: int, turn_s: float
-) -> list[Turn]:
+async def _measure(up: Path | None, settings: Mapping[str, str], plan: Plan) -> list[Turn]:
     if up is not None:
         token = up.parent / "secrets" / "operator_token"
-        return await _turns(Site(up, token.read_text() if token.exists() else ""), turns, turn_s)
+        return await _turns(Site(up, token.read_text() if token.exists() else ""), plan)
     ports = {"SIGNALBOX_METRICS_PORT": str(free_port())}
     with (
         tempfile.TemporaryDirectory(prefix="signalbox-day-") as folder,
         _environment({**settings, **ports}),
     ):
         async with _stack(Path(folder)) as site:
-            return await _turns(site, turns, turn_s)
+            return await _turns(site, plan)
 
 
 @contextmanager
@@ -154,24 +167,25 @@ async def _stack(folder: Path) -> AsyncIterator[Site]:
 # ------------------------------------------------------------------------------ turns
 
 
-async def _turns(site: Site, turns: int, turn_s: float) -> list[Turn]:
-    has_letters = await _short_runs(site)
-    if not has_letters:
+async def _turns(site: Site, plan: Plan) -> list[Turn]:
+    every_s = plan.turn_s / plan.letters if plan.letters else 0.0
+    if every_s and not await _short_runs(site):
+        every_s = 0.0
         print("no operator token beside up.json: no dead letters are made", flush=True)
-    fill_s = max(turn_s, FILLED_S)
-    await _turn(site, "fills", fill_s, has_letters=has_letters)
+    if plan.fill_s:
+        await _turn(site, "fills", plan.fill_s, every_s)
     return [
-        await _turn(site, f"turn {number + 1}", turn_s, has_letters=has_letters)
-        for number in range(turns)
+        await _turn(site, f"turn {number + 1}", plan.turn_s, every_s)
+        for number in range(plan.turns)
     ]
 
 
-async def _turn(site: Site, name: str, seconds: float, *, has_letters: bool) -> Turn:
+async def _turn(site: Site, name: str, seconds: float, letter_every_s: float) -> Turn:
     samples: list[dict[str, float]] = []
     asked: Counter[int] = Counter()
     beside = [asyncio.create_task(_keep_looking(site, samples))]
-    if has_letters:
-        beside.append(asyncio.create_task(_make_letters(site, asked)))
+    if letter_every_s:
+        beside.append(asyncio.create_task(_make_letters(site, asked, letter_every_s)))
     doc = site.read()
     headers = headers_of(doc["api_key"])
     predicts = prepare(doc["front"], PATH, BODY, headers)
@@ -207,7 +221,7 @@ def _print(name: str, turn: Turn, figures: tuple[Figures, Figures], letters: Cou
         parts = [
             f"{figure.removeprefix(kind).strip() or 'all'} {shown(kind, value)}"
             for figure, value in turn.most.items()
-            if figure.split()[0] == kind and value
+            if figure.split()[0] == kind and value >= _SHOWN_FROM
         ]
         print(f"  {kind:<9} {', '.join(parts)}")
     sys.stdout.flush()
@@ -227,7 +241,7 @@ async def _short_runs(site: Site) -> bool:
     return answer.status in {200, 202}
 
 
-async def _make_letters(site: Site, asked: Counter[int]) -> None:
+async def _make_letters(site: Site, asked: Counter[int], every_s: float) -> None:
     """One job after another that takes too long, so that its runner is killed; no two have the same input."""
     doc = site.read()
     headers = {**headers_of(doc["api_key"]), "Prefer": "respond-async, wait=60"}
@@ -239,7 +253,7 @@ async def _make_letters(site: Site, asked: Counter[int]) -> None:
                 asked[answer.status] += 1
             except SignalboxError:
                 asked[0] += 1
-            await asyncio.sleep(LETTER_PAUSE_S)
+            await asyncio.sleep(every_s)
 
 
 @asynccontextmanager
@@ -270,7 +284,9 @@ async def _look(site: Site) -> dict[str, float]:
 def _of_machine(doc: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {"disk of NATS": _disk_bytes(Path(doc["data"]))}
     for name, pid in doc["processes"].items():
-        for each in (pid, *descendants(pid)) if pid else ():
+        # What ``signalbox up`` runs has names of its own.
+        family = (pid, *(descendants(pid) if name != "up" else ()))
+        for each in family if pid else ():
             try:
                 rss, files = cost(each).rss_bytes, len(os.listdir(f"/proc/{each}/fd"))  # noqa: PTH208  only how many
             except (FileNotFoundError, ProcessLookupError):
