@@ -214,20 +214,32 @@ def facts_of(record: Record) -> Entry:
     }  # fmt: skip
 
 
-async def snapshot(bus: Bus, path: Path, values: Mapping[str, Any], *, after: int = 0) -> None:
+async def snapshot(
+    bus: Bus, path: Path, values: Mapping[str, Any], *, after: int = 0, kept: Mapping[str, Entry] = {}
+) -> None:  # fmt: skip
     """``final.jsonl``: every record with its result, and the open ends of the queue.
 
-    values: what is added to the last line. after: sequence of the last record that is not the run's. Raises
-    :class:`Unavailable`.
+    values: what is added to the last line. after: as of :func:`standing`. kept: what that said earlier; of these who
+    had ended and are there no more were thrown away in time. Raises :class:`Unavailable`.
     """
+    found = await standing(bus, after=after)
+    ended = {job: e for job, e in kept.items() if messages.State(e["state"]).is_terminal}
     journal = Journal(path)
-    for stored in await bus.list_latest(names.Stream.STATE, [names.RECORDS]):
-        if stored.seq <= after:
-            continue
-        record = messages.decode(Record, stored.headers[Header.RECORD])
-        journal.note(seq=stored.seq, y=_value_of(record, stored.data), **facts_of(record))
+    for entry in {**ended, **found}.values():
+        journal.note(**entry)
     journal.note(end=True, **values)
     journal.close()
+
+
+async def standing(bus: Bus, *, after: int = 0) -> dict[str, Entry]:
+    """Every record by job. after: sequence of the last that is not the run's. Raises :class:`Unavailable`."""
+    found = {}
+    for stored in await bus.list_latest(names.Stream.STATE, [names.RECORDS]):
+        if stored.seq > after:
+            record = messages.decode(Record, stored.headers[Header.RECORD])
+            entry = {"seq": stored.seq, "y": _value_of(record, stored.data), **facts_of(record)}
+            found[record.id] = entry
+    return found
 
 
 def _value_of(record: Record, frame: bytes) -> float | None:

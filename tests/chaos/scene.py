@@ -59,7 +59,9 @@ async def finished(made: Site, load: Load, ledger: Journal) -> None:
     except TimeoutError:
         left = [job for tenant in load.tenants for job in tenant.open]
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the load: {left[:5]}")
-    await snapshot(made.bus, made.history / "final.jsonl", {}, after=made.began_after)
+    await snapshot(
+        made.bus, made.history / "final.jsonl", {}, after=made.began_after, kept=made.kept
+    )
     ledger.close()
     print(f"{len(load.accepted)} jobs accepted")
 

@@ -18,7 +18,7 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.names import Bucket, key
 from tests.chaos.census import GUARD, Census
-from tests.chaos.history import Journal, Recorder, now
+from tests.chaos.history import Entry, Journal, Recorder, now
 from tests.outagerig import becomes
 from workers import intervals
 
@@ -41,6 +41,8 @@ class Site(ABC):
         self.coming_back: set[str] = set()
         self.began_after = 0
         """Sequence of the last record that was there before."""
+        self.kept: dict[str, Entry] = {}
+        """Records as they stood when somebody looked, some of which are thrown away before the end."""
 
     @property
     @abstractmethod

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +29,8 @@ CALLERS: Final = 6
 """Per tenant, unless told otherwise."""
 SLOW: Final = "linger"
 """The demonstration has a ``slow`` of its own."""
+REMEMBER_S: Final = 120.0
+"""A fifth of what ``SIGNALBOX_SYNC_RESULTS_KEPT_S`` is by default."""
 PROBE_S: Final = 0.5
 MOST_PROBES: Final = 60
 """Calls that may wait for an answer at once, so that those without one do not hold up the others."""
@@ -59,7 +62,7 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
         load, prober, ledger = await _load(stack, plan)
         load.start()
         load.tenants.append(prober.tenant)
-        probing = asyncio.create_task(prober.keep(), name="prober")
+        beside = [asyncio.create_task(work) for work in (prober.keep(), _remember(stack))]
         rng = random.Random(plan.seed)
         for trial in chosen:
             if plan.at_most_s and time.monotonic() - began > plan.at_most_s:
@@ -72,8 +75,9 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
             )
         await stack.calm()
         await settled(stack)
-        probing.cancel()
-        await asyncio.wait([probing])
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
         await finished(stack, load, ledger)
         await _console_knows(stack)
         for tenant in load.tenants:
@@ -190,6 +194,14 @@ class Prober:
         finally:
             if self._waiting:
                 await asyncio.wait(self._waiting)
+
+
+async def _remember(stack: Production) -> None:
+    """Look at all records, until cancelled, more often than those of synchronous calls are thrown away."""
+    while True:
+        with suppress(SignalboxError):
+            stack.kept |= await history.standing(stack.bus, after=stack.began_after)
+        await asyncio.sleep(REMEMBER_S)
 
 
 async def _console_knows(stack: Production) -> None:

@@ -46,6 +46,7 @@ class Production(Site):
         history.mkdir(parents=True, exist_ok=True)
         self.services = tuple(n for n in self.doc["processes"] if n in self.doc["namespaces"])
         self.nodes = tuple(name for name in self.services if name.startswith("nats-"))
+        self._addresses = {n: _addresses_in(self.doc["namespaces"][n]) for n in self.services}
         census = Census(_inside(self.doc["namespaces"].values()), history)
         super().__init__(history, census, node_count=len(self.nodes))
         self.folder = folder
@@ -94,15 +95,7 @@ class Production(Site):
 
     def addresses(self, *names: str) -> list[str]:
         """Every address of services, on all their networks."""
-        found = []
-        for name in names:
-            told = output("ip", "-json", "-n", self.doc["namespaces"][name], "-4", "address")
-            found += [
-                str(each["local"])
-                for device in json.loads(told) if device["ifname"] != "lo"
-                for each in device["addr_info"]
-            ]  # fmt: skip
-        return found
+        return [address for name in names for address in self._addresses[name]]
 
     def volume(self, name: str) -> Path:
         """Where the data of a service lies."""
@@ -201,7 +194,7 @@ class Production(Site):
     async def calm(self) -> None:
         """No packet is dropped, nobody is stopped."""
         for name in self.services:
-            self.filter(name).heal()
+            await asyncio.to_thread(self.filter(name).heal)
             with suppress(ProcessLookupError):
                 if pid := self.pid_of(name):
                     os.kill(pid, signal.SIGCONT)
@@ -250,6 +243,15 @@ class Production(Site):
         path = self.folder / SECRETS
         path.touch(mode=0o600)
         path.write_bytes(msgspec.json.encode(known | self.secrets))
+
+
+def _addresses_in(namespace: str) -> list[str]:
+    told = json.loads(output("ip", "-json", "-n", namespace, "-4", "address"))
+    return [
+        str(each["local"])
+        for device in told if device["ifname"] != "lo"
+        for each in device["addr_info"]
+    ]  # fmt: skip
 
 
 def _environment(pid: int) -> dict[str, str]:

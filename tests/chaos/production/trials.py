@@ -4,8 +4,8 @@ import asyncio
 import random
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from tests.chaos import network
@@ -164,40 +164,47 @@ def _of_storm(strike: Strike[Production]) -> Act:
 def _cut(one: str, others: Sequence[str], way: str) -> Act:
     async def act(stack: Production, _rng: random.Random) -> None:
         watch, began = Holder(stack, one), now()
-        with _severed(stack, (one,), others, way):
+        async with _severed(stack, (one,), others, way):
             await watch.fenced(began)
             await _last(began, FENCED_S if watch.is_holder else CUT_S)
 
     return act
 
 
-@contextmanager
-def _severed(
+@asynccontextmanager
+async def _severed(
     stack: Production, ours: Sequence[str], theirs: Sequence[str], way: str
-) -> Iterator[None]:
+) -> AsyncIterator[None]:
     """What one side sends does not reach the other. A packet is dropped where it arrives: who sent it is not told."""
     ends = [(ours, theirs)] if way == "in" else [(theirs, ours)]
     if way == "both":
         ends.append((ours, theirs))
-    deaf = [(name, stack.addresses(*senders)) for hearers, senders in ends for name in hearers]
-    try:
-        for name, addresses in deaf:
+    deaf = {name: stack.addresses(*senders) for hearers, senders in ends for name in hearers}
+
+    def cut() -> None:
+        for name, addresses in deaf.items():
             stack.filter(name).drop(incoming="all", peers=addresses)
+
+    def heal() -> None:
+        for name in deaf:
+            stack.filter(name).heal()
+
+    try:
+        await asyncio.to_thread(cut)
         yield
     finally:
-        for name, _ in deaf:
-            stack.filter(name).heal()
+        await asyncio.to_thread(heal)
 
 
 def _refuse(one: str, others: Sequence[str]) -> Act:
     """RST on every connection, and on every new one for a moment."""
 
     async def act(stack: Production, rng: random.Random) -> None:
-        stack.filter(one).refuse(stack.addresses(*others))
+        await asyncio.to_thread(stack.filter(one).refuse, stack.addresses(*others))
         try:
             await asyncio.sleep(rng.uniform(0.5, 3.0))
         finally:
-            stack.filter(one).heal()
+            await asyncio.to_thread(stack.filter(one).heal)
 
     return act
 
@@ -206,11 +213,11 @@ def _lossy(name: str) -> Act:
     """Three packets in ten that it is sent are lost."""
 
     async def act(stack: Production, _rng: random.Random) -> None:
-        stack.filter(name).drop(incoming="30")
+        await asyncio.to_thread(stack.filter(name).drop, incoming="30")
         try:
             await asyncio.sleep(CUT_S)
         finally:
-            stack.filter(name).heal()
+            await asyncio.to_thread(stack.filter(name).heal)
 
     return act
 
@@ -219,15 +226,15 @@ async def _away(stack: Production, _rng: random.Random) -> None:
     """The machine of the node that leads the queue is unplugged for a minute."""
     node = await stack.leader_name("JOBS")
     assert node in stack.nodes, f"JOBS is led by {node!r}"
-    with _severed(stack, (node,), _but(stack, (node,)), "both"):
-        stack.filter(node).drop(incoming="all")  # we, too, are no longer heard there
+    async with _severed(stack, (node,), _but(stack, (node,)), "both"):
+        await asyncio.to_thread(stack.filter(node).drop, incoming="all")  # nor do we reach it
         await asyncio.sleep(MINUTE_S)
 
 
 async def _host_gone(stack: Production, _rng: random.Random) -> None:
     """The machine with the console, its programs and its database is unplugged; they go on reaching each other."""
     host = (*CONSOLE, "postgres")
-    with _severed(stack, host, _but(stack, host), "both"):
+    async with _severed(stack, host, _but(stack, host), "both"):
         await asyncio.sleep(HOST_S)
 
 
