@@ -121,6 +121,21 @@ def test_an_alias_of_two_plugins_has_the_address_of_each(declared: Compose) -> N
     assert len(known["plugin"]) == 2
 
 
+def test_whoever_knows_a_service_knows_it_on_one_network(declared: Compose) -> None:
+    """A name with two ways behind it takes the one, and the other is there for nothing."""
+    called = {
+        "tyk": ("redis", "plugin-1", "plugin-2"),
+        "plugin-1": ("nats-1",),
+        "worker-1": ("nats-1",),
+        "console": ("nats-1", "postgres"),
+        "nats-1": ("nats-2", "nats-3"),
+    }
+    for one, others in called.items():
+        for other in others:
+            shared = set(declared.services[one].on) & set(declared.services[other].on)
+            assert len(shared) == 1, f"{one} calls {other}"
+
+
 def test_every_service_has_an_address_of_its_own_on_each_network(declared: Compose) -> None:
     subnets = {name: f"10.0.{n}" for n, name in enumerate(declared.networks)}
     links = [link for each in plan(declared, subnets, "sb1234567").values() for link in each]
