@@ -37,8 +37,9 @@ from signalbox.up.stack import Stack
 PREDICTS: Final = 24
 SUBMITS: Final = 8
 """In flight: calls that wait, whose records are short-lived, and jobs that are waited for, whose records are not."""
-FILLED_S: Final = 150.0
-"""The server gives disk back within two minutes."""
+FILLED_S: Final = 240.0
+"""What is kept for two minutes is there, the console has deleted once, which it does each minute, and the server has
+given disk back, within two minutes."""
 LOOK_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 1.0
 """Of a run of the slow model: whoever asks for more becomes a dead letter."""
@@ -99,8 +100,11 @@ def main(arguments: list[str]) -> int:
 
 
 def shortened(turn_s: float) -> dict[str, str]:
-    """Settings under which all that is kept turns over within a turn."""
-    kept_s = f"{max(60.0, turn_s / 2):g}"
+    """Settings under which all that is kept turns over within a turn, or the two minutes that it fills.
+
+    Records of synchronous calls go sooner than others, or they would go with them.
+    """
+    kept_s = f"{max(120.0, turn_s / 2):g}"
     return {
         "SIGNALBOX_RECORDS_KEPT_S": kept_s,
         "SIGNALBOX_RESULTS_KEPT_S": "60",
