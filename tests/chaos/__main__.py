@@ -13,7 +13,7 @@ import uvloop
 
 from tests.chaos import scenarios, storm
 from tests.chaos.evidence import History
-from tests.chaos.production import report
+from tests.chaos.production import judge, report
 from tests.chaos.production import run as production
 from tests.chaos.storm import Plan
 
@@ -72,7 +72,7 @@ def _production(asked: argparse.Namespace, folder: Path, seed: int) -> int:
 
 def _judged(found: History) -> int:
     """1 when a law was broken; prints the figures, what broke a law, and which laws had nothing to look at."""
-    violations = scenarios.judge(found)
+    violations = (judge.judged if judge.is_production(found) else scenarios.judge)(found)
     print("\n".join([*storm.figures(found), *storm.judged(found)]))
     for violation in violations[:40]:
         print(f"VIOLATION {violation.law}: {violation.text}")

@@ -12,12 +12,12 @@ import httpx
 
 from signalbox.errors import SignalboxError
 from tests import models
-from tests.chaos import checks, history
+from tests.chaos import history
 from tests.chaos.clients import CANARY, Load, Tenant
 from tests.chaos.evidence import History, accepted
 from tests.chaos.faults import measured, struck
 from tests.chaos.history import Journal, now
-from tests.chaos.production import promises
+from tests.chaos.production import judge, promises
 from tests.chaos.production.report import Outcome
 from tests.chaos.production.stack import BACK_S, Production
 from tests.chaos.production.trials import Trial, trials
@@ -85,7 +85,7 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
     found = History.of_run(folder)
     skipped = [trial.name for trial in chosen if trial.name not in done]
     return Outcome(
-        found, [*checks.check(found), *promises.broken(found.faults)], done, left_out, skipped,
+        found, judge.judged(found), done, left_out, skipped,
         len(load.accepted), load.answers,
         time.monotonic() - began,
     )  # fmt: skip

@@ -216,7 +216,7 @@ class Production(Site):
         self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"][
             "last_seq"
         ]
-        self.faults.note(event="world", settling_s=SETTLING_S)
+        self.faults.note(event="world", settling_s=SETTLING_S, is_production=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -6,17 +6,18 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.chaos import network
 from tests.chaos.faults import Strike
 from tests.chaos.history import now
 from tests.chaos.production.holder import Holder
+from tests.chaos.production.judge import FRONT
 from tests.chaos.production.stack import ONCE, Production
 from tests.chaos.strikes import workers
 from tests.outagerig import becomes
 
-FRONT: Final = "tyk"
 STOPPED_S: Final = 12.0
 """NATS elects another leader within this (4 to 9 s)."""
 CUT_S: Final = 12.0
@@ -271,15 +272,18 @@ async def _lose_postgres(stack: Production, rng: random.Random) -> None:
 
 
 async def _lose(stack: Production, name: str, volume: str) -> None:
-    pid = stack.pid_of(name)
-    stack.signal(pid, signal.SIGSTOP)  # or it would write what is removed
-    for path in stack.volume(volume).iterdir():
+    stack.signal(stack.pid_of(name), signal.SIGSTOP)  # or it would write what is removed
+    await asyncio.to_thread(_empty, stack.volume(volume))
+    await stack.kill(name)
+    await stack.until(lambda: bool(stack.pid_of(name)), what=f"{name} started again")
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    await stack.kill(name)
-    await stack.until(lambda: bool(stack.pid_of(name)), what=f"{name} started again")
 
 
 async def _last(began: float, seconds: float) -> None:
