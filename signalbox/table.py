@@ -55,6 +55,7 @@ class Table(Generic[T]):
         self._event_prefix = len(event_of_key(bucket, ""))
         self._key_prefix = len(key_subject(bucket, ""))
         self._last_seq: int | None = None
+        self._behind_since: float | None = None
         self._proven_at = float("-inf")
         self._stale = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -139,8 +140,12 @@ class Table(Generic[T]):
         self._stale.clear()
         asked_at = self._loop.time()
         before = dict(self._revisions)
+        known = self._last_seq or 0
         found = await self._bus.list_latest(self._bucket.stream, [key_subject(self._bucket, ">")])
         seen = {self._apply(stored) for stored in found}
+        if self._is_behind(max((stored.seq for stored in found), default=0), known):
+            await self._read_behind()
+            return
         for key in [
             k for k in self._items if k not in seen and self._revisions.get(k) == before.get(k)
         ]:
@@ -150,6 +155,27 @@ class Table(Generic[T]):
             await self._prove()
         else:
             self._proven_at = asked_at
+
+    def _is_behind(self, newest: int, known: int) -> bool:
+        """Whether a read came from a replica that has not got all that we know: it says nothing of what is gone.
+
+        The newest message of a bucket is always in a read, but where keys expire their markers do too. Numbers that
+        stay lower are those of a stream that was put back to an earlier day.
+        """
+        if newest >= known or self._bucket in EXPIRING:
+            self._behind_since = None
+            return False
+        now = self._loop.time()
+        self._behind_since = self._behind_since or now
+        return now - self._behind_since < _RESYNC_S
+
+    async def _read_behind(self) -> None:
+        """What to do after such a read: it proves nothing and is to be repeated."""
+        if self._asks_leader:  # who knows whether the numbers were put back
+            proven_at = self._proven_at
+            await self._prove()
+            self._proven_at = proven_at
+        self._stale.set()
 
     async def _prove(self) -> None:
         """Ask for proof that nothing was missed; without it the table is to be read again."""

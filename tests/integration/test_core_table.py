@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from signalbox import messages, topology
-from signalbox.bus import Bus
+from signalbox.bus import Bus, Stored
 from signalbox.errors import Unavailable
 from signalbox.messages import Desired, Ticket
 from signalbox.names import Bucket
@@ -216,4 +216,34 @@ async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
     assert table.synced_age_s < 60
     await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
     await watch.until(lambda: "worker.a" in table.items(), 60)
+    await table.close()
+
+
+async def test_a_replica_that_is_behind_takes_nothing_away(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(bus, Bucket.DESIRED, Desired)
+    watch = Watch(table)
+    await table.start()
+    first = await put(bus, Bucket.DESIRED, "model.a", Desired(is_paused=True))
+    await watch.until(lambda: "model.a" in table.items())
+    gone: list[str] = []
+    table.on_change(lambda key, doc, _revision: gone.append(key) if doc is None else None)
+    old: list[list[Stored]] = [[], []]  # answers of a replica that has heard of nothing yet
+    current, is_current = bus.list_latest, asyncio.Event()
+
+    async def list_latest(stream: str, subjects: Sequence[str]) -> list[Stored]:
+        if old:
+            return old.pop()
+        is_current.set()
+        return await current(stream, subjects)
+
+    monkeypatch.setattr(bus, "list_latest", list_latest)
+    table._stale.set()  # as after a reconnect, or a hole
+    await asyncio.wait_for(is_current.wait(), 90)
+    await put(bus, Bucket.DESIRED, "model.b", Desired())
+    await watch.until(lambda: "model.b" in table.items())
+    assert gone == []
+    assert table.revision("model.a") == first
+    assert set(table.items()) == {"model.a", "model.b"}
     await table.close()
