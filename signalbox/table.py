@@ -160,9 +160,10 @@ class Table(Generic[T]):
         """Whether a read came from a replica that has not got all that we know: it says nothing of what is gone.
 
         The newest message of a bucket is always in a read, but where keys expire their markers do too. Numbers that
-        stay lower are those of a stream that was put back to an earlier day.
+        stay lower are those of a stream that was put back to an earlier day. Where we know of nothing nothing can go,
+        and the number that we know may be that of an empty stream.
         """
-        if newest >= known or self._bucket in EXPIRING:
+        if newest >= known or not self._items or self._bucket in EXPIRING:
             self._behind_since = None
             return False
         now = self._loop.time()

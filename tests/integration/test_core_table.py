@@ -214,6 +214,21 @@ async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
     watch = Watch(table)
     await table.start()
     assert table.synced_age_s < 60
+    reads: list[int] = []
+    read = bus.list_latest
+
+    async def list_latest(stream: str, subjects: Sequence[str]) -> list[Stored]:
+        found = await read(stream, subjects)
+        reads.append(len(found))
+        return found
+
+    monkeypatch.setattr(bus, "list_latest", list_latest)
+    proven_at = table._proven_at
+    table._stale.set()  # as after a reconnect
+    async with asyncio.timeout(60):
+        while table._proven_at == proven_at:  # noqa: ASYNC110  a table tells nobody that it is proven
+            await asyncio.sleep(0.01)
+    assert reads == [0], "it is read once, not again and again as a replica that is behind"
     await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))
     await watch.until(lambda: "worker.a" in table.items(), 60)
     await table.close()
