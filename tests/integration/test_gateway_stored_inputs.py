@@ -60,7 +60,7 @@ class Ends:
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._told = await self._bus.subscribe("evt.st.*", lambda _: self._changed.set())
+        self._told = await self._bus.subscribe("evt.st.>", lambda _: self._changed.set())
         return self
 
     async def __aexit__(self, *_: object) -> None:
