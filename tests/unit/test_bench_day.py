@@ -31,6 +31,14 @@ def test_what_is_slower_or_grows_is_named_with_both_figures() -> None:
     ]
 
 
+def test_a_faster_turn_may_keep_more_for_its_jobs_and_no_more_files() -> None:
+    twice = {"predicts": 800.0, "stream_STATE": 80.0 * MIB, "rows_jobs_job": 60_000.0}
+    assert list(worse(FIRST, later(**twice))) == []
+    assert list(worse(FIRST, later(**twice, files_up=50.0))) == [
+        "files up: 50, 20 in the first turn"
+    ]
+
+
 def test_a_rate_that_is_gone_is_worse() -> None:
     assert list(worse(FIRST, Turn({}, FIRST.most)))
 
