@@ -10,12 +10,16 @@ COMPOSE_FILE: Final = "docker-compose.yml"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run and where. devices: 1 is the file as it is, two workers on one; more have a worker each."""
+    """What to run and where. devices: 1 is the file as it is, two workers on one; more have a worker each.
+
+    has_intervals: workers write down who was in a device (:mod:`workers.intervals`).
+    """
 
     data: Path = Path(".signalbox/production")
     has_any_ports: bool = False
     plugins: int = 2
     devices: int = 1
+    has_intervals: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=usual.devices,
         help="virtual devices; 1 is as in the file, two workers on one device, more have a worker each (%(default)s)",
     )
+    parser.add_argument(
+        "--intervals",
+        action="store_true",
+        help="workers write down who was in a device and when, for those who strike the stack (tests/chaos)",
+    )
 
 
 def parsed(arguments: argparse.Namespace) -> Options:
@@ -47,4 +56,5 @@ def parsed(arguments: argparse.Namespace) -> Options:
         has_any_ports=arguments.ports == "any",
         plugins=arguments.plugins,
         devices=arguments.devices,
+        has_intervals=arguments.intervals,
     )

@@ -57,6 +57,9 @@ class Stack:
         declared = composed.read(ROOT / COMPOSE_FILE)
         declared = variants.with_plugins(declared, options.plugins)
         declared = variants.with_devices(declared, options.devices)
+        self._has_intervals = options.has_intervals
+        if options.has_intervals:
+            declared = variants.with_intervals(declared)
         self._ports = _published(declared, has_any=options.has_any_ports)
         moved = {theirs: ours for theirs, ours, _ in self._ports.values()}
         self.compose = variants.with_front_at(declared, moved)
@@ -196,8 +199,14 @@ class Stack:
                 name: {link.network: link.host for link in links}
                 for name, links in self.network.links.items()
             },
+            "intervals": self._intervals(),
             "data": str(self.data.path),
         }
+
+    def _intervals(self) -> str:
+        """Where it is written down who was in a device; empty where nobody does."""
+        path = self.data.path / "volumes" / variants.LOCKS / variants.INTERVALS
+        return str(path) if self._has_intervals else ""
 
     async def _make_secrets(self) -> None:
         """What docs/deploy.md has an operator make; the nodes are reached by address too, from this machine."""

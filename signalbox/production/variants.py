@@ -8,6 +8,9 @@ from signalbox.production.compose import Compose, SecretFile, Service
 
 PLUGIN: Final = "plugin-"
 WORKER: Final = "worker-"
+LOCKS: Final = "locks"
+INTERVALS: Final = "intervals.log"
+_INTERVAL_LOG: Final = "SIGNALBOX_WORKER_INTERVAL_LOG"
 _DEVICE: Final = "SIGNALBOX_WORKER_DEVICE"
 _FIRST: Final = "worker-1"
 
@@ -42,6 +45,19 @@ def with_devices(compose: Compose, count: int) -> Compose:
         f"nats_{name}": SecretFile(file=first.file.replace(_FIRST, name)) for name in workers
     }
     return replace(compose, services={**others, **workers}, secrets={**compose.secrets, **secrets})
+
+
+def with_intervals(compose: Compose) -> Compose:
+    """Every worker writes into :data:`INTERVALS` of the volume of the locks, which they share."""
+    path = f"/var/lib/signalbox/{LOCKS}/{INTERVALS}"
+    return replace(
+        compose,
+        services={
+            name: replace(service, environment={**service.environment, _INTERVAL_LOG: path})
+            if _number(name, WORKER) else service
+            for name, service in compose.services.items()
+        },
+    )  # fmt: skip
 
 
 def workers(compose: Compose) -> list[str]:

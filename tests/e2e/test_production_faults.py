@@ -27,7 +27,7 @@ FAULTS = (
     "kill tyk", "kill plugin-1", "kill nats-1", "kill worker-1", "kill postgres", "kill redis", "kill controller",
     "stop plugin-2", "stop nats-2", "stop worker-2", "cut both tyk from plugin-1", "cut in worker-1 from nats",
     "cut out nats-3 from the other nodes", "away nats", "host gone console", "restart redis", "lose redis",
-    "restart postgres", "lose postgres", "kill guard",
+    "restart postgres", "lose postgres", "kill guard", "freeze heir",
 )  # fmt: skip
 
 
@@ -41,7 +41,17 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if why := network.reason_against():
         pytest.skip(f"no link can be cut here: {why}")
     data = tmp_path_factory.mktemp("production")
-    argv = [sys.executable, "-m", "signalbox", "production", "--data", str(data), "--ports", "any"]
+    argv = [
+        sys.executable,
+        "-m",
+        "signalbox",
+        "production",
+        "--data",
+        str(data),
+        "--ports",
+        "any",
+        "--intervals",
+    ]
     with subprocess.Popen(
         argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as stack:  # fmt: skip
@@ -74,5 +84,6 @@ def test_faults_of_every_service_and_link_break_no_law(up: Path, tmp_path: Path)
     found = History.of_run(folder)
     assert judge.laws(found) == []
     assert accepted(found.ledger)
+    assert found.intervals, "no runner was let in"
     assert {*summary["done"], *summary["skipped"]} == set(FAULTS)
     assert len(summary["done"]) > len(FAULTS) // 2, "the machine had no time for most of them"

@@ -190,3 +190,15 @@ def test_a_target_or_instruction_that_is_not_known_is_refused(tmp_path: Path) ->
     path.write_text("FROM x AS base\nVOLUME /data\n")
     with pytest.raises(Misconfigured, match="VOLUME"):
         dockerfile.read(path, "base")
+
+
+def test_workers_and_nobody_else_write_down_who_was_in_a_device(declared: Compose) -> None:
+    log = "SIGNALBOX_WORKER_INTERVAL_LOG"
+    asked = variants.with_intervals(declared).services
+    writing = {
+        name: each.environment[log] for name, each in asked.items() if log in each.environment
+    }
+    assert sorted(writing) == variants.workers(declared)
+    (path,) = set(writing.values())
+    assert f"locks:{Path(str(path)).parent}" in asked["worker-1"].volumes
+    assert not any(log in each.environment for each in declared.services.values())

@@ -30,6 +30,7 @@ from tests.processes import gone, is_alive
 
 BACK_S: Final = 60.0
 """A program that ended, or was cut off, is at work again so long after nothing hinders it: promised."""
+INTERVALS: Final = "intervals.log"
 ONCE: Final = ("topology", "bootstrap")
 """Services that end."""
 SETTLING_S: Final = 30.0
@@ -216,6 +217,8 @@ class Production(Site):
         self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"][
             "last_seq"
         ]
+        if doc.get("intervals"):
+            (self.history / INTERVALS).symlink_to(doc["intervals"])
         self.faults.note(event="world", settling_s=SETTLING_S, is_production=True)
         return self
 
@@ -232,6 +235,11 @@ class Production(Site):
     def _keep_evidence(self) -> None:
         """Logs and what may not stand in them, beside the history, so that the run can be judged again."""
         data = Path(self.doc["data"])
+        entered = self.history / INTERVALS
+        if entered.is_symlink():
+            text = entered.read_bytes()
+            entered.unlink()
+            entered.write_bytes(text)
         logs = self.folder / "data" / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         for log in (data / "logs").glob("*.log*"):

@@ -75,6 +75,8 @@ def trials(stack: Production) -> Sequence[Trial]:
     found.append(Trial("roll", FRONT, _restart(FRONT), is_silent=True))
     found += [Trial("roll", name, _restart(name)) for name in _plugins(stack)]
     found += [Trial(kind, "", _of_storm(strike)) for kind, strike in STORM.items()]
+    unseen = "" if stack.doc.get("intervals") else "nobody writes down who was in a device"
+    found.append(Trial("freeze heir", "", _of_storm(workers.freeze_heir), why_not=unseen))
     found.append(Trial("latency", "", _kill(""), why_not="the kernel has no netem here"))
     return found
 
