@@ -410,4 +410,4 @@ async def test_inspect_command_prints_json() -> None:
     )  # fmt: skip
     out, _ = await process.communicate()
     found = msgspec.json.decode(out)
-    assert set(found) == {"signatures", "ops", "verdict", "size_bytes", "digest"}
+    assert set(found) == {"signatures", "ops", "verdict", "size_bytes", "digest", "rules"}

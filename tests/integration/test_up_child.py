@@ -320,7 +320,7 @@ import asyncio, signal
 from signalbox.up import main
 
 async def go():
-    main._heed_signals(asyncio.get_running_loop(), asyncio.Event())
+    main.heed_signals(asyncio.get_running_loop(), asyncio.Event())
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
 
 asyncio.run(go())
