@@ -33,7 +33,7 @@ async def test_a_request_that_does_not_wait_ends_with_what_is_there(bus: Bus) ->
         async with asyncio.timeout(
             60
         ):  # the server's queue follows its acknowledgement, by milliseconds
-            while (await bus.consumer_info(names.consumer("one", "mid"))).num_pending != there:
+            while (await bus.consumer_info(names.consumer("one", "mid"))).num_pending != there:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         ended.clear()
         puller.ask(10, expires_s=0.0)
