@@ -396,7 +396,7 @@ class Session:
                 gauges.CANCEL_SECONDS.observe(self._loop.time() - held.cancelled_s)
             held.delivery.ack_soon()
             joblog.step("job.acked", held.job)
-            self._sweep.note(held.job, held.delivery.seq)
+            self._sweep.note(held.job, held.delivery)
 
     def _forsake(self, held: Held) -> None:
         """Another attempt has the job: nothing more is ours to say about its delivery."""

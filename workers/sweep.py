@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final
 
 from signalbox import log, names
-from signalbox.bus import Bus
+from signalbox.bus import Bus, Delivery
 from signalbox.errors import NotFound, SignalboxError
 from signalbox.jobs import inputs
 from signalbox.messages import Job
@@ -63,19 +63,21 @@ class Sweep:
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._acknowledged: dict[Queue, deque[int]] = {}
+        self._last: dict[Queue, Delivery] = {}
         self._inputs: dict[str, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._period_s = PERIOD_S
         self._is_closing = False
 
-    def note(self, job: Job, seq: int) -> None:
-        """The delivery with sequence ``seq`` has been acknowledged."""
+    def note(self, job: Job, delivery: Delivery) -> None:
+        """``delivery`` has been acknowledged."""
         queue = (job.model, job.priority)
         noted = self._acknowledged.get(queue)
         if noted is None:
             noted = self._acknowledged[queue] = deque()
-        noted.append(seq)
+        noted.append(delivery.seq)
+        self._last[queue] = delivery
         if inputs.is_stored(job):
             self._inputs[inputs.subject_of(job)] = None
         self._arm()
@@ -89,9 +91,18 @@ class Sweep:
             async with asyncio.timeout(within_s):
                 if self._task is not None:
                     await self._task
+                await self._let_server_count()
                 await self._sweep()
         except TimeoutError:
             log.warning("sweep.unfinished", jobs=sum(map(len, self._acknowledged.values())))
+
+    async def _let_server_count(self) -> None:
+        """The server counts acknowledgements in order, but later than it reads them: one with a reply is the last."""
+        for queue in self._acknowledged:
+            try:
+                await self._last[queue].ack()
+            except SignalboxError as error:
+                log.warning("sweep.acks_not_counted", model=queue[0], why=str(error))
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._sweep_and_rearm(), name="sweep")
@@ -117,7 +128,7 @@ class Sweep:
             try:
                 await self._sweep_queue(queue)
             except NotFound:
-                del self._acknowledged[queue]  # the model is gone, and its queues with it
+                self._forget(queue)  # the model is gone, and its queues with it
             except SignalboxError as error:
                 log.warning("sweep.failed", model=queue[0], why=str(error))
         await self._remove_inputs()
@@ -146,4 +157,7 @@ class Sweep:
             await remove(self._bus, noted[0])
             noted.popleft()
         if not noted:
-            del self._acknowledged[queue]
+            self._forget(queue)
+
+    def _forget(self, queue: Queue) -> None:
+        del self._acknowledged[queue], self._last[queue]

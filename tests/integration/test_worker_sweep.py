@@ -37,7 +37,7 @@ async def _pulled(bus: Bus, model: str, number: int) -> list[Delivery]:
 async def _acknowledge(sweeper: Sweep, deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
         await delivery.ack()
-        sweeper.note(delivery.job, delivery.seq)
+        sweeper.note(delivery.job, delivery)
 
 
 async def test_what_is_acknowledged_is_removed_and_the_other_queues_are_left_alone(
@@ -99,6 +99,19 @@ async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_s
     assert await bus.list_latest(Stream.INPUTS, [names.job_inputs()]) == await bus.list_latest(
         Stream.INPUTS, [refs[-1].subject]
     )
+
+
+async def test_the_last_sweep_waits_until_the_server_has_counted_every_acknowledgement(
+    bus: Bus,
+) -> None:
+    await topology.ensure_consumers(bus, "one")
+    deliveries = await _pulled(bus, "one", 2_000)
+    sweeper = Sweep(bus)
+    for delivery in deliveries:
+        delivery.ack_soon()
+        sweeper.note(delivery.job, delivery)
+    await sweeper.close(60)
+    assert await _stored(bus) == []
 
 
 async def test_what_another_worker_removed_first_does_not_keep_the_rest_from_going(
