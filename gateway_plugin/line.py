@@ -39,7 +39,11 @@ class Line:
         self.total += 1
 
     def ask(self) -> None:
-        """The server is being asked: what is let in from now on is not in its answer."""
+        """The server is being asked: what is let in from now on is not in its answer.
+
+        What was let in within the last milliseconds may not be in it either, until the next: nats-server counts what
+        waits some time after it has acknowledged it. A tenant may get so many places more.
+        """
         self._asked = self.since
 
     def measured(self, waiting: int, now: float) -> None:

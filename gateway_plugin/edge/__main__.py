@@ -62,7 +62,7 @@ async def serve(settings: EdgeSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with RemotePlugin(settings.plugin, front.answer_s) as plugin:
+    async with RemotePlugin(settings.plugin) as plugin:
         edge = Edge(front, plugin.call, bodies=bodies_pool(settings.max_bodies_bytes))
         server = await EdgeServer.serve(edge, listen=settings.listen, bounds=settings)
         log.info("edge.listening", address=server.address, plugin=settings.plugin)

@@ -13,12 +13,13 @@ _SIZES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_lengt
 
 
 class RemotePlugin:
-    """A plugin at ``target`` (``unix:///path``, ``host:port`` or ``dns:///name:port``).
+    """A plugin at ``target`` (``unix:///path``, ``host:port`` or ``dns:///name:port``). Retries nothing.
 
-    timeout_s: longest call. Retries nothing.
+    A call has no time of its own: the edge cancels it when the request's time is over, and a second timer for the
+    same instant would at times be first and answer 503 where the connection has to end.
     """
 
-    def __init__(self, target: str, timeout_s: float) -> None:
+    def __init__(self, target: str) -> None:
         self._channel = grpc.aio.insecure_channel(
             target.removeprefix("tcp://"),
             options=[
@@ -33,7 +34,6 @@ class RemotePlugin:
             request_serializer=Object.SerializeToString,
             response_deserializer=Object.FromString,
         )
-        self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,7 +49,7 @@ class RemotePlugin:
     async def call(self, sent: Object) -> Object:
         """One hook. Raises :class:`Unavailable` for every gRPC error."""
         try:
-            replied: Object = await self._dispatch(sent, timeout=self._timeout_s)
+            replied: Object = await self._dispatch(sent)
         except grpc.aio.AioRpcError as error:
             raise Unavailable(f"plugin: {error.code().name}", details=error.details()) from error
         return replied
