@@ -34,18 +34,19 @@ async def many_fields(address: Address) -> bytes:
 
 
 async def _pour(address: Address, first: bytes, piece: bytes, times: int) -> bytes:
+    """Reads while it sends: an answer that waits unread is lost when the server gives a client up that never ends."""
     reader, writer = await dial(address)
+    answer = asyncio.create_task(reader.read(65536))
     async with asyncio.timeout(LIMIT_S):
         with contextlib.suppress(ConnectionError):
             writer.write(first)
             for _ in range(times):
                 writer.write(piece)
                 await writer.drain()
-        answer = b""
         with contextlib.suppress(ConnectionError):
-            answer = await reader.read(65536)
+            await answer
     writer.close()
-    return answer
+    return b"" if answer.exception() else answer.result()
 
 
 async def silent(address: Address, said: bytes, count: int) -> list[bytes]:

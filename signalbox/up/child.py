@@ -121,8 +121,10 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL; :meth:`keep` starts it again. Does nothing while it does not run."""
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
+        if self._process is not None and self._process.returncode is None:
+            # It may have ended and been reaped, and the loop has not been told yet.
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def stop(self) -> None:
         """Its stop signal, then SIGKILL after the grace period. Idempotent."""

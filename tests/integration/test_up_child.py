@@ -99,6 +99,22 @@ async def test_a_child_that_is_killed_is_started_again_and_we_are_told(tmp_path:
     assert it.pid == 0
 
 
+def wait_until_reaped(pid: int) -> None:
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.001)
+
+
+async def test_a_child_that_has_just_ended_can_be_killed(tmp_path: Path) -> None:
+    sleeper = child(tmp_path, SLEEPER)
+    await sleeper.start()
+    pid = sleeper.pid
+    os.kill(pid, signal.SIGKILL)
+    wait_until_reaped(pid)  # by another thread; the loop stands, so it hears nothing of it
+    assert sleeper.pid == pid
+    sleeper.kill()
+    await sleeper.stop()
+
+
 async def test_a_child_that_is_held_ended_starts_again_only_after(tmp_path: Path) -> None:
     said: list[str] = []
     it = child(tmp_path, SLEEPER, said=said)
