@@ -118,9 +118,10 @@ class Residency:
         self._freed.set()
 
     def lost(self, key: Key) -> None:
-        """The runner does not have it after all."""
-        self._shelf.drop(key)
-        self._on_change()
+        """The runner does not have it after all. Harmless where another run has found that out and loads it again."""
+        if key in self._shelf:
+            self._shelf.drop(key)
+            self._on_change()
 
     def forget(self) -> None:
         """The runner has died and everything in it."""

@@ -126,6 +126,7 @@ class RunnerLink:
         is_ahead: nobody waits for it: the process goes on with what else it is asked meanwhile. One at a time.
         Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`, :class:`Unavailable` (not staged).
         """
+        wire = self._usable()
         if (known := self._loaded.get((model, version))) is not None:
             return known
         async with AsyncExitStack() as stages:
@@ -143,6 +144,8 @@ class RunnerLink:
             )  # fmt: skip
         if not isinstance(answer, frames.Loaded) or answer.size_bytes < 0:
             raise self._nonsense(answer)
+        if self._usable() is not wire:
+            raise RunnerLost("The runner was replaced while it loaded the version.")
         report = LoadReport(
             size_bytes=answer.size_bytes, seconds=answer.seconds, warmed=answer.warmed,
             signatures=answer.signatures,
@@ -199,6 +202,8 @@ class RunnerLink:
         Bounded by the lane: if the lease is lost meanwhile this raises :class:`LeaseLost`.
         """
         if not self.died.is_set():
+            if self._wire is not None:
+                self._wire.fail(RunnerLost())  # whose death it is has been told
             self._end()
             await self.died.wait()
         if not self.token:
@@ -265,9 +270,17 @@ class RunnerLink:
         self.entered.clear()
 
     def _end(self) -> None:
-        if self._wire is not None:
+        if self._wire is None:
+            self._kill()
+        else:
             self._wire.is_ended_by_us = True
-        self._kill()
+            self._wire.end()
+
+    def _usable(self) -> RunnerWire:
+        """The socket of the present process. Raises :class:`RunnerLost` where none is there, or it is dying."""
+        if self._wire is None or not self._wire.is_usable:
+            raise RunnerLost("The runner is not running.")
+        return self._wire
 
     def _on_ready(self, ready: frames.Ready) -> None:
         self.sandbox = ready.sandbox
@@ -277,9 +290,7 @@ class RunnerLink:
         self, make: Callable[[int], frames.Request], timeout_s: float, phase: str, *,
         is_ahead: bool = False,
     ) -> frames.Answer:  # fmt: skip
-        wire = self._wire
-        if wire is None:
-            raise RunnerLost("The runner is not running.")
+        wire = self._usable()
         if not self.entered.is_set():
             raise LeaseLost("The runner is outside the device.")
         self._last_id += 1
@@ -302,7 +313,8 @@ class RunnerLink:
     def _nonsense(self, answer: frames.Answer) -> RunnerCrashed:
         """An answer that is none: such a runner is as good as crashed, and is not asked again."""
         gauges.RUNNER_REFUSED.labels("answer").inc()
-        self._kill()
+        if self._wire is not None:
+            self._wire.end()
         return RunnerCrashed(
             f"The runner answered with a {type(answer).__name__} that does not fit."
         )

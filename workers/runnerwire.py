@@ -102,8 +102,15 @@ class RunnerWire(asyncio.Protocol):
         self.heartbeat = Heartbeat(frozen_s, on_beat=self._on_beat, on_silent=self._on_silent)
         self._transport: asyncio.Transport | None = None
         self.is_broken = False
+        self.is_dying = False
+        """Its end is ordered: nothing more is asked of it, and what it still loads is of no use."""
         self.is_ended_by_us = False
         """Its death is no load's doing."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the process may be asked for something: as far as is known it lives and goes on living."""
+        return not (self.is_broken or self.is_dying)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
@@ -144,7 +151,7 @@ class RunnerWire(asyncio.Protocol):
         if not asked.future.done():
             message = f"The model did not finish within {asked.timeout_s:g} s."
             asked.future.set_exception(DeadlineExceeded(message))
-        self._kill()
+        self.end()
 
     def _on_beat(self) -> None:
         self._work.beat()
@@ -154,11 +161,16 @@ class RunnerWire(asyncio.Protocol):
         gauges.RUNNER_REFUSED.labels("silence").inc()
         log.error("runner.frozen", requests=len(self._work.asked) + len(self._ahead.asked))
         self.fail(RunnerLost("The runner was frozen."))
-        self._kill()
+        self.end()
 
     def _refuse(self) -> None:
         gauges.RUNNER_REFUSED.labels("frame").inc()
         self.fail()
+        self.end()
+
+    def end(self) -> None:
+        """Have the process ended. Idempotent."""
+        self.is_dying = True
         self._kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -170,7 +182,7 @@ class RunnerWire(asyncio.Protocol):
     ) -> asyncio.Future[frames.Answer]:
         """Send a request; the future gets its answer. is_ahead: it is worked on beside the others."""
         future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
-        if self.is_broken or self._transport is None:
+        if not self.is_usable or self._transport is None:
             future.set_exception(RunnerLost())
         else:
             self._highest = id_

@@ -137,9 +137,9 @@ class Shelf:
         place.used = self._clock
 
     def unpin(self, key: Key) -> None:
-        """A run has ended. Harmless after :meth:`clear`."""
+        """A run has ended. Harmless after :meth:`clear`, also where the version is being loaded again."""
         place = self._places.get(key)
-        if place is not None and place.pins:
+        if place is not None and place.state == "ready" and place.pins:
             place.pins -= 1
 
     @property

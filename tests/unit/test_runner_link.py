@@ -35,7 +35,8 @@ FROZEN_S = 0.5
 class Peer:
     """A runner that says what a test wants, and its link."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_slow_to_die: bool = False) -> None:
+        self.is_slow_to_die = is_slow_to_die
         self.killed = asyncio.Event()
         self.link = RunnerLink(
             self._kill, stage=as_it_is, frame_limit_bytes=LIMIT, frozen_s=FROZEN_S
@@ -64,8 +65,9 @@ class Peer:
 
     def _kill(self) -> None:
         self.killed.set()
-        self.close()
-        self.link.detach()  # the guard would report the death
+        if not self.is_slow_to_die:
+            self.close()
+            self.link.detach()  # the guard would report the death
 
     def close(self) -> None:
         self.freeze()
@@ -74,6 +76,12 @@ class Peer:
 
     async def say(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.theirs, data)
+
+    def load(self) -> asyncio.Task[LoadReport]:
+        return asyncio.create_task(self.link.load("m", 1, "/m/1"))
+
+    async def loaded(self, number: int) -> None:
+        await self.say(frames.pack(frames.Loaded(number, 1, 0.1, 0, {})))
 
     def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[LoadReport]:
         return asyncio.create_task(
@@ -90,6 +98,16 @@ class Peer:
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
     peer = Peer()
+    await peer.start()
+    yield peer
+    peer.close()
+    peer.link.detach()
+
+
+@pytest.fixture
+async def dying() -> AsyncIterator[Peer]:
+    """A runner that takes its time to die."""
+    peer = Peer(is_slow_to_die=True)
     await peer.start()
     yield peer
     peer.close()
@@ -325,6 +343,37 @@ async def test_a_runner_that_we_end_blames_no_load(peer: Peer) -> None:
     peer.link.kill()
     found = await asyncio.gather(loading, run, return_exceptions=True)
     assert [type(error) for error in found] == [RunnerLost, RunnerCrashed]
+
+
+async def test_what_a_runner_that_is_dying_has_loaded_is_of_no_use(dying: Peer) -> None:
+    loading = dying.load()
+    await asyncio.sleep(0)
+    await dying.loaded(1)
+    await loading
+    with pytest.raises(DeadlineExceeded):
+        await dying.run(timeout_s=0.05)
+    assert not dying.link.died.is_set()
+    with pytest.raises(RunnerLost):
+        await dying.load()
+
+
+async def test_what_a_runner_loads_as_its_end_is_ordered_is_of_no_use(dying: Peer) -> None:
+    loading = dying.load()
+    await asyncio.get_running_loop().sock_recv(dying.theirs, LIMIT)
+    dying.link.kill()
+    await dying.loaded(1)
+    with pytest.raises(RunnerLost):
+        await loading
+
+
+async def test_a_restart_blames_none_of_those_who_still_use_the_runner(dying: Peer) -> None:
+    first, second = dying.run(), dying.run()
+    await asyncio.get_running_loop().sock_recv(dying.theirs, LIMIT)
+    restarting = asyncio.create_task(dying.link.restart())
+    async with asyncio.timeout(60):
+        found = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(error) for error in found] == [RunnerLost] * 2
+    restarting.cancel()
 
 
 async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_heard_first(

@@ -14,7 +14,6 @@ OPEN = {
     "1176": "two jobs whose short-lived records went with their slot are asked for and not found",
     "2059": "a cancelled synchronous job's record went with its slot while its message, removed from JOBS just before, "
     "was with a worker: it ran",
-    "3621": "a job ends as poison, another as not loaded, where a runner was frozen or hung",
 }
 """Worlds in which something is seen that is not understood yet, and what. Empty is where it belongs."""
 ROOT = Path(__file__).parents[2]

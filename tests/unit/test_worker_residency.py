@@ -353,6 +353,28 @@ async def test_a_load_ahead_whose_runner_dies_as_it_ends_is_one_that_was_lost(
     assert rolling.states() == {}
 
 
+async def test_what_two_runs_find_missing_is_loaded_once_and_stays_while_it_is_used(
+    memory: Memory,
+) -> None:
+    made = residency(memory, {"a", "b", "c"})
+    for _ in range(2):
+        await made.pin(("a", 1), never)
+    memory.gate = asyncio.Event()
+    made.lost(("a", 1))
+    made.unpin(("a", 1))
+    again = asyncio.create_task(made.pin(("a", 1), never))
+    await settled()
+    made.lost(("a", 1))
+    made.unpin(("a", 1))  # the second run's, while the first has it loaded again
+    memory.gate.set()
+    assert await again
+    assert memory.loads == ["a", "a"]
+    await made.pin(("b", 1), never)
+    made.unpin(("b", 1))
+    await made.pin(("c", 1), never)
+    assert set(memory.loaded) == {("a", 1), ("c", 1)}, "what runs stays"
+
+
 async def test_a_load_ahead_waits_for_a_run_that_may_take_runners_down_and_holds_up_no_other(
     memory: Memory,
 ) -> None:
