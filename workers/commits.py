@@ -32,7 +32,7 @@ from signalbox.payloads import store
 from signalbox.records import Records, is_same_write
 from signalbox.writes import WITHDRAWN, Group, Write
 from workers import gauges
-from workers.hand import Held
+from workers.hand import Held, boottime
 
 T = TypeVar("T")
 Make = Callable[[Record], Record]
@@ -132,11 +132,14 @@ class Commits:
     """Writes the records of the jobs of one hold.
 
     worker, gpu, token: stand in every record. clock: UTC seconds. slow_job_s: see :func:`joblog.ended`.
+    trusted_s: for so long a delivery says that its job may be claimed without a record
+    (:mod:`workers.recovery.leftovers`).
     """
 
     def __init__(
         self, bus: Bus, records: Records, *, worker: str, gpu: str, token: int,
         inline_limit_bytes: int, clock: Callable[[], float], slow_job_s: float = math.inf,
+        trusted_s: float = 30.0,
     ) -> None:  # fmt: skip
         self._bus = bus
         self._records = records
@@ -147,17 +150,37 @@ class Commits:
         self._inline_limit_bytes = inline_limit_bytes
         self._clock = clock
         self._slow_job_s = slow_job_s
+        self._trusted_s = trusted_s
 
-    async def refresh(self, held: Held) -> None:
-        """Learn from the leader what the job's record holds."""
-        found = await persist(lambda: self._records.read(held.job.id))
+    async def refresh(self, held: Held) -> bool:
+        """Learn from the leader what the job's record holds. False: the job has ended, and its record has gone."""
+        found, may_be_claimed = await self._look(held)
         if found is None:
             held.record, held.revision = None, 0
-            return
+            return may_be_claimed
         held.record, held.revision, _ = found
         gone = held.record.vanished + (held.record.state is State.RUNNING)
         held.is_alone = held.record.crashes > 0 or gone >= SUSPECT_AFTER
         held.is_cancelled = held.record.cancel_requested
+        return True
+
+    async def _look(self, held: Held) -> tuple[tuple[Record, int, bytes] | None, bool]:
+        """The record, and whether the job may be claimed without one.
+
+        That is known from a delivery or from the message in the queue, while neither is old: who finds no record later
+        than that may come after its end and all that told of it.
+        """
+        job = held.job
+        subject = names.job(job.model, job.priority, job.id)
+        while True:
+            asked_at = boottime()
+            if asked_at - held.known_at > self._trusted_s:
+                if await persist(lambda: self._bus.leader_get(Stream.JOBS, subject)) is None:
+                    return await persist(lambda: self._records.read(job.id)), False
+                held.known_at = asked_at
+            found = await persist(lambda: self._records.read(job.id))
+            if found is not None or boottime() - held.known_at <= self._trusted_s:
+                return found, True
 
     # ------------------------------------------------------------------------------ changes
 
@@ -262,7 +285,7 @@ class Commits:
         """Write all changes; each has its verdict on return. Who waits for a terminal one is told."""
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
-        while left:
+        while left := [change for change in left if await self._may_still_write(change)]:
             outcomes = await self._writer.write_all([
                 Write(
                     names.state(change.held.job.id), change.body,
@@ -307,12 +330,20 @@ class Commits:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: change.text}), change.body)
             joblog.step("job.replied", record)
 
+    async def _may_still_write(self, change: Change) -> bool:
+        """Whether "there is no record yet" is known well enough to be written from; where it is not, look."""
+        if change.expect or boottime() - change.held.known_at <= self._trusted_s:
+            return True
+        return await self._resolve(change) and change.prepare(self._clock())
+
     async def _resolve(self, change: Change) -> bool:
         """After a lost compare-and-set or answer: read the record and decide. True: write again."""
         held = change.held
         try:
-            await self.refresh(held)
+            is_known = await self.refresh(held)
         except NewerVersion:  # a newer worker has the job: it is not ours to write
+            is_known = False
+        if not is_known:
             change.verdict = Verdict.LOST
             return False
         found = held.record

@@ -4,6 +4,7 @@ A job is in hand while it waits, runs, commits and is being acknowledged. For al
 queue must not give it to somebody else, so :meth:`Hand.touch` tells the server regularly.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,18 +18,24 @@ MAX_MODELS: Final = 32
 """Models that the presence document counts waiting jobs of: those with the most."""
 
 
+def boottime() -> float:
+    """CLOCK_BOOTTIME in seconds: it counts what a machine slept too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Held:
     """One job in hand.
 
     record, revision: what its subject in ``STATE`` holds as far as we know (None, 0: nothing).
     claim: turns a record into one that is claimed, for a claim that was not written by itself.
+    known_at: when, on :func:`boottime`, the job was last known not to have ended and been forgotten.
     phases: milliseconds since acceptance. touched_s: when the server last knew that we work on it.
     cancelled_s: when its owner's wish to cancel was heard here, 0 = never.
     """
 
     __slots__ = (
-        "arrived_s", "cancelled_s", "claim", "delivery", "is_alone", "is_cancelled", "job", "phases", "record",
-        "revision", "touched_s",
+        "arrived_s", "cancelled_s", "claim", "delivery", "is_alone", "is_cancelled", "job", "known_at", "phases",
+        "record", "revision", "touched_s",
     )  # fmt: skip
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
@@ -36,6 +43,7 @@ class Held:
         self.job = job
         self.arrived_s = now_s
         self.touched_s = now_s
+        self.known_at = boottime()
         self.cancelled_s = 0.0
         self.phases: dict[str, float] = {}
         self.record: Record | None = None
@@ -43,6 +51,10 @@ class Held:
         self.claim: Callable[[Record], Record] | None = None
         self.is_alone = False
         self.is_cancelled = False
+
+    def delivered_again(self, delivery: Delivery, now_s: float) -> None:
+        """The queue lost patience, or was told to, while it is in hand."""
+        self.delivery, self.touched_s, self.known_at = delivery, now_s, boottime()
 
     def ms(self, now: float) -> float:
         """Milliseconds from acceptance to ``now`` (UTC), never negative: clocks differ."""

@@ -91,8 +91,11 @@ class Hold:
 
     @property
     def is_at_risk(self) -> bool:
-        """No heartbeat was confirmed for half the time there is: begin nothing, finish what runs."""
-        return self._lane.is_at_risk
+        """No heartbeat was confirmed for half the time there is: begin nothing, finish what runs.
+
+        Nor where all of it has passed unnoticed, as the process or its machine slept.
+        """
+        return self._lane.is_at_risk or self._lane.lease_slack_s <= 0
 
     @property
     def is_shared(self) -> bool:

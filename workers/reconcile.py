@@ -65,13 +65,17 @@ _READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
 
 
 class Reconciler:
-    """One worker's part. workers, models: presence and catalog as known here. clock: UTC seconds."""
+    """One worker's part. workers, models: presence and catalog as known here. clock: UTC seconds.
+
+    outlives_s: how much longer a record stays than its job's message (:mod:`workers.recovery.leftovers`).
+    """
 
     def __init__(
         self, bus: Bus, records: Records, *, workers: Callable[[], Iterable[Worker]],
         models: Callable[[], Mapping[str, Model]], worker: str, boot: str,
         period_s: float = PERIOD_S, settled_s: float = SETTLED_S, kept_s: float = 86_400.0,
-        least_kept_s: float = 600.0, sync_kept_s: float = 600.0, clock: Callable[[], float] = time.time,
+        least_kept_s: float = 600.0, sync_kept_s: float = 600.0, outlives_s: float = 60.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._bus = bus
         self._records = records
@@ -83,8 +87,10 @@ class Reconciler:
         self._tenure = Tenure(
             bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
         )
-        self._retention = Retention(bus, kept_s=kept_s, least_s=least_kept_s, clock=clock)
-        self._slots = Slots(bus, kept_s=sync_kept_s, clock=clock)
+        self._retention = Retention(
+            bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock
+        )
+        self._slots = Slots(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
         self._least_kept_s = least_kept_s
         self._foreign: list[int] = []
         self._is_behind = False

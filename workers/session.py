@@ -79,7 +79,7 @@ class Session:
         self._commits = Commits(
             bus, records, worker=worker, gpu=hold.gpu, token=hold.token,
             inline_limit_bytes=settings.inline_limit_bytes, clock=clock,
-            slow_job_s=settings.slow_job_s,
+            slow_job_s=settings.slow_job_s, trusted_s=settings.ack_wait_s,
         )  # fmt: skip
         self._residency = Residency(
             hold.runner, shelf, fleet.find, self.activity, on_change,
@@ -245,8 +245,7 @@ class Session:
             return
         known = self.hand.get(job.id)
         if known is not None:
-            # The queue lost patience, or was told to, while we have it: one run is enough.
-            known.delivery, known.touched_s = delivery, now_s
+            known.delivered_again(delivery, now_s)  # one run is enough
             return
         held = Held(delivery, job, now_s=now_s)
         held.phases["pulled"] = held.ms(self._clock())
@@ -280,7 +279,9 @@ class Session:
     async def _examine(self, held: Held) -> None:
         """A redelivered job: what became of its earlier attempts decides."""
         try:
-            await self._commits.refresh(held)
+            if not await self._commits.refresh(held):
+                self._forsake(held)
+                return
             if held.record is not None and held.record.state is State.RUNNING:
                 gauges.VANISHED.labels(held.job.model).inc()
             if held.is_cancelled:

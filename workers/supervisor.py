@@ -75,7 +75,7 @@ class Supervisor:
             bus, self._records, workers=self._fleet.present, models=self._fleet.models.items,
             worker=identity.id, boot=identity.boot, clock=self._clock.now,
             kept_s=settings.records_kept_s, least_kept_s=settings.results_kept_s,
-            sync_kept_s=settings.sync_results_kept_s,
+            sync_kept_s=settings.sync_results_kept_s, outlives_s=2 * settings.ack_wait_s,
         )  # fmt: skip
 
     def stop(self) -> None:

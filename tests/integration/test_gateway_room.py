@@ -60,7 +60,7 @@ async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_inste
             assert (await rig.call("GET", f"/v1/jobs/{job_id}", key=theirs)).status == 200
         reconciler = Reconciler(
             rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w",
-            clock=lambda: time.time() + 900,
+            clock=lambda: time.time() + 900, outlives_s=0.0,
         )  # fmt: skip
         await reconciler.turn()
         async with asyncio.timeout(60):

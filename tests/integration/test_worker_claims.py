@@ -329,3 +329,48 @@ async def test_ends_that_find_no_room_for_records_are_written_when_there_is(
         await resize(info["config"]["max_bytes"])
         await ending
     assert {change.verdict for change in changes} == {Verdict.OURS}
+
+
+async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_and_is_forgotten(
+    bus: Bus,
+) -> None:
+    """Neither record nor message is left. While the message is there, nobody has forgotten anything."""
+    ended, waiting = [await submitted(bus) for _ in range(2)]
+    mine, kept = commits(bus, "w1", 5), {job.id: held(bus, job) for job in (ended, waiting)}
+    others = held(bus, ended)
+    theirs = commits(bus, "w2", 6, "CPU-test-1")
+    await theirs.claim([others], Group())
+    await theirs.apply([await theirs.success(others, b"frame", batch=1)])
+    await forget(bus, ended)
+    for one in kept.values():
+        one.known_at -= 3600.0
+    verdicts = await mine.claim(list(kept.values()), Group())
+    assert verdicts == {kept[ended.id]: Verdict.LOST, kept[waiting.id]: Verdict.OURS}
+    assert await Records(bus).read(ended.id) is None
+
+
+async def test_a_record_that_was_seen_and_has_gone_since_is_not_written_anew(bus: Bus) -> None:
+    job = await submitted(bus)
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await Records(bus).write(life.first_record(job, State.QUEUED), expect=0)
+    assert await mine.refresh(one)
+    await forget(bus, job)
+    one.known_at -= 3600.0
+    assert await mine.claim([one], Group()) == {one: Verdict.LOST}
+    assert not await mine.refresh(one)
+    assert await Records(bus).read(job.id) is None
+
+
+async def submitted(bus: Bus) -> Job:
+    ledger = Ledger(bus)
+    job = ledger.job("half", floats(1.0))
+    await ledger.submit("half", floats(1.0), id=job.id)
+    return job
+
+
+async def forget(bus: Bus, job: Job) -> None:
+    """As the reconciler does it: the message, and later the record."""
+    for stream, subject in (
+        (Stream.JOBS, names.job(job.model, job.priority, job.id)), (Stream.STATE, names.state(job.id)),
+    ):  # fmt: skip
+        await bus.request_json(f"$JS.API.STREAM.PURGE.{stream}", {"filter": subject})

@@ -1,5 +1,6 @@
 """Records of ended jobs go in time, the oldest first; nothing takes the record of a job that has not ended."""
 
+import asyncio
 import contextlib
 import time
 import uuid
@@ -29,10 +30,11 @@ class Rig:
     def __init__(self, bus: Bus) -> None:
         self.bus, self.ledger, self.records = bus, Ledger(bus), Records(bus)
 
-    def reconciler(self, ahead_s: float) -> Reconciler:
+    def reconciler(self, ahead_s: float, outlives_s: float = 0.0) -> Reconciler:
         return Reconciler(
             self.bus, self.records, workers=list, models=dict, worker="w", boot="w",
             clock=lambda: time.time() + ahead_s, least_kept_s=LEAST_S, sync_kept_s=SYNC_S,
+            outlives_s=outlives_s,
         )  # fmt: skip
 
     async def turn(self, ahead_s: float) -> None:
@@ -179,6 +181,22 @@ async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig
     await rig.turn(2 * DAY_S)
     assert not await rig.has(ended)
     assert await rig.queued() == {waiting.id}
+
+
+async def test_a_record_outlives_its_message_which_a_worker_may_have_by_then(rig: Rig) -> None:
+    """It would find no record, and claim and run the job again."""
+    short, long = await rig.accepted(slot=time.time()), await rig.accepted()
+    for job in (short, long):
+        await rig.ended(job=job)
+    loop, outlives_s = asyncio.get_running_loop(), 1.0
+    reconciler = rig.reconciler(2 * DAY_S, outlives_s)
+    began_s = loop.time()
+    await reconciler.turn()
+    assert await rig.queued() == set()
+    async with asyncio.timeout(60):
+        while await rig.has(short) or await rig.has(long):
+            assert await reconciler.turn()
+    assert loop.time() - began_s >= outlives_s
 
 
 async def test_no_record_goes_before_the_queue_was_looked_through(

@@ -261,4 +261,12 @@ MUTANTS: Final = (
         59, "slot of records removed with an open job", "integration",
         _pytest("tests/integration/test_worker_retention.py", "slot_stays"),
     ),
+    Mutant(
+        60, "record gone as soon as its message", "integration",
+        _pytest("tests/integration/test_worker_retention.py", "outlives_its_message"),
+    ),
+    Mutant(
+        61, "job claimed from a delivery of long ago", "integration",
+        _pytest("tests/integration/test_worker_claims.py", "ended_and_is_forgotten"),
+    ),
 )  # fmt: skip

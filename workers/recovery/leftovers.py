@@ -3,10 +3,23 @@
 They are there where a job was acknowledged above an older one that was given back, or never was, as its worker
 died. Without its record the next worker would run such a job again. A message is older than the end of its job. So
 those stored before an instant are all that matter to the records stored before it.
+
+A message that has gone, by whoever's hand, may still be with a worker: pulled, lined up, kept for however long by
+telling the server so. That worker claims by "there is no record yet", which is true again once the record has gone.
+So a record outlives its message by twice ``ack_wait``:
+
+- The message was in the queue when it was delivered. A worker claims from a delivery, or from having seen the message,
+  for ``ack_wait`` and no longer; then it looks for the message, and after that for the record, anew
+  (:meth:`workers.commits.Commits.refresh`). Neither there: the job has ended.
+- The other ``ack_wait`` is for a write that is on its way, and for clocks. Who sleeps longer with one in its socket has
+  lost lease and connection.
+
+Everybody else who writes a first record (a gateway that cancels, the reconciler) has just seen the message too.
 """
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -35,17 +48,26 @@ def _any(_job_id: str) -> bool:
 
 
 class Leftovers:
-    """A round looks at each message once, over as many turns as that takes. fits: whose records are about to go."""
+    """A round looks at each message once, over as many turns as that takes.
 
-    def __init__(self, bus: Bus, fits: Callable[[str], object] = _any) -> None:
+    outlives_s: how much longer a record is to stay than its message. fits: whose records are about to go.
+    """
+
+    def __init__(
+        self, bus: Bus, *, outlives_s: float, fits: Callable[[str], object] = _any
+    ) -> None:
         self._bus = bus
+        self._outlives_s = outlives_s
         self._fits = fits
+        self._loop = asyncio.get_running_loop()
+        self._gone: deque[tuple[float, float]] = deque()
+        """Up to which instant no message was left, and when that was found."""
         self._seq = 0
         self._goal = 0.0
         self._done = 0.0
 
     async def remove(self, until: float) -> float:
-        """Look at the next messages. Returns up to which instant none is left; ``until`` at most."""
+        """Look at the next messages. Returns up to which instant none has been left for a while; ``until`` at most."""
         if not self._seq:
             self._seq, self._goal = 1, until
         found: list[tuple[int, str]] = []
@@ -65,7 +87,10 @@ class Leftovers:
         reached = await self._next_time() - _CLOCKS_S
         if reached >= self._goal:
             self._seq = 0  # the next turn begins a round
-        self._done = max(self._done, min(reached, self._goal))
+        now_s = self._loop.time()
+        self._gone.append((now_s, min(reached, self._goal)))
+        while self._gone and self._gone[0][0] <= now_s - self._outlives_s:
+            self._done = max(self._done, self._gone.popleft()[1])
         return min(self._done, until)
 
     async def _remove_if_ended(self, seq: int, job_id: str) -> None:

@@ -28,21 +28,28 @@ _IN_FLIGHT: Final = 16
 class Retention:
     """Removes records of ended jobs. kept_s, least_s: how long they stay, and how long in any case.
 
-    clock: UTC seconds.
+    outlives_s: see :class:`Leftovers`. clock: UTC seconds.
     """
 
     def __init__(
-        self, bus: Bus, *, kept_s: float, least_s: float, clock: Callable[[], float]
+        self,
+        bus: Bus,
+        *,
+        kept_s: float,
+        least_s: float,
+        outlives_s: float,
+        clock: Callable[[], float],
     ) -> None:
         self._bus = bus
         self._kept_s = kept_s
         self._least_s = least_s
         self._clock = clock
-        self._left = Leftovers(bus)
+        self._outlives_s = outlives_s
+        self.begin()
 
     def begin(self) -> None:
         """Forget what was looked at: another did this meanwhile, or the streams are others now."""
-        self._left = Leftovers(self._bus)
+        self._left = Leftovers(self._bus, outlives_s=self._outlives_s)
 
     async def turn(self, low: int, info: Mapping[str, Any]) -> int:
         """Remove what is due below ``low``, under which every job has ended. info: of ``STATE``, as the server told it.

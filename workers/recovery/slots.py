@@ -3,8 +3,8 @@
 They lie among records that stay for a day, so they cannot go by sequence. The second of its acceptance stands in the
 subject of each (:func:`signalbox.names.slot_of`), and all of one such slot go with one purge: the server looks at
 some hundred subjects for it, not at all there are. A slot goes when its newest record is old enough, all its jobs have
-ended and none of them is in ``JOBS`` any more. What is known of slots comes from the reconciler's reading of ``STATE``;
-whoever takes the duty over reads on where the oldest slot began.
+ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.leftovers`). What is known of slots
+comes from the reconciler's reading of ``STATE``; whoever takes the duty over reads on where the oldest slot began.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,18 +31,24 @@ class _Slot:
 
 
 class Slots:
-    """What the reconciler has read of short-lived records. kept_s: how long they stay. clock: UTC seconds."""
+    """What the reconciler has read of short-lived records.
 
-    def __init__(self, bus: Bus, *, kept_s: float, clock: Callable[[], float]) -> None:
+    kept_s: how long they stay. outlives_s: see :class:`Leftovers`. clock: UTC seconds.
+    """
+
+    def __init__(
+        self, bus: Bus, *, kept_s: float, outlives_s: float, clock: Callable[[], float]
+    ) -> None:
         self._bus = bus
         self._kept_s = kept_s
+        self._outlives_s = outlives_s
         self._clock = clock
         self.begin()
 
     def begin(self) -> None:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
         self._slots: dict[str, _Slot] = {}
-        self._left = Leftovers(self._bus, names.slot_of)
+        self._left = Leftovers(self._bus, outlives_s=self._outlives_s, fits=names.slot_of)
 
     def saw(self, subject: str, seq: int, at: float) -> None:
         """A record was read, stored at ``at``; in order."""
