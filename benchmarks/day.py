@@ -37,9 +37,9 @@ from signalbox.up.stack import Stack
 PREDICTS: Final = 24
 SUBMITS: Final = 8
 """In flight: calls that wait, whose records are short-lived, and jobs that are waited for, whose records are not."""
-FILLED_S: Final = 240.0
-"""What is kept for two minutes is there, the console has deleted once, which it does each minute, and the server has
-given disk back, within two minutes."""
+FILLED_S: Final = 300.0
+"""What is kept for two minutes is there, records for a minute longer than their messages, the console has deleted once,
+which it does each minute, and the server has given disk back, within two minutes."""
 LOOK_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 1.0
 """Of a run of the slow model: whoever asks for more becomes a dead letter."""

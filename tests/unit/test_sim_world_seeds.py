@@ -10,10 +10,6 @@ import pytest
 from tests import depth
 
 SEEDS, FAULTS = depth.at(short=(200, 3_500), full=(5_000, 100_000))
-OPEN = {
-    "1176": "two jobs whose short-lived records went with their slot are asked for and not found",
-}
-"""Worlds in which something is seen that is not understood yet, and what. Empty is where it belongs."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,9 +21,7 @@ def test_no_world_breaks_a_promise() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     sys.stdout.write(done.stdout)
-    failed = set(re.findall(r"^seed (\d+):", done.stdout, re.MULTILINE))
-    assert failed <= OPEN.keys(), done.stdout + done.stderr
-    assert done.returncode == (1 if failed else 0), done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     faults = re.search(r"([\d,]+) faults,", done.stdout)
     assert faults is not None
     assert int(faults.group(1).replace(",", "")) >= FAULTS
