@@ -259,14 +259,43 @@ class Commits:
 
         The rest needs no word: its record is another's, or says ``queued`` already.
         """
-        mine = State.RUNNING, self._worker, self._gpu, self._token
         why = Unavailable("The worker was stopped before the run had ended.")
         await self.apply([
             self.requeue(held, why, is_crash=False)
             for held in hand
-            if (found := held.record) is not None
-            and (found.state, found.worker, found.gpu, found.token) == mine
+            if held.record is not None and self.mine(held.record)
         ])  # fmt: skip
+
+    def mine(self, record: Record) -> bool:
+        """Whether this hold claimed the job, and its record is not written again yet."""
+        claim = record.state, record.worker, record.gpu, record.token
+        return claim == (State.RUNNING, self._worker, self._gpu, self._token)
+
+    def old_claims(self, hand: Iterable[Held], older_than_s: float) -> list[Held]:
+        """What this hold has claimed and not ended, and whose records lie at their place for so long."""
+        before = self._clock() - older_than_s
+        return [
+            held
+            for held in hand
+            if held.record is not None and held.written_at < before and self.mine(held.record)
+        ]
+
+    async def renew(self, held: Held) -> None:
+        """Write a claim again as it is, so that it moves to the end of ``STATE``: no older record can go below it.
+
+        It changes nothing that anybody goes by. The job's end, prepared meanwhile from the old place, is tried again
+        from the new one. Where another write came first there is nothing to do. Raises as :meth:`Records.write`.
+        """
+        record, revision = held.record, held.revision
+        if record is None or not self.mine(record):
+            return
+        held.written_at = self._clock()  # also where it fails: the next try has its turn
+        try:
+            written = await self._records.write(record, expect=revision)
+        except StaleRevision:
+            return
+        if held.revision == revision:
+            held.revision = written
 
     async def dead_letter(self, held: Held, error: ErrorInfo, *, is_crash: bool) -> None:
         """Keep the job itself as a dead letter. Before its terminal record, so that it is not lost."""
@@ -317,6 +346,7 @@ class Commits:
 
     def _won(self, change: Change, revision: int) -> None:
         change.won(revision)
+        change.held.written_at = self._clock()
         job, record = change.held.job, change.record
         if record is None:
             return
@@ -373,9 +403,9 @@ class Commits:
             # Another worker's running attempt is left alone: were its holder dead, the queue would
             # have redelivered the job. An older token of this GPU is a holder proven gone.
             return found.gpu == self._gpu and found.token < self._token
-        # Only a wish to cancel moves our own record under us.
+        # Our own attempt: a wish to cancel is in it, or it was only written again, at the end of the stream.
         mine = change.before
-        return mine is not None and _attempt(mine) == _attempt(found) and found.cancel_requested
+        return mine is not None and _attempt(mine) == _attempt(found)
 
 
 def _attempt(record: Record) -> tuple[int, str, int]:

@@ -27,6 +27,7 @@ class Held:
     """One job in hand.
 
     record, revision: what its subject in ``STATE`` holds as far as we know (None, 0: nothing).
+    written_at: when we last wrote it, UTC seconds, 0 = never.
     claim: turns a record into one that is claimed, for a claim that was not written by itself.
     known_at: when, on :func:`boottime`, the job was last known not to have ended and been forgotten.
     phases: milliseconds since acceptance. touched_s: when the server last knew that we work on it.
@@ -35,7 +36,7 @@ class Held:
 
     __slots__ = (
         "arrived_s", "cancelled_s", "claim", "delivery", "is_alone", "is_cancelled", "job", "known_at", "phases",
-        "record", "revision", "touched_s",
+        "record", "revision", "touched_s", "written_at",
     )  # fmt: skip
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
@@ -48,6 +49,7 @@ class Held:
         self.phases: dict[str, float] = {}
         self.record: Record | None = None
         self.revision = 0
+        self.written_at = 0.0
         self.claim: Callable[[Record], Record] | None = None
         self.is_alone = False
         self.is_cancelled = False

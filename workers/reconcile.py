@@ -288,14 +288,14 @@ class Reconciler:
             del self._open[job_id]  # not sooner: where judging fails it stays open
             if record is not None:
                 self._open[job_id] = (seq, record)
-                if seq < crowded_below and record.state is State.QUEUED:
+                if seq < crowded_below and not self._runs(record):
                     await self._move_up(record, seq)
 
     async def _move_up(self, record: Record, seq: int) -> None:
-        """Write a waiting job's record again, at the end of ``STATE``: nothing above its old place could go.
+        """Write the record of a job that nobody runs again, at the end of ``STATE``: it kept all above its old place.
 
-        A claim that was prepared from the old place is tried again from the new one (:mod:`workers.commits`). A
-        running job's record is its worker's alone.
+        A claim or an end that was prepared from the old place is tried again from the new one
+        (:mod:`workers.commits`). A running job's record is its worker's alone, which keeps it young itself.
         """
         try:
             self._open[record.id] = (await self._records.write(record, expect=seq), record)
@@ -315,7 +315,7 @@ class Reconciler:
 
     async def _judge(self, record: Record, revision: int) -> bool:
         """Do what an open record needs; True when it is open no more."""
-        if record.state is State.RUNNING and self._is_held(record):
+        if self._runs(record):
             return False
         queued = await self._records.queued(record.id)
         if queued is None:
@@ -324,8 +324,10 @@ class Reconciler:
             return False  # the queue will offer it to somebody
         return await self._end(record, revision, queued)
 
-    def _is_held(self, record: Record) -> bool:
+    def _runs(self, record: Record) -> bool:
         """Whether the worker that claimed it still holds the lease it claimed it under."""
+        if record.state is not State.RUNNING:
+            return False
         model = self._models().get(token(record.model))
         limit_s = BELIEVED_S + (model.limits.timeout_s if model is not None else 0.0)
         if self._clock() - (record.claimed_at or 0.0) > limit_s:

@@ -48,6 +48,8 @@ NEWER_DELAY_S: Final = 2.0
 """Until a job that only a newer worker understands is offered again."""
 KEEP_S: Final = 1.0
 """How often deliveries are looked through for those the server must hear of."""
+RENEWED: Final = 3
+"""Claims are written again so often in the least time that records are kept."""
 ENDINGS: Final = frozenset({"lost", "yield", "stop"})
 
 
@@ -460,12 +462,16 @@ class Session:
             log.warning("residency.not_warm", why=str(error))
 
     async def _keep(self) -> None:
-        """Tell the server regularly what we still work on."""
+        """Tell the server regularly what we still work on, and let no long run's record lie below those that may go."""
         while True:
             await asyncio.sleep(KEEP_S)
             for held in self.hand.touch(self._loop.time(), self._settings.in_progress_s):
                 if held.record is not None:  # a wish to cancel may have been lost on its way
                     self._spawn(self._cancel(held))
+            for held in self._commits.old_claims(
+                self.hand, self._settings.results_kept_s / RENEWED
+            ):
+                self._spawn(self._commits.renew(held))
             gauges.IN_HAND.set(len(self.hand))
             gauges.LEASE_SLACK.set(self._lane.lease_slack_s)
 

@@ -11,7 +11,7 @@ from signalbox import job as life
 from signalbox import names
 from signalbox.bus import Bus, Delivery
 from signalbox.errors import QueueFull, Unavailable
-from signalbox.messages import ErrorInfo, Job, State, header
+from signalbox.messages import ErrorInfo, Job, Record, State, header
 from signalbox.names import Header, Stream
 from signalbox.records import Records
 from signalbox.writes import Group, Write
@@ -374,3 +374,77 @@ async def forget(bus: Bus, job: Job) -> None:
         (Stream.JOBS, names.job(job.model, job.priority, job.id)), (Stream.STATE, names.state(job.id)),
     ):  # fmt: skip
         await bus.request_json(f"$JS.API.STREAM.PURGE.{stream}", {"filter": subject})
+
+
+async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(
+    bus: Bus, job: Job
+) -> None:
+    """As it was, by its own worker or by the reconciler, so that no older record keeps those of others."""
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await mine.claim([one], Group())
+    change = await mine.success(one, b"frame", batch=1)
+    record, revision, _ = await stored(bus, job)
+    await Records(bus).write(record, expect=revision)
+    await mine.apply([change])
+    assert change.verdict is Verdict.OURS
+    record, _, frame = await stored(bus, job)
+    assert (record.state, frame) == (State.SUCCEEDED, b"frame")
+
+
+async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus, job: Job) -> None:
+    mine, one, waiting = (
+        commits(bus, "w1", 5),
+        held(bus, job),
+        held(bus, Ledger(bus).job("half", b"")),
+    )
+    await mine.claim([one], Group())
+    before, revision, _ = await stored(bus, job)
+    await bus.write(names.state("another"), expect=0)
+    assert mine.old_claims([one, waiting], 60.0) == []
+    assert mine.old_claims([one, waiting], 0.0) == [one]
+    await mine.renew(one)
+    after, moved, _ = await stored(bus, job)
+    assert (after, moved) == (before, revision + 2)
+    change = await mine.success(one, b"frame", batch=1)
+    await mine.apply([change])
+    assert change.verdict is Verdict.OURS
+
+
+async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(
+    bus: Bus, job: Job
+) -> None:
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await mine.claim([one], Group())
+    record, revision, _ = await stored(bus, job)
+    revision = await Records(bus).write(life.cancel_asked(record), expect=revision)
+    await mine.renew(one)
+    assert (await stored(bus, job))[:2] == (life.cancel_asked(record), revision)
+    change = await mine.success(one, b"frame", batch=1)
+    await mine.apply([change])
+    ended = await stored(bus, job)
+    assert ended[0].state is State.CANCELLED
+    await mine.renew(one)
+    assert await stored(bus, job) == ended
+
+
+async def test_a_superseded_attempt_writes_neither_its_claim_again_nor_its_end(
+    bus: Bus, job: Job
+) -> None:
+    mine, one = commits(bus, "w1", 5), held(bus, job)
+    await mine.claim([one], Group())
+    later, same = commits(bus, "w2", 6), held(bus, job)
+    await later.refresh(same)
+    await later.claim([same], Group())
+    theirs = await stored(bus, job)
+    await mine.renew(one)
+    change = await mine.success(one, b"frame", batch=1)
+    await mine.apply([change])
+    assert change.verdict is Verdict.LOST
+    assert await stored(bus, job) == theirs
+
+
+async def stored(bus: Bus, job: Job) -> tuple[Record, int, bytes]:
+    """The job's record, its revision and body."""
+    found = await Records(bus).read(job.id)
+    assert found is not None
+    return found

@@ -55,6 +55,13 @@ class Rig:
         await self.records.write(life.first_record(job, State.QUEUED), expect=0)
         return job
 
+    async def left_running(self) -> Job:
+        """A job whose worker is gone, in the queue of a model that nobody serves now."""
+        job = await self.accepted()
+        record = life.claimed(job, None, worker="gone", gpu="g", token=1, now=time.time())
+        await self.records.write(record, expect=0)
+        return job
+
     async def ended(self, size: int = 10, job: Job | None = None) -> Job:
         job = job or self.ledger.job("half", b"")
         record = life.claimed(job, None, worker="w", gpu="g", token=1, now=time.time())
@@ -124,6 +131,20 @@ async def test_a_waiting_job_keeps_nothing_else_in_a_crowded_stream(rig: Rig) ->
     found = await rig.records.read(waiting.id)
     assert found is not None
     assert found[0].state is State.QUEUED
+
+
+async def test_a_dead_worker_s_job_keeps_nothing_else_in_a_crowded_stream(rig: Rig) -> None:
+    """It waits in the queue until its deadline, a week away, where its model is paused or has no worker left."""
+    await rig.shrink(max_bytes=1_000_000)
+    left = await rig.left_running()
+    jobs = [await rig.ended(70_000) for _ in range(9)]
+    reconciler = rig.reconciler(LEAST_S + 60)
+    for _ in range(2):
+        await reconciler.turn()
+    assert not any([await rig.has(job) for job in jobs])
+    found = await rig.records.read(left.id)
+    assert found is not None
+    assert (found[0].state, found[0].worker, found[0].attempt) == (State.RUNNING, "gone", 1)
 
 
 async def test_a_newer_program_s_record_keeps_what_is_above_it_only_while_it_is_there(

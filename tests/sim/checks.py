@@ -77,6 +77,8 @@ def _illegal(before: Record | None, record: Record) -> str | None:
     attempt = before.attempt if before is not None else 0
     if before is not None and before.state.is_terminal:
         return "it had ended"
+    if record == before:
+        return None  # only moved
     if before is not None and before.state is State.RUNNING and record.attempt == attempt:
         if (record.worker, record.gpu, record.token) != (before.worker, before.gpu, before.token):
             return "another's attempt"

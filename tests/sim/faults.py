@@ -9,6 +9,7 @@ from signalbox import names
 from signalbox.names import Bucket
 from tests.sim.hosts import Host, Worker
 from tests.sim.kernel import Machine, Process
+from tests.sim.moves import Moves
 from tests.sim.naps import Naps
 from tests.sim.nats.link import Link
 
@@ -69,6 +70,7 @@ class Faults:
                 at_s = chance.uniform(0.5, shape.lull_s - 0.5)
                 self.world.later(at_s, self._inject, self.neighbour_stores)
         self.naps.plan()
+        Moves(self.world).plan()
 
     def heal(self) -> None:
         """Everything works again from now on, or as soon as it wakes."""

@@ -112,7 +112,7 @@ class Worker(Host):
             failover_s=rules.failover_s, quantum_s=rules.quantum_s, reserved_s=rules.reserved_s,
             ack_wait_s=rules.ack_wait_s, in_progress_s=rules.ack_wait_s / 3,
             recheck_s=rules.recheck_s, drain_s=5.0, cancel_grace_s=1.0,
-            sync_results_kept_s=self.world.shape.sync_kept_s,
+            results_kept_s=self.world.shape.kept_s, sync_results_kept_s=self.world.shape.sync_kept_s,
         )  # fmt: skip
 
     def _start_runner(self, guard: Process, sockets: Sockets) -> Process:

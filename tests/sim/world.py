@@ -57,6 +57,7 @@ RATE_ERROR: Final = 0.01
 _EXTREME: Final = 0.05
 _APART: Final = 0.2
 _BRIEF: Final = 0.1
+_MOVED: Final = 0.2
 _LOOKS_EVERY_S: Final = 5.0
 """The reconciler of a world whose records are brief."""
 _WORK_S: Final = 10.0
@@ -69,6 +70,7 @@ class Shape:
 
     is_apart: inputs lie in ``INPUTS``, which has little room, and a neighbour takes all there is of it now and then.
     is_brief: records of synchronous calls go while the world lasts, once no write of before the lull can be on its way.
+    is_moved: records of open jobs are written again as they are, by workers every second and by anybody at any time.
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
     rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
@@ -88,6 +90,12 @@ class Shape:
     is_extreme: bool = False
     is_apart: bool = False
     is_brief: bool = False
+    is_moved: bool = False
+
+    @property
+    def kept_s(self) -> float:
+        """How long records are kept at least; a worker writes those of what it runs again three times as often."""
+        return 0.9 if self.is_moved else 600.0
 
     @property
     def sync_kept_s(self) -> float:
@@ -105,7 +113,10 @@ def draw(seed: int) -> Shape:
     is_extreme = random.Random(f"rates {seed}").random() < _EXTREME
     is_apart = random.Random(f"inputs {seed}").random() < _APART
     is_brief = random.Random(f"records {seed}").random() < _BRIEF
-    return replace(_draw(seed), is_extreme=is_extreme, is_apart=is_apart, is_brief=is_brief)
+    is_moved = random.Random(f"moves {seed}").random() < _MOVED
+    return replace(
+        _draw(seed), is_extreme=is_extreme, is_apart=is_apart, is_brief=is_brief, is_moved=is_moved
+    )
 
 
 def _draw(seed: int) -> Shape:

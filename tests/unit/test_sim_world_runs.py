@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,13 @@ def test_same_seed_is_the_same_world_in_another_process() -> None:
     first = story()
     assert first.count("\n") > 100
     assert story() == first
+
+
+class Undisturbed(Faults):
+    """Nothing happens."""
+
+    def plan(self) -> None:
+        pass
 
 
 class FreezeHolder(Faults):
@@ -386,6 +393,30 @@ def test_device_that_cannot_be_looked_at_is_left_to_the_others(
     # Who could not look leaves the device alone for a while, so others pass it in the line.
     assert [what for what in found if "overtaken" not in what] == []
     assert next(looks) > 1
+
+
+def test_records_that_are_only_moved_cost_no_job_its_fate() -> None:
+    """Seeds of worlds in which open records are written again as they are, by who runs them and by others."""
+    seeds = [seed for seed in range(60) if draw(seed).is_moved]
+    outcomes = [play(seed) for seed in seeds]
+    assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
+    assert sum(outcome.faults.get("move_record", 0) for outcome in outcomes) > len(seeds)
+
+
+def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
+    worlds: list[World] = []
+
+    def make_faults(world: World) -> Faults:
+        worlds.append(world)
+        return Undisturbed(world)
+
+    for seed in range(2):
+        shape = replace(draw(seed), is_moved=True)
+        assert play(seed, make_faults=make_faults, shape=shape).violations == []
+    histories = [stored for world in worlds for stored in world.oracle.records.values()]
+    assert any(
+        before.record == after.record for stored in histories for before, after in pairwise(stored)
+    )
 
 
 def test_acknowledgement_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 ``STATE`` is discard-new and its age is longer than any job waits, so the server never takes a record of an open job.
 What has ended is removed here, the oldest first and never anything above the oldest open record: after
 their time (a day), or after the least time that results are kept where the stream is getting full. Below that the
-gateways accept nothing more. Records of synchronous calls go sooner, a slot at a time (:mod:`workers.recovery.slots`).
+gateways accept nothing more. So no open record may stay old: a worker writes those of what it runs again
+(:meth:`workers.commits.Commits.renew`), the reconciler those of what nobody runs. Records of synchronous calls go
+sooner, a slot at a time (:mod:`workers.recovery.slots`).
 """
 
 import asyncio
