@@ -88,12 +88,12 @@ class Acceptance:
         is_short_lived: bool = False,
     ) -> Entry:
         """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`, and
-        :class:`Unavailable` where there is no room for its result.
+        as :meth:`Submitter.require_room` where there is no room for its result.
 
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
         self._check()
-        await self._submitter.require_room()
+        await self._submitter.require_room(tenant_of(key))
         named = None
         if slip is not None and slip.revision:
             named = slip.priority or wishes.priority

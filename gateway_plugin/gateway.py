@@ -71,6 +71,8 @@ class Gateway:
                 inline_limit_bytes=settings.inline_limit_bytes,
                 max_stored_bytes=settings.max_stored_bytes,
                 results_kept_s=settings.results_kept_s,
+                max_results_bytes=settings.max_results_bytes,
+                workers=lambda: self._workers.items().values(),
                 wall=wall,
             ),
             Admission(bus, fair_room=settings.fair_room),

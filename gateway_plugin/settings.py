@@ -140,6 +140,15 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "inline limit), unless its own share says otherwise; more get 429. 0 = a quarter of all the room there is.",
         ),
     ] = 0
+    max_results_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Where room for results is short, bytes that an account's results of the last "
+            "`SIGNALBOX_RESULTS_KEPT_S` may take in `STATE`, and as many in `PAYLOADS`; new jobs above that get 429. "
+            "0 = no more than is still free.",
+        ),
+    ] = 0
     max_idempotency_keys: Annotated[
         int,
         Meta(

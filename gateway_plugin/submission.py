@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
 from signalbox.jobs.inputs import tell_refused
-from signalbox.messages import ApiKey, Job, header
+from signalbox.messages import ApiKey, Job, Worker, header
 from signalbox.names import PRIORITIES, Header, Priority, Stream
 from signalbox.payloads import StoredInput
 from signalbox.stalls import BOUND, WHY
@@ -55,7 +55,7 @@ def wishes_of(fields: Mapping[str, Any]) -> Wishes:
 class Submitter:
     """Makes jobs and writes them. max_stored_bytes: see :class:`StoredInputs`.
 
-    results_kept_s: see :class:`ResultsRoom`. wall: UTC clock, seconds."""
+    results_kept_s, max_results_bytes, workers: see :class:`ResultsRoom`. wall: UTC clock, seconds."""
 
     def __init__(
         self,
@@ -64,13 +64,20 @@ class Submitter:
         inline_limit_bytes: int,
         max_stored_bytes: int = 0,
         results_kept_s: float = 600.0,
+        max_results_bytes: int = 0,
+        workers: Callable[[], Iterable[Worker]] = tuple,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
         self._stored = StoredInputs(bus, most_bytes=max_stored_bytes)
         record_bytes = inline_limit_bytes + _HEADER_BYTES
         self._results = ResultsRoom(
-            bus, record_bytes=record_bytes, kept_s=results_kept_s, wall=wall
+            bus,
+            record_bytes=record_bytes,
+            kept_s=results_kept_s,
+            workers=workers,
+            most_bytes=max_results_bytes,
+            wall=wall,
         )
         self._inline_limit = inline_limit_bytes
         self._wall = wall
@@ -120,9 +127,9 @@ class Submitter:
         await self._stored.close()
         await self._results.close()
 
-    async def require_room(self) -> None:
-        """Raise :class:`Unavailable` where there is no room for records and results of more jobs."""
-        await self._results.require()
+    async def require_room(self, account: str) -> None:
+        """Raise as :meth:`ResultsRoom.require` where there is no room for records and results of an account's jobs."""
+        await self._results.require(account)
 
     async def accept(self, job: Job, frame: bytes, *, share_bytes: int = 0) -> int:
         """Write the job; when this returns it is durable. Returns its sequence in ``JOBS``.

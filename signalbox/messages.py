@@ -357,7 +357,9 @@ class Worker(Doc, frozen=True, kw_only=True):
     rates: jobs a second per model (moving average). running: ids of jobs in hand, at most 32.
     serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
     around its runner (:mod:`workers.selftest`), empty = none, or no runner yet. run: what its runner does now,
-    None = idle. waiting: jobs this worker has pulled that have not begun, by model.
+    None = idle. waiting: jobs this worker has pulled that have not begun, by model. results, large_results: bytes of
+    results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that results are kept, by account:
+    the 32 accounts with most of each. Older workers do not say so.
     """
 
     id: str
@@ -382,6 +384,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     sandbox: tuple[str, ...] = ()
     run: Run | None = None
     waiting: dict[str, int] = {}
+    results: dict[str, int] = {}
+    large_results: dict[str, int] = {}
 
 
 class Lease(Doc, frozen=True, kw_only=True):

@@ -54,6 +54,8 @@ MOMENT_S: Final = 0.005
 MAX_TRIES: Final = 5
 """Times a batch is run again because its version was not loaded after all, or another one took the runner down."""
 _MOST_DEADLY: Final = 4096
+_MESSAGE_BYTES: Final = 128
+"""Of a stored record, beside its header's text and its body, roughly."""
 
 Outcome = bytes | SignalboxError
 
@@ -537,6 +539,10 @@ class Execution:
             self._tally.failed += 1
         if record.state.is_terminal:
             gauges.ENDED.labels(record.model, record.state.value).inc()
+            size = _MESSAGE_BYTES + len(change.text) + len(change.body)
+            self._tally.results.add(record.key_id, size)
+            if record.ref is not None:
+                self._tally.large_results.add(record.key_id, record.ref.size)
 
 
 def _rows(part: Sequence[Held]) -> int:

@@ -50,7 +50,7 @@ class Supervisor:
         self._identity = identity
         self._device = device
         self._started_at = time.time()
-        self._tally = Tally()
+        self._tally = Tally(results_kept_s=settings.results_kept_s)
         self._shelf = Shelf(settings.memory_budget_bytes or _budget(device))
         self._records = Records(bus)
         self._clock = SharedClock(bus)
@@ -218,6 +218,7 @@ class Supervisor:
             software=signalbox.__version__, sandbox=self._lane.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
             waiting=session.hand.waiting() if session is not None else {},
+            results=self._tally.results.most(), large_results=self._tally.large_results.most(),
         )  # fmt: skip
 
     def _state(self, *, is_draining: bool) -> str:

@@ -1,11 +1,13 @@
-"""What a worker has measured of its models: run times, rates, sizes, counts. No I/O, no clock."""
+"""What a worker has measured: run times, rates, sizes, counts, and what it stored for whom. No I/O."""
 
+import time
 from itertools import islice
 from typing import Final
 
 from workers.ceilings import Ceilings
 from workers.serving.lru import Lru
 from workers.serving.sizes import Sizes
+from workers.serving.stored import Stored
 
 SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""
@@ -16,9 +18,14 @@ MOST_TOLD: Final = 128
 
 
 class Tally:
-    """Moving averages per model, counts since the process started, and the ceilings of its device."""
+    """Moving averages per model, counts since the process started, and the ceilings of its device.
 
-    def __init__(self) -> None:
+    results_kept_s: the least time that results are kept.
+    """
+
+    def __init__(self, *, results_kept_s: float = 600.0) -> None:
+        self.results = Stored(kept_s=results_kept_s, clock=time.monotonic)
+        self.large_results = Stored(kept_s=results_kept_s, clock=time.monotonic)
         self.ceilings = Ceilings()
         self.sizes = Sizes()
         self.done = 0

@@ -1,31 +1,55 @@
-"""Whether there is room for the records and results of more jobs: 503 where there is not, before anything is stored.
+"""Whether there is room for the records and results of more jobs, before anything is stored: 503 where there is not,
+429 where an account has its share of what is left.
 
 ``STATE`` takes no more when it is full, so acceptance stops before: what is left takes the ends of jobs accepted until
 then. ``PAYLOADS`` gives its oldest large results away for new ones, so acceptance stops when these are nearly as young
 as results are promised to be kept. Both are looked at once a second, in the background: no request waits but the first,
 and those that could, with the largest records there are, fill what was left at the last look.
+
+Where three quarters of that room are taken, results go as soon as they may. What an account takes then is what its
+jobs stored within that least time, which the workers tell in their presence. It may be no more than is still free, so
+whoever holds nothing always finds some. What the jobs of an account bring that were accepted before comes on top.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 from gateway_plugin.service.room import REFUSED
 from signalbox.answers import unix_time
 from signalbox.bus import Bus
-from signalbox.errors import Unavailable
+from signalbox.errors import LimitExceeded, Unavailable
+from signalbox.messages import Worker
 from signalbox.names import Stream
 
 FILLED: Final = 0.8
 """Of ``STATE`` and ``PAYLOADS``, from where acceptance may have to stop."""
+SHORT: Final = 0.75
+"""Of what may be filled, from where accounts have shares: 0.6 of ``STATE``, where workers call it crowded."""
 _STALE_S: Final = 1.0
 _RETRY_AFTER_S: Final = 30.0
 _UNLIMITED: Final = 1 << 62
 
 
+class _Room(NamedTuple):
+    """size: bytes of results until acceptance stops. used: of these. of: which results of a worker lie there."""
+
+    size: int
+    used: int
+    of: Callable[[Worker], dict[str, int]]
+
+    @property
+    def is_short(self) -> bool:
+        return self.used > SHORT * self.size
+
+
 class ResultsRoom:
-    """record_bytes: the most one record may take. kept_s: how long results are kept at least. wall: UTC clock."""
+    """record_bytes: the most one record may take. kept_s: how long results are kept at least. wall: UTC clock.
+
+    workers: presence of all. most_bytes: what an account's results may take where room is short, in each of the two
+    streams; 0 = no more than is still free.
+    """
 
     def __init__(
         self,
@@ -33,13 +57,18 @@ class ResultsRoom:
         *,
         record_bytes: int,
         kept_s: float,
+        workers: Callable[[], Iterable[Worker]] = tuple,
+        most_bytes: int = 0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
         self._record_bytes = record_bytes
         self._kept_s = kept_s
+        self._workers = workers
+        self._most = most_bytes
         self._wall = wall
         self._loop = asyncio.get_running_loop()
+        self._short: list[_Room] = []
         self._is_full = False
         self._left = 0
         self._since = 0
@@ -51,8 +80,9 @@ class ResultsRoom:
         if self._looking is not None:
             await asyncio.wait([self._looking])
 
-    async def require(self) -> None:
-        """Raise :class:`Unavailable` where nothing more may be accepted, or nobody can say so yet."""
+    async def require(self, account: str) -> None:
+        """Raise :class:`LimitExceeded` where the account has its share of what is short, and :class:`Unavailable` where
+        nothing more may be accepted, or nobody can say so yet."""
         age_s = self._loop.time() - self._looked_at
         self._since += 1
         may_be_full = not self._is_full and self._since * self._record_bytes > self._left
@@ -62,6 +92,8 @@ class ResultsRoom:
             self._looking.add_done_callback(lambda task: task.cancelled() or task.exception())
         if self._looking is not None and (may_be_full or self._is_full):
             await asyncio.shield(self._looking)
+        for room in self._short:
+            self._require_share(account, room)
         if self._is_full:
             REFUSED.labels("results").inc()
             raise Unavailable(
@@ -70,6 +102,21 @@ class ResultsRoom:
                 retry_after_s=_RETRY_AFTER_S,
                 bound="results",
             )
+
+    def _require_share(self, account: str, room: _Room) -> None:
+        held = sum(room.of(worker).get(account, 0) for worker in self._workers())
+        most = self._most or max(0, room.size - room.used)
+        if held <= most:
+            return
+        REFUSED.labels("account_results").inc()
+        raise LimitExceeded(
+            f"Room for results is short, and those of your jobs of the last {self._kept_s:.0f} s take {held} bytes of "
+            f"it, where your account may have {most} now. Nothing was accepted: try again when they are older, or send "
+            "jobs with smaller results.",
+            retry_after_s=_RETRY_AFTER_S,
+            bound="results",
+            limit_bytes=most,
+        )
 
     async def _look(self) -> None:
         self._since = 0
@@ -82,17 +129,32 @@ class ResultsRoom:
             )
             # Twice as long: what is accepted now ends later, and takes room then.
             young = self._wall() - 2 * self._kept_s
-            self._left = _left(state)
+            small = _Room(_fillable(state), state["state"]["bytes"], _results)
+            self._left = small.size - small.used
             self._is_full = self._left <= 0 or (
-                _left(large) <= 0 and unix_time(large["state"]["first_ts"]) > young
+                large["state"]["bytes"] >= _fillable(large)
+                and unix_time(large["state"]["first_ts"]) > young
             )
+            self._short = [room for room in (small, self._large_room(large)) if room.is_short]
             self._looked_at = self._loop.time()
         finally:
             self._looking = None
 
+    def _large_room(self, info: dict[str, Any]) -> _Room:
+        """``PAYLOADS`` is always full: what counts is half of it, which takes the large results of the least time."""
+        used = sum(sum(worker.large_results.values()) for worker in self._workers())
+        return _Room(_fillable(info) // 2, used, _large_results)
 
-def _left(info: dict[str, Any]) -> int:
-    """Bytes until acceptance may have to stop."""
+
+def _results(worker: Worker) -> dict[str, int]:
+    return worker.results
+
+
+def _large_results(worker: Worker) -> dict[str, int]:
+    return worker.large_results
+
+
+def _fillable(info: dict[str, Any]) -> int:
+    """Bytes from where acceptance may have to stop."""
     most: int = info["config"].get("max_bytes", -1)
-    held: int = info["state"]["bytes"]
-    return int(FILLED * most) - held if most > 0 else _UNLIMITED
+    return int(FILLED * most) if most > 0 else _UNLIMITED

@@ -332,6 +332,33 @@ async def test_bytes_of_one_result(scene: Scene, neighbour: Neighbour) -> None:
     assert str(1024 * 1024) in got.text
 
 
+async def test_room_for_results(scene: Scene, neighbour: Neighbour) -> None:
+    """Of 32 MiB for all, results of 40 KB: whose they are is refused before the room is taken from others."""
+    counted = scene.counts(no_room("account_results"), refused("limit_exceeded:results"))
+    body = {"model": "half", "instances": [1.0] * 10_000}
+    async with room(scene.house, Stream.STATE, 32 * 1024 * 1024), scene.account() as flood:
+        async with neighbour() as answered, counted:
+            while (
+                got := await flood.call("POST", "/v1/models/half:predict", json=body)
+            ).is_success:
+                pass
+            await answered()
+            async with scene.account() as third:
+                assert await third.submit("half", 1.0) == 202
+        assert got.status_code == 429, got.text
+        assert "results" in got.text
+        assert int(got.headers["Retry-After"]) >= 1
+
+
+@asynccontextmanager
+async def room(house: House, stream: Stream, max_bytes: int) -> AsyncIterator[None]:
+    """So much room, inside this."""
+    found = (await house.bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))["config"]
+    await shrink(house, stream, max_bytes)
+    yield
+    await shrink(house, stream, found["max_bytes"])
+
+
 async def test_idempotency_keys(scene: Scene, neighbour: Neighbour) -> None:
     async with (
         scene.account(share=Share(idempotency_keys=3)) as flood,

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from signalbox import names
-from signalbox.messages import Share, State
+from gateway_plugin.service.room import REFUSED
+from signalbox import names, table
+from signalbox.messages import Device, Share, State, Worker
 from signalbox.names import Bucket, Stream
 from signalbox.natsserver import NatsServer
 from signalbox.records import Records
 from signalbox.tensors import Tensor
 from tests import gatewayrig
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model
+from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
 from tests.integration.test_gateway_stored_inputs import Ends, shrink
+from tests.workerprocess import WorkerProcess
 from workers.reconcile import Reconciler
 
 SMALL = {"model": "half", "inputs": {"x": [1.0]}}
@@ -66,6 +68,65 @@ async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_inste
         async with asyncio.timeout(60):
             while (await submit(rig, ours)).status != 202:
                 pass
+
+
+async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
+    nats: NatsServer, rig: Rig, tmp_path: Path
+) -> None:
+    """The worker tells what it has stored for whom."""
+    await shrink(rig.bus, Stream.STATE, max_bytes=512 * 1024)
+    ours, theirs = key(), key(tenant="theirs")
+    await rig.publish(ours, theirs)
+    toys = WorkerProcess(
+        nats.url, tmp_path, "w1", program="tests.chaos.toyworker", worker_presence_s=0.1
+    )
+    async with toys, Ends(rig.bus) as ends:
+        taken, reply = [], await submit(rig, theirs)
+        while reply.status == 202:
+            taken.append(reply.doc["id"])
+            assert await ends.of(taken[-1]) is State.SUCCEEDED
+            if len(taken) % 30 == 0:
+                await holds(rig.gateway._workers, lambda: told(rig, "theirs") > 600 * len(taken))
+            reply = await submit(rig, theirs)
+        assert reply.status == 429, reply.doc
+        assert "those of your jobs" in reply.doc["detail"]
+        assert int(reply.headers["Retry-After"]) >= 1
+        for _ in range(5):
+            accepted = await submit(rig, ours)
+            assert await ends.of(accepted.doc["id"]) is State.SUCCEEDED
+        assert (await submit(rig, theirs)).status == 429
+
+
+def told(rig: Rig, account: str) -> int:
+    """Bytes of an account's results that workers tell of."""
+    workers = rig.gateway._workers.items().values()
+    return sum(worker.results.get(account, 0) for worker in workers)
+
+
+@pytest.mark.parametrize(("most", "held"), [(0, 3_400_000), (2_000_000, 2_100_000)])
+async def test_large_results_have_a_share_of_their_own(
+    nats: NatsServer, tmp_path: Path, most: int, held: int
+) -> None:
+    """Of 10 MiB half of what may be filled, 4.2 MB; three quarters of it are taken, by two accounts."""
+    device = Device(id="CPU-test-0", kind="cpu", name="virtual")
+    large = {"theirs": held, "others": 3_400_000 - held}
+    worker = Worker(
+        id="w9", boot="b", host="h", pid=1, state="ready", device=device,
+        started_at=time.time(), beat_at=time.time(), large_results=large,
+    )  # fmt: skip
+    async with gatewayrig.rig(nats.url, tmp_path, max_results_bytes=most) as rig:
+        await shrink(rig.bus, Stream.PAYLOADS, max_bytes=10 * 1024 * 1024)
+        revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)
+        await gatewayrig.reached(rig.gateway._workers, "w9", revision)
+        ours, theirs = key(), key(tenant="theirs")
+        await rig.publish(model("half"), ours, theirs)
+        before = REFUSED.labels("account_results")._value.get()
+        assert (await submit(rig, ours)).status == 202
+        refused = await submit(rig, theirs)
+        assert refused.status == 429
+        assert str(held) in refused.doc["detail"]
+        assert REFUSED.labels("account_results")._value.get() == before + 1
+        assert (await submit(rig, ours)).status == 202
 
 
 async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:

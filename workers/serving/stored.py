@@ -1,0 +1,47 @@
+"""How many bytes of results this worker has stored of late, by account: what presence tells gateways of.
+
+Of late is the least time that results are kept. Where room is short the reconciler keeps them no longer, so that this
+is what an account's results take. A worker that starts anew has forgotten; the bound for all accounts holds anyway.
+"""
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+MOST_TOLD: Final = 32
+"""Accounts that presence tells: those with most. Any other has stored less than a 32nd of all."""
+_PARTS: Final = 20
+"""The window moves by this part of it."""
+
+
+class Stored:
+    """Bytes by account within ``kept_s``. clock: seconds that never go back."""
+
+    def __init__(self, *, kept_s: float, clock: Callable[[], float]) -> None:
+        self._part_s = kept_s / _PARTS
+        self._clock = clock
+        self._parts: deque[tuple[float, Counter[str]]] = deque()
+        self._sum: Counter[str] = Counter()
+
+    def add(self, account: str, size: int) -> None:
+        """A result of so many bytes was stored."""
+        self._forget()
+        now = self._clock()
+        if not self._parts or now - self._parts[-1][0] >= self._part_s:
+            self._parts.append((now, Counter()))
+        self._parts[-1][1][account] += size
+        self._sum[account] += size
+
+    def most(self) -> dict[str, int]:
+        """The accounts that have stored most, with their bytes."""
+        self._forget()
+        return dict(heapq.nlargest(MOST_TOLD, self._sum.items(), key=lambda item: item[1]))
+
+    def _forget(self) -> None:
+        before = self._clock() - (_PARTS + 1) * self._part_s
+        while self._parts and self._parts[0][0] <= before:
+            for account, size in self._parts.popleft()[1].items():
+                self._sum[account] -= size
+                if not self._sum[account]:
+                    del self._sum[account]
