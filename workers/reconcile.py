@@ -18,6 +18,7 @@ Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -285,11 +286,12 @@ class Reconciler:
         """Judge the open records, those not looked at for the longest first. crowded_below: of the retention's turn."""
         for job_id, (seq, _) in list(self._open.items())[:MAX_LOOKS]:
             record = await self._look_again(job_id, seq)
-            del self._open[job_id]  # not sooner: where judging fails it stays open
+            if record is not None and seq < crowded_below and not self._runs(record):
+                await self._move_up(record, seq)
+                record = None  # it is read again in its turn, from its new place
+            del self._open[job_id]  # not sooner: where that fails it stays open
             if record is not None:
                 self._open[job_id] = (seq, record)
-                if seq < crowded_below and not self._runs(record):
-                    await self._move_up(record, seq)
 
     async def _move_up(self, record: Record, seq: int) -> None:
         """Write the record of a job that nobody runs again, at the end of ``STATE``: it kept all above its old place.
@@ -297,10 +299,8 @@ class Reconciler:
         A claim or an end that was prepared from the old place is tried again from the new one
         (:mod:`workers.commits`). A running job's record is its worker's alone, which keeps it young itself.
         """
-        try:
-            self._open[record.id] = (await self._records.write(record, expect=seq), record)
-        except StaleRevision:
-            del self._open[record.id]  # a newer record of it is read in its turn
+        with contextlib.suppress(StaleRevision):
+            await self._records.write(record, expect=seq)
 
     async def _look_again(self, job_id: str, seq: int) -> Record | None:
         """Judge one record; returns it while it is open."""

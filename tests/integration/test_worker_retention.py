@@ -11,11 +11,12 @@ import pytest
 from signalbox import job as life
 from signalbox import names, topology
 from signalbox.bus import Bus
-from signalbox.errors import Unavailable
+from signalbox.errors import QueueFull, Unavailable
 from signalbox.messages import Job, State
 from signalbox.names import Header, Stream
 from signalbox.records import Records
 from tests.submit import Ledger, floats
+from workers import reconcile
 from workers.reconcile import Reconciler
 from workers.recovery import leftovers, slots
 
@@ -86,6 +87,13 @@ class Rig:
                     ended.append(await self.ended(size))
         return ended
 
+    async def fill_up(self) -> None:
+        """To the last byte, or nearly."""
+        for size in (500, 100, 20, 1):
+            with contextlib.suppress(QueueFull):
+                while True:
+                    await self.bus.write(names.state(uuid.uuid4().hex), bytes(size), expect=0)
+
     async def shrink(self, **config: Any) -> None:
         found = (await self.bus.request_json("$JS.API.STREAM.INFO.STATE"))["config"]
         await self.bus.request_json("$JS.API.STREAM.UPDATE.STATE", found | config)
@@ -147,6 +155,20 @@ async def test_a_dead_worker_s_job_keeps_nothing_else_in_a_crowded_stream(rig: R
     assert (found[0].state, found[0].worker, found[0].attempt) == (State.RUNNING, "gone", 1)
 
 
+async def test_more_open_jobs_than_are_remembered_keep_nothing_else_in_a_crowded_stream(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "MAX_OPEN", 2)
+    await rig.shrink(max_bytes=1_000_000)
+    waiting = [await rig.open() for _ in range(5)]
+    jobs = [await rig.ended(70_000) for _ in range(9)]
+    reconciler = rig.reconciler(LEAST_S + 60)
+    for _ in range(4):
+        await reconciler.turn()
+    assert not any([await rig.has(job) for job in jobs])
+    assert all([await rig.has(job) for job in waiting])
+
+
 async def test_a_newer_program_s_record_keeps_what_is_above_it_only_while_it_is_there(
     rig: Rig,
 ) -> None:
@@ -180,6 +202,19 @@ async def test_a_full_stream_gets_room_before_ends_are_written(rig: Rig) -> None
     assert found is not None
     assert found[0].state is State.EXPIRED
     assert not any([await rig.has(job) for job in ended])
+
+
+async def test_a_full_stream_gets_room_above_what_waits(rig: Rig) -> None:
+    """A record may take the place of one that is no smaller: else nothing above it would ever go."""
+    await rig.shrink(max_bytes=1_000_000)
+    waiting, left = await rig.open(), await rig.left_running()
+    ended = await rig.fill()
+    await rig.fill_up()
+    reconciler = rig.reconciler(LEAST_S + 60)
+    for _ in range(3):
+        await reconciler.turn()
+    assert not any([await rig.has(job) for job in ended])
+    assert all([await rig.has(job) for job in (waiting, left)])
 
 
 async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig: Rig) -> None:
