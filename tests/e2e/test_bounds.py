@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -19,8 +20,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from console.live.consumer import TOO_MANY
-from signalbox import keys, table
-from signalbox.messages import Desired, Limits, Share
+from signalbox import keys, names, table
+from signalbox.messages import Desired, Limits, Share, Worker, decode
 from signalbox.names import Bucket, Stream
 from signalbox.ports import HOST, free_port
 from tests import models, outagerig
@@ -335,19 +336,32 @@ async def test_bytes_of_one_result(scene: Scene, neighbour: Neighbour) -> None:
 async def test_room_for_results(scene: Scene, neighbour: Neighbour) -> None:
     """Of 32 MiB for all, results of 40 KB: whose they are is refused before the room is taken from others."""
     counted = scene.counts(no_room("account_results"), refused("limit_exceeded:results"))
-    body = {"model": "half", "instances": [1.0] * 10_000}
-    async with room(scene.house, Stream.STATE, 32 * 1024 * 1024), scene.account() as flood:
+    body, stored = {"model": "half", "instances": [1.0] * 10_000}, 0
+    async with (
+        room(scene.house, Stream.STATE, 32 * 1024 * 1024),
+        scene.account(tenant="flood") as flood,
+    ):
         async with neighbour() as answered, counted:
             while (
                 got := await flood.call("POST", "/v1/models/half:predict", json=body)
             ).is_success:
-                pass
+                stored += 40_000
+                if not stored % 2_000_000:  # what the next are judged by
+                    await becomes(partial(_tell_of, scene.house, "flood", stored))
             await answered()
             async with scene.account() as third:
                 assert await third.submit("half", 1.0) == 202
         assert got.status_code == 429, got.text
         assert "results" in got.text
         assert int(got.headers["Retry-After"]) >= 1
+
+
+async def _tell_of(house: House, account: str, stored: int) -> bool:
+    """Whether workers tell of so many bytes of an account's results."""
+    stream = Bucket.WORKERS.stream
+    found = await house.bus.list_latest(stream, [names.key(Bucket.WORKERS, ">")])
+    workers = [decode(Worker, one.data) for one in found if one.data]
+    return sum(worker.results.get(account, 0) for worker in workers) >= stored
 
 
 @asynccontextmanager
