@@ -1,9 +1,11 @@
 """A day in an hour: retentions are shortened so that all that is kept turns over with each turn, at full rate.
 
 ``python -m benchmarks day --turns 5 --turn-s 600``. A first stretch fills; then each turn prints jobs a second, bytes
-of streams and of NATS on the disk, rows and bytes of the database, memory and open files of each program. It ends with
-1 where the last turn is worse than the first. With ``--up FILE`` it takes a stack that runs already, whose programs
-must have been started with the settings that it prints.
+of streams and of NATS on the disk, rows and bytes of the database, memory and open files of each program. At the end
+each figure is said to be level, or by how much it grows with each turn; the exit status is 1 where one is not level.
+
+With ``--up FILE`` it measures a stack that runs already, whose programs must have been started with the settings that
+``--settings`` prints: ``env $(python -m benchmarks day --settings) python -m signalbox production``.
 """
 
 import argparse
@@ -14,20 +16,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-from prometheus_client.parser import text_string_to_metric_families
+from typing import Final, NamedTuple
 
 from benchmarks.bed import headers_of
-from benchmarks.dayfigures import MARGIN, Turn, highest, shown, worse
+from benchmarks.dayfigures import MARGIN, Turn, highest, shown, table, verdicts
+from benchmarks.daylooks import Site, keep_looking, look, pool
 from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, prepare, run
-from benchmarks.processes import cost, descendants
-from signalbox.errors import SignalboxError
-from signalbox.http1 import Pool
+from signalbox.errors import Misconfigured, SignalboxError
 from signalbox.ports import free_port
 from signalbox.up.ground import DataDir
 from signalbox.up.main import bring_up
@@ -40,63 +39,71 @@ SUBMITS: Final = 8
 FILLED_S: Final = 300.0
 """What is kept for two minutes is there, records for a minute longer than their messages, the console has deleted once,
 which it does each minute, and the server has given disk back, within two minutes."""
-LOOK_EVERY_S: Final = 10.0
 _TIMEOUT_S: Final = 1.0
-"""Of a run of the slow model: whoever asks for more becomes a dead letter."""
+"""Of a run of the slow model: a job that asks for more becomes a dead letter."""
 _SHOWN_FROM: Final = 10
-_STREAMS: Final = "signalbox_stream_bytes"
-_ROWS: Final = "signalbox_console_rows"
-_DATABASE: Final = "signalbox_console_database_bytes"
 
 
 class Plan(NamedTuple):
-    """turns of turn_s seconds, after fill_s. letters: dead letters a turn."""
+    """turns of turn_s seconds, after fill_s. letters: dead letters a turn. predicts, submits: in flight."""
 
     turns: int
     turn_s: float
     fill_s: float
     letters: int
+    predicts: int
+    submits: int
 
-
-class Site(NamedTuple):
-    """A running stack, as its ``up.json`` tells. file: read anew for each look, as programs are started again."""
-
-    file: Path
-    token: str
-
-    def read(self) -> dict[str, Any]:
-        """What it says now."""
-        found: dict[str, Any] = json.loads(self.file.read_text())
-        return found
+    @property
+    def letter_every_s(self) -> float:
+        """Pause between two dead letters; 0 = none are made."""
+        return self.turn_s / self.letters if self.letters else 0.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run it. Returns 1 where the last turn is worse than the first."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks day", description=__doc__)
-    parser.add_argument(
-        "--turns", type=int, default=5, help="after the one that fills (%(default)s)"
-    )
-    parser.add_argument("--turn-s", type=float, default=600.0, help="seconds each (%(default)s)")
-    parser.add_argument("--fill-s", type=float, help=f"before them (a turn, at least {FILLED_S:g})")
-    parser.add_argument(
-        "--letters", type=int, default=10,
-        help="dead letters a turn (%(default)s); each costs a runner and the device the time until another is there",
-    )  # fmt: skip
-    parser.add_argument("--margin", type=float, default=MARGIN, help="(%(default)s)")
-    parser.add_argument("--up", type=Path, help="up.json of a stack that runs already")
-    asked = parser.parse_args(arguments)
+    """Run it. Returns 1 where a figure is not level."""
+    asked = _parser().parse_args(arguments)
     settings = shortened(asked.turn_s)
-    fill_s = max(asked.turn_s, FILLED_S) if asked.fill_s is None else asked.fill_s
-    plan = Plan(asked.turns, asked.turn_s, fill_s, asked.letters)
     print("\n".join(f"{name}={value}" for name, value in settings.items()), flush=True)
+    if asked.settings:
+        return 0
+    fill_s = max(asked.turn_s, FILLED_S) if asked.fill_s is None else asked.fill_s
+    plan = Plan(asked.turns, asked.turn_s, fill_s, asked.letters, asked.predicts, asked.submits)
     try:
         turns = asyncio.run(_measure(asked.up, settings, plan))
     except SignalboxError as error:
         print(f"benchmarks: {error.public_message}", file=sys.stderr)
         return 1
-    found = list(worse(turns[0], turns[-1], asked.margin))
-    print("\n".join(found) if found else "the last turn is as the first", flush=True)
-    return 1 if found else 0
+    return _judge(turns, asked.margin)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks day", description=__doc__)
+    add = parser.add_argument
+    add("--turns", type=int, default=5, help="after the one that fills (%(default)s)")
+    add("--turn-s", type=float, default=600.0, help="seconds each (%(default)s)")
+    add("--fill-s", type=float, help=f"before them (a turn, at least {FILLED_S:g})")
+    add(
+        "--letters",
+        type=int,
+        default=10,
+        help="dead letters a turn (%(default)s); each ends a runner, and the device waits for the next one",
+    )
+    add("--predicts", type=int, default=PREDICTS, help="calls in flight (%(default)s)")
+    add("--submits", type=int, default=SUBMITS, help="jobs in flight (%(default)s)")
+    add("--margin", type=float, default=MARGIN, help="of the first turn's figure (%(default)s)")
+    add("--up", type=Path, help="up.json of a stack that runs already")
+    add("--settings", action="store_true", help="only print the settings such a stack needs")
+    return parser
+
+
+def _judge(turns: Sequence[Turn], margin: float) -> int:
+    """Print the verdict of each figure; the exit status."""
+    found = verdicts(turns, margin)
+    print(f"\nfrom the first turn to the last:\n{table(found)}")
+    bad = [one.figure for one in found if not one.is_level]
+    print(f"not level: {', '.join(bad)}" if bad else "every figure is level", flush=True)
+    return 1 if bad else 0
 
 
 def shortened(turn_s: float) -> dict[str, str]:
@@ -115,10 +122,20 @@ def shortened(turn_s: float) -> dict[str, str]:
     }
 
 
+def check_started_with(settings: Mapping[str, str], environ: Path) -> None:
+    """Raise :class:`Misconfigured` unless the process whose ``/proc/PID/environ`` is given has all settings."""
+    has = {os.fsdecode(each) for each in environ.read_bytes().split(b"\0")}
+    if lacking := [f"{k}={v}" for k, v in settings.items() if f"{k}={v}" not in has]:
+        raise Misconfigured(f"The stack was started without {' '.join(lacking)}.")
+
+
 async def _measure(up: Path | None, settings: Mapping[str, str], plan: Plan) -> list[Turn]:
     if up is not None:
         token = up.parent / "secrets" / "operator_token"
-        return await _turns(Site(up, token.read_text() if token.exists() else ""), plan)
+        site = Site(up, token.read_text() if token.exists() else "")
+        controller = site.read()["processes"]["controller"]
+        check_started_with(settings, Path(f"/proc/{controller}/environ"))
+        return await _turns(site, plan)
     ports = {"SIGNALBOX_METRICS_PORT": str(free_port())}
     with (
         tempfile.TemporaryDirectory(prefix="signalbox-day-") as folder,
@@ -150,15 +167,17 @@ async def _stack(folder: Path) -> AsyncIterator[Site]:
     with DataDir(folder) as data:
         stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
         try:
-            shown_ = await bring_up(stack)
-            doc = {
-                "front": stack.front_url, "console": stack.console_url, "api_key": shown_.api_key,
-                "metrics": stack.metrics(), "data": str(folder),
-            }  # fmt: skip
+            facts = {
+                "api_key": (await bring_up(stack)).api_key,
+                "front": stack.front_url,
+                "console": stack.console_url,
+                "metrics": stack.metrics(),
+                "data": str(folder),
+            }
             file = folder / "up.json"
 
             def note() -> None:
-                file.write_text(json.dumps({**doc, "processes": stack.pids()}))
+                file.write_text(json.dumps({**facts, "processes": stack.pids()}))
 
             note()
             keeping = asyncio.create_task(stack.keep(note))
@@ -172,51 +191,52 @@ async def _stack(folder: Path) -> AsyncIterator[Site]:
 
 
 async def _turns(site: Site, plan: Plan) -> list[Turn]:
-    every_s = plan.turn_s / plan.letters if plan.letters else 0.0
-    if every_s and not await _short_runs(site):
-        every_s = 0.0
+    if plan.letters and not await _short_runs(site):
+        plan = plan._replace(letters=0)
         print("no operator token beside up.json: no dead letters are made", flush=True)
     if plan.fill_s:
-        await _turn(site, "fills", plan.fill_s, every_s)
+        await _turn(site, "fills", plan.fill_s, plan)
     return [
-        await _turn(site, f"turn {number + 1}", plan.turn_s, every_s)
-        for number in range(plan.turns)
+        await _turn(site, f"turn {number + 1}", plan.turn_s, plan) for number in range(plan.turns)
     ]
 
 
-async def _turn(site: Site, name: str, seconds: float, letter_every_s: float) -> Turn:
+async def _turn(site: Site, name: str, seconds: float, plan: Plan) -> Turn:
     samples: list[dict[str, float]] = []
-    asked: Counter[int] = Counter()
-    beside = [asyncio.create_task(_keep_looking(site, samples))]
-    if letter_every_s:
-        beside.append(asyncio.create_task(_make_letters(site, asked, letter_every_s)))
+    letters: Counter[int] = Counter()
+    beside = [asyncio.create_task(keep_looking(site, samples))]
+    if plan.letters:
+        beside.append(asyncio.create_task(_make_letters(site, letters, plan.letter_every_s)))
     doc = site.read()
     headers = headers_of(doc["api_key"])
-    predicts = prepare(doc["front"], PATH, BODY, headers)
-    submits = prepare(doc["front"], PATH, BODY, {**headers, "Prefer": "respond-async, wait=30"})
+    waiting = {**headers, "Prefer": "respond-async, wait=30"}
+    loads = {
+        "predicts": (prepare(doc["front"], PATH, BODY, headers), plan.predicts),
+        "jobs": (prepare(doc["front"], PATH, BODY, waiting), plan.submits),
+    }
     try:
         figures = await asyncio.gather(
-            asyncio.to_thread(run, predicts, PREDICTS, seconds=seconds, warm_s=0.0),
-            asyncio.to_thread(run, submits, SUBMITS, seconds=seconds, warm_s=0.0),
+            *(
+                asyncio.to_thread(run, target, in_flight, seconds=seconds, warm_s=0.0)
+                for target, in_flight in loads.values()
+            )
         )
-        samples.append(await _look(site))
+        samples.append(await look(site))
     finally:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-    turn = Turn(
-        dict(zip(("predicts", "jobs"), (one.rate for one in figures), strict=True)),
-        highest(samples),
-    )
-    _print(name, turn, figures, asked)
+    found = dict(zip(loads, figures, strict=True))
+    turn = Turn({what: one.rate for what, one in found.items()}, highest(samples))
+    _print(name, turn, found, letters)
     return turn
 
 
-def _print(name: str, turn: Turn, figures: tuple[Figures, Figures], letters: Counter[int]) -> None:
+def _print(name: str, turn: Turn, found: Mapping[str, Figures], letters: Counter[int]) -> None:
     total = sum(turn.rates.values())
     told = ", ".join(
         f"{what} {one.rate:.0f}/s ({' '.join(f'{s}:{n}' for s, n in sorted(one.statuses.items()))})"
-        for what, one in zip(turn.rates, figures, strict=True)
+        for what, one in found.items()
     )
     print(
         f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {told}; letters {dict(letters)}"
@@ -240,8 +260,8 @@ async def _short_runs(site: Site) -> bool:
         return False
     headers = {"Authorization": f"Bearer {site.token}", "Content-Type": "application/json"}
     body = json.dumps({"timeout_s": _TIMEOUT_S, "reason": "dead letters for a benchmark"}).encode()
-    async with _pool(site.read()["console"]) as pool:
-        answer = await pool.request("PATCH", "/api/models/slow", body, headers)
+    async with pool(site.read()["console"]) as console:
+        answer = await console.request("PATCH", "/api/models/slow", body, headers)
     return answer.status in {200, 202}
 
 
@@ -249,81 +269,12 @@ async def _make_letters(site: Site, asked: Counter[int], every_s: float) -> None
     """One job after another that takes too long, so that its runner is killed; no two have the same input."""
     doc = site.read()
     headers = {**headers_of(doc["api_key"]), "Prefer": "respond-async, wait=60"}
-    async with _pool(doc["front"], timeout_s=90.0) as pool:
+    async with pool(doc["front"], timeout_s=90.0) as front:
         while True:
             body = json.dumps({"inputs": [30.0 + time.time() % 1000 / 1000]}).encode()
             try:
-                answer = await pool.request("POST", "/v1/models/slow:predict", body, headers)
+                answer = await front.request("POST", "/v1/models/slow:predict", body, headers)
                 asked[answer.status] += 1
             except SignalboxError:
                 asked[0] += 1
             await asyncio.sleep(every_s)
-
-
-@asynccontextmanager
-async def _pool(url: str, timeout_s: float = 20.0) -> AsyncIterator[Pool]:
-    pool = Pool(url, size=1, timeout_s=timeout_s)
-    try:
-        yield pool
-    finally:
-        await pool.close()
-
-
-# ------------------------------------------------------------------------------ looks
-
-
-async def _keep_looking(site: Site, samples: list[dict[str, float]]) -> None:
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        samples.append(await _look(site))
-
-
-async def _look(site: Site) -> dict[str, float]:
-    """Each figure as it is now."""
-    doc = site.read()
-    found = await asyncio.to_thread(_of_machine, doc)
-    return found | await _of_metrics(doc["metrics"]["controller"])
-
-
-def _of_machine(doc: Mapping[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {"disk of NATS": _disk_bytes(Path(doc["data"]))}
-    for name, pid in doc["processes"].items():
-        # What ``signalbox up`` runs has names of its own.
-        family = (pid, *(descendants(pid) if name != "up" else ()))
-        for each in family if pid else ():
-            try:
-                rss, files = cost(each).rss_bytes, len(os.listdir(f"/proc/{each}/fd"))  # noqa: PTH208  only how many
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            found[f"rss {name}"] = found.get(f"rss {name}", 0) + rss
-            found[f"files {name}"] = found.get(f"files {name}", 0) + files
-    return found
-
-
-def _disk_bytes(data: Path) -> int:
-    """What all stores of JetStream below ``data`` take, of every node; a file may go while it is looked at."""
-    size = 0
-    for store in data.rglob("jetstream"):
-        for path in store.rglob("*"):
-            try:
-                size += path.stat().st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return size
-
-
-async def _of_metrics(url: str) -> dict[str, float]:
-    """Streams and rows, as the controller counts them every half minute."""
-    base, _, path = url.partition("//")[2].partition("/")
-    async with _pool(f"http://{base}") as pool:
-        text = (await pool.request("GET", f"/{path or 'metrics'}", b"", {})).body.decode()
-    found = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == _STREAMS:
-                found[f"stream {sample.labels['stream']}"] = sample.value
-            elif sample.name == _ROWS:
-                found[f"rows {sample.labels['table']}"] = sample.value
-            elif sample.name == _DATABASE:
-                found["database"] = sample.value
-    return found

@@ -13,6 +13,7 @@ from signalbox.errors import Misconfigured
 LARGEST_BYTES: Final = 1024 * 1024
 _EXTENSION: Final = "x-"
 _OF_A_NETWORK: Final = "net."
+_SIGN: Final = re.compile(r"\$(?:(?P<sign>\$)|\{(?P<name>[A-Z][A-Z0-9_]*):-(?P<default>[^}$]*)\})?")
 _DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE_BYTES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -154,19 +155,23 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return found
 
 
-def read(path: Path) -> Compose:
-    """The file. Raises :class:`Misconfigured` naming what is wrong in it, or not known here."""
+def read(path: Path, environment: Mapping[str, str]) -> Compose:
+    """The file, its variables from ``environment``. Raises :class:`Misconfigured` naming what is wrong or not known."""
     text = path.read_bytes()
     if len(text) > LARGEST_BYTES:
         raise Misconfigured(f"{path} is larger than {LARGEST_BYTES} bytes.")
     try:
-        document = yaml.safe_load(text)
-        found = msgspec.convert(_plain(document), Compose)
+        found = msgspec.convert(document(text, environment), Compose)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise Misconfigured(f"{path}: {error}.") from error
     if problems := found.problems():
         raise Misconfigured(f"{path}: {'; '.join(problems)}.")
     return found
+
+
+def document(text: bytes, environment: Mapping[str, str]) -> Any:
+    """A file as compose reads it: without extension fields, its variables replaced."""
+    return _plain(yaml.safe_load(text), environment)
 
 
 def start_order(services: Mapping[str, Service]) -> list[str]:
@@ -201,21 +206,31 @@ def size_bytes(text: str) -> int:
     return int(found[1]) * _SIZE_BYTES[found[2]]
 
 
-def _plain(node: Any) -> Any:
-    """The document as compose reads it: without extension fields, ``$$`` for ``$``, and no variables."""
+def _plain(node: Any, environment: Mapping[str, str]) -> Any:
     if isinstance(node, dict):
         return {
-            name: _plain(value)
+            name: _plain(value, environment)
             for name, value in node.items()
             if not str(name).startswith(_EXTENSION)
         }
     if isinstance(node, list):
-        return [_plain(value) for value in node]
-    if isinstance(node, str):
-        if "$" in node.replace("$$", ""):
-            raise Misconfigured(f"A variable of the host in {node!r}: write $$ for the sign alone.")
-        return node.replace("$$", "$")
-    return node
+        return [_plain(value, environment) for value in node]
+    return _replaced(node, environment) if isinstance(node, str) else node
+
+
+def _replaced(text: str, environment: Mapping[str, str]) -> str:
+    """``$$`` is ``$``; ``${NAME:-default}`` is the variable, or the default where that is unset or empty."""
+
+    def value(found: re.Match[str]) -> str:
+        if found["sign"]:
+            return "$"
+        if not found["name"]:
+            raise Misconfigured(
+                f"A variable without a default in {text!r}: write ${{NAME:-default}}, or $$ for the sign alone."
+            )
+        return environment.get(found["name"]) or found["default"]
+
+    return _SIGN.sub(value, text)
 
 
 def _is_volume(mount: str) -> bool:

@@ -40,6 +40,8 @@ AUTHORITY: Final = "tls_ca"
 """The secret that says who signs the certificates of NATS, where the file has it use TLS."""
 MODELS: Final = "models"
 MODELS_INSIDE: Final = Path("/var/lib/signalbox/models")
+METERED: Final = {"SIGNALBOX_METRICS_PORT": "9100", "SIGNALBOX_METRICS_HOST": "0.0.0.0"}
+"""Variables of the file unless this process has them: only this machine reaches the containers' networks."""
 ANSWERS_S: Final = 180.0
 PROBE_S: Final = 2.0
 POLL_S: Final = 0.25
@@ -54,8 +56,8 @@ class Stack:
         self.data = data
         self.say = say
         self._machine = machine.look()
-        declared = composed.read(ROOT / COMPOSE_FILE)
-        declared = variants.with_plugins(declared, options.plugins)
+        filed = composed.read(ROOT / COMPOSE_FILE, {**METERED, **os.environ})
+        declared = variants.with_plugins(filed, options.plugins)
         declared = variants.with_devices(declared, options.devices)
         self._has_intervals = options.has_intervals
         if options.has_intervals:
@@ -63,9 +65,7 @@ class Stack:
         self._ports = _published(declared, has_any=options.has_any_ports)
         moved = {theirs: ours for theirs, ours, _ in self._ports.values()}
         self.compose = variants.with_front_at(declared, moved)
-        self._is_as_filed = variants.workers(self.compose) == variants.workers(
-            composed.read(ROOT / COMPOSE_FILE)
-        )
+        self._is_as_filed = variants.workers(self.compose) == variants.workers(filed)
         self.network = Network(self.compose, self._machine.tools["ip"])
         self._services: Services | None = None
         self._open = AsyncExitStack()
@@ -191,7 +191,7 @@ class Stack:
             "console": self.console_url,
             "nats": self.nats_url,
             "nats_ca": self.nats_ca,
-            "metrics": {},
+            "metrics": self._metrics(),
             "processes": {"production": os.getpid(), **self.services.pids()},
             "addresses": {name: self.network.address(name) for name in self.compose.services},
             "namespaces": {name: self.network.namespace(name) for name in self.compose.services},
@@ -201,6 +201,19 @@ class Stack:
             },
             "intervals": self._intervals(),
             "data": str(self.data.path),
+        }
+
+    def _metrics(self) -> dict[str, str]:
+        """Where this machine reads each program's metrics, by name; empty without a port for them."""
+        ports = {
+            name: service.environment.get("SIGNALBOX_METRICS_PORT")
+            for name, service in self.compose.services.items()
+            if not service.ends
+        }
+        return {
+            name: f"http://{self.network.address(name)}:{port}/metrics"
+            for name, port in ports.items()
+            if port not in {None, "0"}
         }
 
     def _intervals(self) -> str:

@@ -78,7 +78,7 @@ def test_every_service_that_stays_runs_in_a_namespace_of_its_own(
     up: Up, doc: dict[str, Any]
 ) -> None:
     assert stat.S_IMODE((up.data / "up.json").stat().st_mode) == 0o600
-    services = compose.read(ROOT / COMPOSE_FILE).services
+    services = compose.read(ROOT / COMPOSE_FILE, {}).services
     staying = {name for name, service in services.items() if not service.ends}
     assert set(doc["processes"]) == {"production", *staying}
     for name in staying:

@@ -1,6 +1,13 @@
-"""A long run is judged by its last turn, against the first."""
+"""A long run is judged figure by figure: the last turn against the first."""
 
-from benchmarks.dayfigures import Turn, highest, worse
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import day
+from benchmarks.dayfigures import Turn, highest, table, verdicts
+from signalbox.errors import Misconfigured
 
 MIB = 2**20
 FIRST = Turn(
@@ -15,33 +22,54 @@ def later(**changes: float) -> Turn:
     return Turn(rates, {**FIRST.most, **named})
 
 
-def test_what_is_as_before_or_within_the_margin_is_well() -> None:
-    assert list(worse(FIRST, later())) == []
-    assert list(worse(FIRST, later(predicts=310.0, stream_STATE=52.0 * MIB, files_up=30.0))) == []
+def not_level(*turns: Turn) -> dict[str, str]:
+    return {one.figure: one.word for one in verdicts([FIRST, *turns]) if not one.is_level}
 
 
-def test_what_is_slower_or_grows_is_named_with_both_figures() -> None:
-    assert list(worse(FIRST, later(predicts=290.0))) == ["predicts: 290/s, 400/s in the first turn"]
-    assert list(worse(FIRST, later(stream_STATE=80.0 * MIB))) == [
-        "stream STATE: 80.0 MiB, 40.0 MiB in the first turn"
-    ]
-    assert list(worse(FIRST, later(rows_jobs_job=60_000.0, files_up=50.0))) == [
-        "rows jobs_job: 60,000, 30,000 in the first turn",
-        "files up: 50, 20 in the first turn",
-    ]
+def test_what_is_as_before_or_within_the_margin_is_level() -> None:
+    assert not_level(later()) == {}
+    assert not_level(later(predicts=310.0, stream_STATE=52.0 * MIB, files_up=30.0)) == {}
+
+
+def test_what_is_slower_or_grows_is_named_with_the_change_of_a_turn() -> None:
+    assert not_level(later(), later(predicts=290.0)) == {
+        "rate predicts": "falls by 55.0/s a turn",
+    }
+    assert not_level(later(stream_STATE=80.0 * MIB)) == {"stream STATE": "grows by 40.0 MiB a turn"}
+    assert not_level(later(), later(), later(rows_jobs_job=60_000.0, files_up=50.0)) == {
+        "rows jobs_job": "grows by 10,000 a turn",
+        "files up": "grows by 10 a turn",
+    }
 
 
 def test_a_faster_turn_may_keep_more_for_its_jobs_and_no_more_files() -> None:
     twice = {"predicts": 800.0, "stream_STATE": 80.0 * MIB, "rows_jobs_job": 60_000.0}
-    assert list(worse(FIRST, later(**twice))) == []
-    assert list(worse(FIRST, later(**twice, files_up=50.0))) == [
-        "files up: 50, 20 in the first turn"
+    assert not_level(later(**twice)) == {}
+    assert set(not_level(later(**twice, files_up=50.0))) == {"files up"}
+
+
+def test_a_rate_that_is_gone_falls_and_a_figure_that_comes_later_is_judged_too() -> None:
+    assert set(not_level(Turn({}, FIRST.most))) == {"rate predicts"}
+    came = [later(files_new=10.0), later(files_new=40.0)]
+    assert not_level(*came) == {"files new": "grows by 30 a turn"}
+
+
+def test_the_table_has_a_line_for_every_figure_with_its_change() -> None:
+    lines = table(verdicts([FIRST, later(predicts=390.0), later(predicts=380.0)])).splitlines()
+    assert len(lines) == 4
+    assert lines[0].split() == [
+        *["rate", "predicts", "400.0/s", "->", "380.0/s", "level"],
+        *["(-10.0/s", "a", "turn)"],
     ]
-
-
-def test_a_rate_that_is_gone_is_worse() -> None:
-    assert list(worse(FIRST, Turn({}, FIRST.most)))
 
 
 def test_a_turn_shows_the_highest_of_each_figure() -> None:
     assert highest([{"a": 1.0, "b": 2.0}, {"a": 3.0}]) == {"a": 3.0, "b": 2.0}
+
+
+def test_a_stack_that_was_started_with_other_settings_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "environ"
+    path.write_bytes(os.fsencode("SIGNALBOX_RECORDS_KEPT_S=300\0PATH=/bin\0"))
+    day.check_started_with({"SIGNALBOX_RECORDS_KEPT_S": "300"}, path)
+    with pytest.raises(Misconfigured, match="SIGNALBOX_HISTORY_KEPT_S=600"):
+        day.check_started_with({"SIGNALBOX_HISTORY_KEPT_S": "600"}, path)

@@ -13,9 +13,12 @@ import pytest
 import yaml
 
 from signalbox.natsserver import MAX_PAYLOAD_BYTES, authorization, password_variable
+from signalbox.production.compose import document
+from signalbox.settings import declared
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+FILE = ROOT / "docker-compose.yml"
+COMPOSE: dict[str, Any] = document(FILE.read_bytes(), {})
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: s for name, s in SERVICES.items() if "build" in s}
 TYK: dict[str, Any] = json.loads((ROOT / "tyk" / "tyk.conf").read_text())
@@ -78,6 +81,23 @@ def test_no_program_that_stays_up_can_fill_the_disk_with_its_log() -> None:
 def test_tyk_is_new_enough_for_error_overrides() -> None:
     version = SERVICES["tyk"]["image"].rpartition(":v")[2]
     assert tuple(map(int, version.split("."))) >= (5, 13, 0)
+
+
+def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_default() -> None:
+    from console.config import PREFIX, Console
+
+    variables = set(re.findall(r"\$\{(\w+):-", FILE.read_text()))
+    assert len(variables) > 5
+    given: dict[str, Any] = document(FILE.read_bytes(), dict.fromkeys(variables, "7"))["services"]
+    defaults = {s.name: s.default for s in declared(Console, PREFIX)}
+    for name, service in OURS.items():
+        reached = {key for key in variables if given[name]["environment"].get(key) == "7"}
+        assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name
+        for key in reached:
+            assert service["environment"][key] == f"{defaults[key]}".removesuffix(".0"), key
+    assert variables == {
+        key for s in given.values() for key, v in s.get("environment", {}).items() if v == "7"
+    }
 
 
 def different() -> list[str]:

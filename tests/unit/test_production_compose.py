@@ -22,7 +22,7 @@ DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 @pytest.fixture(scope="module")
 def declared() -> Compose:
-    return read(ROOT / COMPOSE_FILE)
+    return read(ROOT / COMPOSE_FILE, {})
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -54,20 +54,32 @@ def test_the_file_of_this_repository_is_understood_whole(declared: Compose) -> N
 )
 def test_a_key_that_is_not_known_here_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(Misconfigured, match=r"compose\.yml"):
-        read(written(tmp_path, text))
+        read(written(tmp_path, text), {})
 
 
-def test_a_variable_of_the_host_is_refused_and_a_doubled_sign_is_one(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="variable of the host"):
-        read(written(tmp_path, "services: {a: {image: redis, hostname: $HOST}}"))
-    found = read(written(tmp_path, "services: {a: {image: redis, hostname: $$HOST}}"))
-    assert found.services["a"].hostname == "$HOST"
+def test_a_variable_of_the_host_needs_a_default_and_a_doubled_sign_is_one(tmp_path: Path) -> None:
+    def hostname(text: str) -> str:
+        file = written(tmp_path, f'services: {{a: {{image: redis, hostname: "{text}"}}}}')
+        return read(file, {"HOST": "here", "EMPTY": ""}).services["a"].hostname
+
+    assert hostname("$$HOST $${HOST:-x}") == "$HOST ${HOST:-x}"
+    assert hostname("${HOST:-there}-1") == "here-1"
+    assert hostname("${EMPTY:-there}${MISSING:-}") == "there"
+    for text in (
+        "$HOST",
+        "${HOST}",
+        "${HOST-there}",
+        "${HOST:?must be set}",
+        "${HOST:-${OTHER:-x}}",
+    ):
+        with pytest.raises(Misconfigured, match="without a default"):
+            hostname(text)
 
 
 @pytest.mark.parametrize("used", ["networks: [n]", "secrets: [n]", 'volumes: ["n:/n"]'])
 def test_a_name_that_is_declared_nowhere_is_refused(tmp_path: Path, used: str) -> None:
     with pytest.raises(Misconfigured, match=r"there is no \w+ n"):
-        read(written(tmp_path, f"services: {{a: {{image: redis, {used}}}}}"))
+        read(written(tmp_path, f"services: {{a: {{image: redis, {used}}}}}"), {})
 
 
 def test_services_start_after_those_they_depend_on(declared: Compose) -> None:
@@ -81,7 +93,7 @@ def test_services_that_wait_for_one_another_are_named(tmp_path: Path) -> None:
     wait = "depends_on: {%s: {condition: service_started}}"
     text = f"services: {{a: {{image: x, {wait % 'b'}}}, b: {{image: x, {wait % 'a'}}}}}"
     with pytest.raises(Misconfigured, match="wait for one another: a, b"):
-        start_order(read(written(tmp_path, text)).services)
+        start_order(read(written(tmp_path, text), {}).services)
 
 
 def test_durations_and_sizes_are_read_as_compose_reads_them() -> None:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_tyk_s_are_read_from_the_compose_file() -> None:
-    tyk = compose.read(ROOT / "docker-compose.yml").services["tyk"]
+    tyk = compose.read(ROOT / "docker-compose.yml", {}).services["tyk"]
     assert tyk.sysctls == {"net.ipv4.tcp_retries2": 4}
 
 
@@ -19,4 +19,4 @@ def test_one_that_would_change_this_machine_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
     file.write_text("services: {one: {image: redis, sysctls: {vm.overcommit_memory: 1}}}")
     with pytest.raises(Misconfigured, match=r"vm\.overcommit_memory"):
-        compose.read(file)
+        compose.read(file, {})
