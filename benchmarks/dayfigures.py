@@ -85,10 +85,11 @@ def verdicts(turns: Sequence[Turn], margin: float = MARGIN) -> list[Verdict]:
 
 
 def table(found: Sequence[Verdict]) -> str:
-    """Every figure with its first and last value and its verdict, a line each."""
-    width = max(len(one.figure) for one in found)
+    """A line for each figure: its first and last value and its verdict. One that stays below its grain has none."""
+    seen = [one for one in found if max(one.values) > GRAINS[one.figure.split()[0]]]
+    width = max(len(one.figure) for one in seen)
     lines = []
-    for one in found:
+    for one in seen:
         kind = one.figure.split()[0]
         first, last = (shown(kind, value) for value in (one.values[0], one.values[-1]))
         lines.append(f"  {one.figure:<{width}}  {first:>12} -> {last:>12}  {one.word}")
