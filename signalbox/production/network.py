@@ -1,15 +1,15 @@
 """Bridges and network namespaces: made when a run starts, and gone after it, however it ended."""
 
 import contextlib
-import fcntl
 import json
 import os
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from signalbox.errors import Unavailable
+from signalbox.ops.heldfile import HeldFile
 from signalbox.production.compose import Compose
 from signalbox.production.inside import kill_all
 from signalbox.production.links import Link, hosts, plan
@@ -29,7 +29,7 @@ class Network:
         self._compose = compose
         self._ip = ip
         self._stem = f"sb{os.getpid()}"
-        self._lock: IO[str] | None = None
+        self._lock = HeldFile(RUNS / str(os.getpid()))
         self.bridges = {name: f"{self._stem}b{n}" for n, name in enumerate(compose.networks)}
         self.links: dict[str, list[Link]] = {}
         """By service, in the order of its networks."""
@@ -37,11 +37,9 @@ class Network:
     def __enter__(self) -> Self:
         """Remove what runs that were killed have left, and make ours. Raises :class:`Unavailable`."""
         RUNS.mkdir(exist_ok=True)
-        with (RUNS / "all").open("w") as every:
-            fcntl.flock(every, fcntl.LOCK_EX)  # one at a time chooses networks
+        with HeldFile(RUNS / "all"):  # one run at a time chooses networks
             self._forget_the_dead()
-            self._lock = (RUNS / str(os.getpid())).open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock.take()  # no other process has our id
             try:
                 self._make()
             except BaseException:
@@ -57,8 +55,7 @@ class Network:
     ) -> None:
         self._remove(self._stem)
         (RUNS / str(os.getpid())).unlink(missing_ok=True)
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
 
     def namespace(self, service: str) -> str:
         """Its name, for ``ip netns exec``."""
@@ -114,8 +111,12 @@ class Network:
         path = Path("/proc/sys", *setting.split("."))
         argv = (self._ip, "netns", "exec", namespace, "/bin/sh", "-c", 'echo "$0" >"$1"')
         done = subprocess.run(
-            [*argv, str(value), str(path)], capture_output=True, text=True, timeout=_IP_S, check=False
-        )  # fmt: skip
+            [*argv, str(value), str(path)],
+            capture_output=True,
+            text=True,
+            timeout=_IP_S,
+            check=False,
+        )
         if done.returncode:
             raise Unavailable(f"{setting} cannot be set: {done.stderr.strip()}.")
 
@@ -123,10 +124,10 @@ class Network:
         for path in RUNS.iterdir():
             if not path.name.isdecimal():
                 continue
-            with path.open("a") as file, contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._remove(f"sb{path.name}")
-                path.unlink()
+            with contextlib.closing(HeldFile(path)) as run:
+                if run.take():
+                    self._remove(f"sb{path.name}")
+                    path.unlink()
 
     def _remove(self, stem: str) -> None:
         """All that carries a run's name: processes, namespaces with their links, bridges."""

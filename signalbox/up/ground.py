@@ -1,6 +1,5 @@
 """What the stack stands on: a data folder of our own, room on the disk, kept secrets."""
 
-import fcntl
 import json
 import os
 import secrets
@@ -8,9 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 
 from signalbox.errors import Misconfigured
+from signalbox.ops.heldfile import HeldFile
 
 LEAST_FREE_BYTES: Final = 512 * 1024 * 1024
 SECRET_BYTES: Final = 32
@@ -25,7 +25,7 @@ class DataDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
-        self._lock: IO[str] | None = None
+        self._lock = HeldFile(self.path / "lock")
 
     def __enter__(self) -> Self:
         """Make it ours.
@@ -35,12 +35,16 @@ class DataDir:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
-            self._lock = (self.path / "lock").open("a+")
+            is_ours = self._lock.take()
         except OSError as error:
             reason = error.strerror or "not possible"
             raise Misconfigured(f"Cannot use the data folder {self.path}: {reason}.") from error
+        if not is_ours:
+            raise Misconfigured(
+                f"Another stack runs in {self.path} (pid {self._lock.holder()}). "
+                "Stop it, or choose another folder with --data."
+            )
         try:
-            self._hold(self._lock)
             self._check_room()
         except Misconfigured:
             self._lock.close()
@@ -53,22 +57,7 @@ class DataDir:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._lock is not None:
-            self._lock.close()
-
-    def _hold(self, lock: IO[str]) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise Misconfigured(
-                f"Another stack runs in {self.path} (pid {holder}). "
-                "Stop it, or choose another folder with --data."
-            ) from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        self._lock.close()
 
     def _check_room(self) -> None:
         free = shutil.disk_usage(self.path).free
