@@ -56,6 +56,10 @@ class Shown(NamedTuple):
     password: str
     api_key: str
 
+    def document(self) -> dict[str, Any]:
+        """What ``up.json`` tells of it."""
+        return {"api_key": self.api_key, "login": {"user": self.user, "password": self.password}}
+
 
 async def show(stack: Running, folder: Path | None) -> Shown:
     """Models, key and prediction; only what an earlier start has not left is made.

@@ -2,64 +2,29 @@
 
 import argparse
 import asyncio
-import contextlib
 import os
-import signal
-import sys
-import time
-from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
 
-from signalbox import log
-from signalbox.errors import SignalboxError
+from signalbox.ops import foreground
+from signalbox.ops.foreground import UP_FILE
 from signalbox.up.first import Shown, show, train
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options, parsed
+from signalbox.up.options import parsed
 from signalbox.up.stack import Stack
 from signalbox.up.tyk import Tyk, find
-
-UP_FILE: Final = "up.json"
-T = TypeVar("T")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
-    try:
-        options = parsed(arguments)
-        with DataDir(options.data) as data:
-            return asyncio.run(_up(options, data))
-    except SignalboxError as error:
-        print(f"signalbox up: {error.public_message}", file=sys.stderr)
-        return 1
+    options = parsed(arguments)
+    return foreground.run(
+        "up", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep
+    )
 
 
-async def _up(options: Options, data: DataDir) -> int:
-    say = Sayer()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    heed_signals(loop, stop)
-    stack = Stack(options, data, say)
-    (data.path / UP_FILE).unlink(missing_ok=True)
-    try:
-        shown = await until(stop, bring_up(stack))
-        if shown is not None:
-            _write(stack, shown)
-            _tell(stack, shown)
-            await until(stop, stack.keep(lambda: _write(stack, shown)))
-    finally:
-        say("stopping")
-        (data.path / UP_FILE).unlink(missing_ok=True)
-        await stack.stop()
-    say(f"stopped; your data stays in {data.path}")
-    return 0
-
-
-def heed_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Have Ctrl-C and its like set ``stop``."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
-    # Ctrl-Z: stopped, we would copy no log, and every program would stand still once its pipe is full.
-    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+async def _bring_up_and_keep(stack: Stack) -> None:
+    shown = await bring_up(stack)
+    note(stack, shown)
+    _tell(stack, shown)
+    await stack.keep(lambda: note(stack, shown))
 
 
 async def bring_up(stack: Stack) -> Shown:
@@ -82,46 +47,18 @@ async def bring_up(stack: Stack) -> Shown:
     return await show(stack, models.result())
 
 
-async def until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What ``work`` returns, or None when ``stop`` is set first; then ``work`` is cancelled."""
-    task = asyncio.ensure_future(work)
-    waiter = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    except BaseExceptionGroup as faults:
-        raise _first(faults) from None
-    finally:
-        for pending in (task, waiter):
-            pending.cancel()
-        await asyncio.gather(task, waiter, return_exceptions=True)
-
-
-def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one fault a person should read first: of several, the first that is ours."""
-    ours = faults.subgroup(SignalboxError) or faults
-    fault: BaseException = ours
-    while isinstance(fault, BaseExceptionGroup):
-        fault = fault.exceptions[0]
-    return fault
-
-
-def _write(stack: Stack, shown: Shown) -> None:
-    """Say in :data:`UP_FILE` what runs. Without room for it the stack runs on, and the file is as it was."""
+def note(stack: Stack, shown: Shown) -> None:
+    """Say in ``up.json`` what runs now."""
     doc = {
         "front": stack.front_url,
         "console": stack.console_url,
         "nats": stack.nats_url,
-        "api_key": shown.api_key,
-        "login": {"user": shown.user, "password": shown.password},
+        **shown.document(),
         "metrics": stack.metrics(),
         "processes": {"up": os.getpid(), **stack.pids()},
         "data": str(stack.data.path),
     }
-    try:
-        stack.data.write_json(UP_FILE, doc)
-    except OSError as error:
-        log.warning("up.file_not_written", reason=str(error))
+    foreground.note(stack.data, doc)
 
 
 def _tell(stack: Stack, shown: Shown) -> None:
@@ -134,15 +71,3 @@ def _tell(stack: Stack, shown: Shown) -> None:
   curl {stack.front_url}/v1/models/half_plus_two:predict \\
     -H 'Authorization: Bearer {shown.api_key}' -d '{{"instances": [1.0, 2.0, 5.0]}}'""")
     print(f"\n  All of this is in {up_file}. Ctrl-C stops everything.\n", flush=True)
-
-
-class Sayer:
-    """Prints a sentence with the seconds since the start before it; one that cannot be written is lost."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, sentence: str) -> None:
-        """Print it."""
-        with contextlib.suppress(OSError):
-            print(f"[{time.monotonic() - self._began:6.1f} s] {sentence}", flush=True)

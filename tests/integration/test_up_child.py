@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import Unavailable
+from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
 from signalbox.up import main
 from signalbox.up.child import BACKOFF_S, Child, Spec
@@ -139,8 +140,8 @@ async def test_up_json_leaves_out_a_program_that_waits_to_be_started_again(tmp_p
         told: asyncio.Queue[dict[str, int]] = asyncio.Queue()
 
         def write() -> None:
-            main._write(stack, Shown("admin", "", ""))
-            told.put_nowait(data.read_json(main.UP_FILE)["processes"])
+            main.note(stack, Shown("admin", "", ""))
+            told.put_nowait(data.read_json(UP_FILE)["processes"])
 
         it = await stack.start(Spec("it", (sys.executable, "-c", SLEEPER), {}, at_once))
         keeper = asyncio.create_task(stack.keep(write))
@@ -333,10 +334,10 @@ def test_nobody_waits_for_a_pipe_whose_number_was_that_of_a_log(
 async def test_ctrl_z_stops_nobody_who_copies_logs() -> None:
     said = """
 import asyncio, signal
-from signalbox.up import main
+from signalbox.ops import foreground
 
 async def go():
-    main.heed_signals(asyncio.get_running_loop(), asyncio.Event())
+    foreground.heed_signals(asyncio.get_running_loop(), asyncio.Event())
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
 
 asyncio.run(go())

@@ -15,6 +15,7 @@ from signalbox.errors import SignalboxError
 from signalbox.names import NATS_FAULT, Stream
 from signalbox.natsserver import NatsServer
 from signalbox.ops.disk import Room
+from signalbox.ops.foreground import UP_FILE
 from signalbox.settings import Wire
 from signalbox.up import ground, main, natskeeper, streams
 from signalbox.up.first import Shown
@@ -107,14 +108,14 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
         stack = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)
         await stack.start_nats()
         shown = Shown("admin", "", "")
-        keeping = asyncio.create_task(stack.keep(lambda: main._write(stack, shown)))
+        keeping = asyncio.create_task(stack.keep(lambda: main.note(stack, shown)))
         disk.fill()
         logged = ""
         async with asyncio.timeout(EVENT_S):
             while "up.streams_not_seen" not in logged and not keeping.done():
                 await asyncio.sleep(0.02)
                 logged += capsys.readouterr().err
-        main._write(stack, shown)
+        main.note(stack, shown)
         assert "up.file_not_written" in capsys.readouterr().err
         assert [file.name for file in data.path.glob(".*.json.*")] == []
         disk.free()
@@ -125,7 +126,7 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
                 pass
         await stack.stop()
         await keeping
-        assert data.read_json(main.UP_FILE)["nats"] == stack.nats_url
+        assert data.read_json(UP_FILE)["nats"] == stack.nats_url
 
 
 async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
