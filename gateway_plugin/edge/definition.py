@@ -16,14 +16,15 @@ SOURCE: Final = Path(__file__).resolve().parents[1] / "tyk"
 """In a checkout a link to the project's ``tyk/``, in a wheel a copy."""
 
 _DEFINITION_KEYS: Final = frozenset(
-    {
-        "name", "slug", "api_id", "org_id", "active", "use_keyless", "enable_coprocess_auth",
-        "strip_auth_data", "auth_configs", "proxy", "version_data", "enable_context_vars",
-        "custom_middleware", "custom_middleware_bundle", "disable_rate_limit", "disable_quota",
-        "session_lifetime", "cache_options", "do_not_track", "enable_detailed_recording", "CORS",
-        "error_overrides", "config_data",
-    }
-)  # fmt: skip
+    (
+        *("name", "slug", "api_id", "org_id", "active", "use_keyless", "enable_coprocess_auth"),
+        *("strip_auth_data", "auth_configs", "proxy", "version_data", "enable_context_vars"),
+        *("custom_middleware", "custom_middleware_bundle", "disable_rate_limit", "disable_quota"),
+        *("session_lifetime", "cache_options", "do_not_track", "enable_detailed_recording", "CORS"),
+        *("error_overrides", "config_data"),
+        "listen_port",  # Tyk's; the edge has a setting of its own
+    )
+)
 
 
 class Override(msgspec.Struct, frozen=True):

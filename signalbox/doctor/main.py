@@ -89,18 +89,26 @@ def examine_files(folder: Path) -> Iterator[Finding]:
         for pem in (secrets / "tls_ca", *sorted(secrets.glob("tls/*/node.pem"))):
             if pem.exists():
                 yield from certificates.examine_file(pem)
-    path = folder / "tyk" / "tyk.conf"
+    yield from _tyk(folder / "tyk", secrets)
+
+
+def _tyk(files: Path, secrets: Path) -> Iterator[Finding]:
+    made = secrets / "tyk_apps"  # what compose mounts: the definitions with their secret
+    apps = made if made.is_dir() else files / "apps"
+    public_ports = set()
+    for doc, where in _json_files(sorted(apps.glob("*.json"))):
+        if isinstance(doc, Finding):
+            yield doc
+        else:
+            public_ports.add(doc.get("listen_port", 0))
+            yield from tyk.examine_api(doc, where)
+    path = files / "tyk.conf"
+    env = {**os.environ, **_variables(secrets / "tyk.env")}
     for doc, where in _json_files([path] if path.exists() else []):
         if isinstance(doc, Finding):
             yield doc
         else:
-            yield from tyk.examine_conf(
-                doc, where, {**os.environ, **_variables(secrets / "tyk.env")}
-            )
-    made = secrets / "tyk_apps"  # what compose mounts: the definitions with their secret
-    apps = made if made.is_dir() else folder / "tyk" / "apps"
-    for doc, where in _json_files(sorted(apps.glob("*.json"))):
-        yield from [doc] if isinstance(doc, Finding) else tyk.examine_api(doc, where)
+            yield from tyk.examine_conf(doc, where, env, public_ports)
 
 
 def _json_files(paths: list[Path]) -> Iterator[tuple[Any, str]]:

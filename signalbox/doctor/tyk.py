@@ -1,6 +1,6 @@
 """Rules for Tyk: its configuration, and each API definition, as files, with the environment it is started in."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from signalbox.doctor.catalog import Finding
@@ -13,9 +13,15 @@ _NOWHERE: Final = "http://127.0.0.1:9"
 
 
 def examine_conf(
-    conf: Mapping[str, Any], where: str, env: Mapping[str, str] | None = None
+    conf: Mapping[str, Any],
+    where: str,
+    env: Mapping[str, str] | None = None,
+    public_ports: Collection[int] = (),
 ) -> Iterator[Finding]:
-    """Every weak setting of ``tyk.conf``. env: variables Tyk is started with, which win over the file."""
+    """Every weak setting of ``tyk.conf``.
+
+    env: variables Tyk is started with, which win over the file. public_ports: of the API definitions.
+    """
     given = env or {}
     for name, variable in (("secret", "TYK_GW_SECRET"), ("node_secret", "TYK_GW_NODESECRET")):
         text = given.get(variable) or str(conf.get(name, ""))
@@ -24,7 +30,7 @@ def examine_conf(
                 "the one everybody knows" if text == _SHIPPED_SECRET else f"{len(text)} characters"
             )
             yield Finding("tyk.secret", where, f"{name}: {what}")
-    if conf.get("control_api_port", 0) in {0, conf.get("listen_port", 8080)}:
+    if conf.get("control_api_port", 0) in {0, conf.get("listen_port", 8080), *public_ports}:
         yield Finding("tyk.control_public", where, "control_api_port is not set apart")
     if not conf.get("hash_keys"):
         yield Finding("tyk.keys_unhashed", where, "hash_keys: false")

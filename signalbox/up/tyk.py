@@ -113,7 +113,7 @@ class Tyk:
         secret = data.secret("tyk").read_text()
         fields = {
             "LISTENADDRESS": HOST,
-            "LISTENPORT": self._stack.front_port,
+            "LISTENPORT": free_port(),  # without an API: docs/tyk.md, "Ports"
             "CONTROLAPIPORT": self._control_port,
             "SECRET": secret,
             "NODESECRET": secret,
@@ -131,11 +131,11 @@ class Tyk:
         await self._stack.start(Spec("tyk", argv, env, ready, stop_s=5.0))
 
     def _write_definitions(self, source: Path, target: Path) -> None:
-        """The API definitions with the secret that the plugin asks for, readable by us only."""
+        """The API definitions on our port, with the secret that the plugin asks for, readable by us only."""
         target.mkdir(mode=0o700, exist_ok=True)
         secret = self._stack.data.secret("plugin").read_text().strip()
         for path in source.glob("*.json"):
-            definition = json.loads(path.read_bytes())
+            definition = json.loads(path.read_bytes()) | {"listen_port": self._stack.front_port}
             if not definition.get("use_keyless"):
                 definition["config_data"] = {"secret": secret}
             write_private(target / path.name, json.dumps(definition, indent=2))

@@ -1,5 +1,6 @@
 """Child processes of the conformance suite, and the fronts put together from them."""
 
+import json
 import os
 import re
 import select
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from signalbox.ports import HOST
+from signalbox.ports import HOST, free_port
 from signalbox.production.running import Running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,14 +162,19 @@ def tyk(
     folder: Path,
     **more: str,
 ) -> Program:
-    """A Tyk gateway on the very files of ``tyk/``; what this machine needs goes in as variables."""
+    """A Tyk gateway on the files of ``tyk/``; but for the APIs' port, what this machine needs are variables."""
+    apps = folder / "apps"
+    apps.mkdir()
+    for path in (files / "apps").glob("*.json"):
+        definition = json.loads(path.read_bytes()) | {"listen_port": port}
+        (apps / path.name).write_text(json.dumps(definition))
     fields = {
         "LISTENADDRESS": HOST,
-        "LISTENPORT": str(port),
+        "LISTENPORT": str(free_port()),
         "CONTROLAPIPORT": str(control_port),
         "SECRET": "conformance",
         "NODESECRET": "conformance",
-        "APPPATH": str(files / "apps"),
+        "APPPATH": str(apps),
         "TEMPLATEPATH": str(files / "templates"),
         "PIDFILELOCATION": str(folder / "tyk.pid"),
         "STORAGE_HOST": HOST,

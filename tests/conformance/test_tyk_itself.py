@@ -2,9 +2,13 @@
 
 import base64
 import subprocess
+import threading
 import time
 import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from signalbox.ports import HOST
@@ -104,6 +108,19 @@ def test_gateway_that_starts_without_redis_still_answers(new_front: FrontMaker) 
         assert front.ask({"auth": {"id": "k-free"}}).status_code == 200
 
 
+def test_gateway_that_starts_is_not_there_until_its_apis_are_loaded(new_front: FrontMaker) -> None:
+    """Its own 404 would be final to a caller."""
+    with new_front() as front, ThreadPoolExecutor(1) as pool:
+        front.gateway.stop()
+        is_started = threading.Event()
+        asking = pool.submit(_statuses_until, front, is_started)
+        front.gateway.start()
+        is_started.set()
+        found = asking.result()
+        assert found[0] > 0
+        assert set(found) == {0, 200}
+
+
 def test_without_its_hooks_the_gateway_lets_nobody_through(new_front: FrontMaker) -> None:
     with new_front(COPROCESSOPTIONS_ENABLECOPROCESS="false") as front:
         for headers in ({}, {"Authorization": "Bearer something"}):
@@ -117,3 +134,17 @@ def _becomes(front: Front, path: str, status: int) -> bool:
         if front.client.get(front.control_url + path).status_code == status:
             return True
     return False
+
+
+def _statuses_until(front: Front, ended: threading.Event) -> Counter[int]:
+    """Statuses of ``/hello``, asked over and over until after the end; 0 where nobody took the connection."""
+    found: Counter[int] = Counter()
+    with httpx.Client(timeout=60) as client:
+        is_last = False
+        while not is_last:
+            is_last = ended.is_set()
+            try:
+                found[client.get(front.url + "/hello").status_code] += 1
+            except httpx.TransportError:
+                found[0] += 1
+    return found

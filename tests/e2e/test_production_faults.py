@@ -15,9 +15,8 @@ import pytest
 
 from signalbox.errors import Misconfigured
 from signalbox.production import machine
-from tests.chaos import network
+from tests.chaos import checks, network
 from tests.chaos.evidence import History, accepted
-from tests.chaos.production import judge
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -82,7 +81,7 @@ def test_faults_of_every_service_and_link_break_no_law(up: Path, tmp_path: Path)
     print(done.stdout[-8000:])  # its exit status is also about seconds
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     found = History.of_run(folder)
-    assert judge.laws(found) == []
+    assert checks.check(found) == []
     assert accepted(found.ledger)
     assert found.intervals, "no runner was let in"
     assert {*summary["done"], *summary["skipped"]} == set(FAULTS)

@@ -25,6 +25,7 @@ TYK: dict[str, Any] = json.loads((ROOT / "tyk" / "tyk.conf").read_text())
 WORKERS = ("worker-1", "worker-2")
 USERS = ("gateway", "console", "admin", *WORKERS)
 API: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "signalbox.json").read_text())
+HELLO: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "hello.json").read_text())
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 
 
@@ -228,11 +229,13 @@ def test_images_copy_what_exists_and_is_not_ignored() -> None:
 
 
 def test_ports_are_those_the_programs_listen_on() -> None:
-    assert SERVICES["tyk"]["ports"] == [f"8080:{TYK['listen_port']}"]
+    assert SERVICES["tyk"]["ports"] == [f"8080:{API['listen_port']}"]
+    assert HELLO["listen_port"] == API["listen_port"]
     port = SERVICES["console"]["environment"]["SIGNALBOX_CONSOLE_LISTEN"].rpartition(":")[2]
     assert SERVICES["console"]["ports"] == [f"127.0.0.1:8000:{port}"]
     assert {name for name, s in SERVICES.items() if "ports" in s} == {"tyk", "console"}
-    assert not any(str(TYK["control_api_port"]) in p for p in SERVICES["tyk"]["ports"])
+    ports = {API["listen_port"], TYK["listen_port"], TYK["control_api_port"]}
+    assert len(ports) == 3, "Tyk opens its own port before it has loaded the APIs"
 
 
 def test_tyk_finds_both_plugins_by_one_name_and_redis() -> None:

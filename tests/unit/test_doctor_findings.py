@@ -346,7 +346,7 @@ TYKS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("tyk.secret", {}, {"TYK_GW_SECRET": "352d20ee67be67f6340b4c0605b044b7"}),
     ("tyk.secret", {}, {"TYK_GW_NODESECRET": ""}),
     ("tyk.control_public", {"control_api_port": 0}, {}),
-    ("tyk.control_public", {"control_api_port": 8080}, {}),
+    ("tyk.control_public", {"control_api_port": 9697}, {}),
     ("tyk.keys_unhashed", {"hash_keys": False}, {}),
     ("tyk.bundles", {"enable_bundle_downloader": True}, {}),
     ("tyk.profiler", {"enable_http_profiler": True}, {}),
@@ -358,6 +358,13 @@ TYKS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("tyk.redis_open", {}, {"TYK_GW_STORAGE_PASSWORD": ""}),
     ("tyk.plugin_plain", {"coprocess_options": {"coprocess_grpc_server": "tcp://10.0.0.2:9111"}}, {}),
 ]  # fmt: skip
+
+
+def test_a_control_port_that_callers_reach_is_found() -> None:
+    callers = {api_of()["listen_port"]}
+    assert not list(tyk.examine_conf(conf_of(), "tyk.conf", TYK_ENV, callers))
+    mixed = conf_of(control_api_port=api_of()["listen_port"])
+    assert ids(tyk.examine_conf(mixed, "tyk.conf", TYK_ENV, callers)) == {"tyk.control_public"}
 
 
 @pytest.mark.parametrize(("wanted", "change", "env"), TYKS)

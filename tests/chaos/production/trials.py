@@ -13,7 +13,6 @@ from tests.chaos import network
 from tests.chaos.faults import Strike
 from tests.chaos.history import now
 from tests.chaos.production.holder import Holder
-from tests.chaos.production.judge import FRONT
 from tests.chaos.production.stack import ONCE, Production
 from tests.chaos.strikes import workers
 from tests.outagerig import becomes
@@ -25,6 +24,7 @@ FENCED_S: Final = 24.0
 """A worker that is cut off or stopped: its fence, and another holder."""
 MINUTE_S: Final = 60.0
 HOST_S: Final = 30.0
+FRONT: Final = "tyk"
 CONSOLE: Final = ("console", "projector", "controller")
 WAYS: Final = ("in", "out", "both")
 
