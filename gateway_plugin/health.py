@@ -3,23 +3,63 @@
 So this imports nothing of the plugin but its settings, and gRPC, which the plugin itself does without, only to ask.
 """
 
+import enum
+import os
+import signal
+from pathlib import Path
 from typing import Final
 
 from gateway_plugin.settings import UNIX
+from signalbox import log
+from signalbox.ops.heldfile import HeldFile
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 SERVING: Final = b"\x08\x01"
 NOT_SERVING: Final = b"\x08\x02"
+STUCK_S: Final = 15.0
+"""A plugin that takes connections and says nothing for so long does not come back. gRPC itself gives up after 20 s."""
+
+
+class Health(enum.Enum):
+    """What was found. SILENT: the connection was taken, and nothing was said in time."""
+
+    SERVES = "serves"
+    AWAY = "away"
+    SILENT = "silent"
 
 
 async def check_health(listen: str, timeout_s: float) -> bool:
     """Whether the server at ``listen`` says it serves."""
+    return await ask(listen, timeout_s) is Health.SERVES
+
+
+async def ask(listen: str, timeout_s: float) -> Health:
+    """What the server at ``listen`` says within ``timeout_s``."""
     import grpc.aio
 
     address = f"unix:{listen.removeprefix(UNIX)}" if listen.startswith(UNIX) else listen
     async with grpc.aio.insecure_channel(address) as channel:
         check = channel.unary_unary(HEALTH, request_serializer=bytes, response_deserializer=bytes)
         try:
-            return bool(await check(b"", timeout=timeout_s) == SERVING)
-        except grpc.aio.AioRpcError:
-            return False
+            said = await check(b"", timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            return Health.SILENT if is_late else Health.AWAY
+    return Health.SERVES if said == SERVING else Health.AWAY
+
+
+async def end_stuck(listen: str, pid_file: Path, stuck_s: float = STUCK_S) -> bool:
+    """Whether the server at ``listen`` serves. One that is silent for ``stuck_s`` is killed, to be started again.
+
+    Tyk has no deadline for a call: while one of two plugins is stopped it answers nearly nobody, until that one ends.
+    """
+    lock = HeldFile(pid_file)
+    asked = lock.holder()
+    found = await ask(listen, stuck_s)
+    if found is Health.SILENT:
+        # The file is locked while the process lives, so the id is not another's by now.
+        if not lock.take() and (holder := lock.holder()) == asked and holder.isdecimal():
+            log.error("gateway.stuck_killed", pid=int(holder), silent_s=stuck_s)
+            os.kill(int(holder), signal.SIGKILL)
+        lock.close()
+    return found is Health.SERVES

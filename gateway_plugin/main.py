@@ -5,9 +5,10 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gateway_plugin.settings import PREFIX, GatewaySettings
-from signalbox.errors import SignalboxError
+from signalbox.errors import Misconfigured, SignalboxError
 from signalbox.settings import describe, load
 
 
@@ -19,11 +20,8 @@ def main(arguments: Sequence[str]) -> int:
         settings = load(GatewaySettings, PREFIX, os.environ)
         if asked.check_config:
             sys.stdout.write(describe(settings) + "\n")
-        elif asked.health:
-            from gateway_plugin.health import check_health
-
-            is_healthy = asyncio.run(check_health(settings.listen, settings.request_timeout_s))
-            status = 0 if is_healthy else 1
+        elif asked.health or asked.end_stuck:
+            status = 0 if asyncio.run(_is_healthy(settings, ends_stuck=asked.end_stuck)) else 1
         else:
             from gateway_plugin.program import run
 
@@ -33,6 +31,16 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"gateway_plugin: {error}\n")
         status = 2
     return status
+
+
+async def _is_healthy(settings: GatewaySettings, *, ends_stuck: bool) -> bool:
+    from gateway_plugin.health import check_health, end_stuck
+
+    if not ends_stuck:
+        return await check_health(settings.listen, settings.request_timeout_s)
+    if not settings.pid_file:
+        raise Misconfigured(f"--end-stuck needs {PREFIX}PID_FILE, here and in the plugin.")
+    return await end_stuck(settings.listen, Path(settings.pid_file))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,5 +56,10 @@ def _parser() -> argparse.ArgumentParser:
         "--health",
         action="store_true",
         help="end with 0 if a running plugin says it serves, else 1",
+    )
+    parser.add_argument(
+        "--end-stuck",
+        action="store_true",
+        help="with --health: kill a plugin that takes connections and answers none, to be started again",
     )
     return parser

@@ -20,6 +20,7 @@ from signalbox.bus import Bus
 from signalbox.errors import Misconfigured
 from signalbox.front.bounds import raise_descriptors
 from signalbox.looplag import LoopWatch
+from signalbox.ops.heldfile import HeldFile
 
 if TYPE_CHECKING:
     from gateway_plugin.edge.server import EdgeServer
@@ -46,6 +47,8 @@ async def serve(settings: GatewaySettings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         watch = LoopWatch().start()
         stack.callback(watch.stop)
+        if settings.pid_file:
+            stack.callback(_held(Path(settings.pid_file)).close)
         bus = await Bus.connect(settings, role="gateway")
         stack.push_async_callback(bus.close)
         await topology.require(bus)
@@ -71,6 +74,17 @@ async def serve(settings: GatewaySettings) -> None:
         log.info("gateway.draining", drain_s=settings.drain_s)
         await _drain(settings, gateway, server, edge)
     log.info("gateway.stopped")
+
+
+def _held(pid_file: Path) -> HeldFile:
+    """The file with our id in it, locked. Raises :class:`Misconfigured` where another process has it."""
+    held = HeldFile(pid_file)
+    try:
+        if held.take():
+            return held
+    except OSError as error:
+        raise Misconfigured(f"Cannot write {pid_file}: {error.strerror}.") from error
+    raise Misconfigured(f"{pid_file} is that of another plugin (pid {held.holder()}).")
 
 
 async def _listen(

@@ -85,6 +85,13 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     socket_mode: Annotated[
         str, Meta(pattern="^0?[0-7]{3}$", description="Octal file mode of the unix socket.")
     ] = "0660"
+    pid_file: Annotated[
+        str,
+        Meta(
+            description="File that holds the process's id and is locked while it runs, for `python -m gateway_plugin "
+            "--health --end-stuck`; empty = none."
+        ),
+    ] = ""
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")
     ] = 32 * _MIB

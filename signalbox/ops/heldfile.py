@@ -35,8 +35,11 @@ class HeldFile:
         return True
 
     def holder(self) -> str:
-        """What its holder wrote into it, its process id; ``unknown`` where it is empty."""
-        return self._path.read_text(encoding="utf-8").strip() or "unknown"
+        """What its last holder wrote into it, its process id; ``unknown`` where nothing is written yet."""
+        try:
+            return self._path.read_text(encoding="utf-8").strip() or "unknown"
+        except FileNotFoundError:
+            return "unknown"
 
     def close(self) -> None:
         """Hold it no longer. Idempotent."""

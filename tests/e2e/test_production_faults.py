@@ -4,9 +4,11 @@ How long each recovery takes is measured by hand (``python -m tests.chaos produc
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from signalbox.errors import Misconfigured
 from signalbox.production import machine
 from tests.chaos import checks, network
 from tests.chaos.evidence import History, accepted
+from tests.e2e.test_production import RETRYABLE, predict
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -67,6 +70,20 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             stack.send_signal(signal.SIGINT)
             rest, _ = stack.communicate(timeout=END_S)
             print("".join(said), rest)
+
+
+def test_a_plugin_that_is_stopped_is_killed_by_its_health_check_and_calls_go_on(up: Path) -> None:
+    """Its kernel goes on acknowledging what Tyk sends, so that Tyk never gives it up."""
+    doc: dict[str, Any] = json.loads(up.read_text())
+    stopped = doc["processes"]["plugin-2"]
+    deadline = time.monotonic() + END_S
+    os.kill(stopped, signal.SIGSTOP)
+    while json.loads(up.read_text())["processes"].get("plugin-2", stopped) == stopped:
+        assert time.monotonic() < deadline, "nobody has ended it"
+        time.sleep(0.1)
+    while (status := predict(doc)) != 200:
+        assert status in RETRYABLE
+        assert time.monotonic() < deadline
 
 
 def test_faults_of_every_service_and_link_break_no_law(up: Path, tmp_path: Path) -> None:

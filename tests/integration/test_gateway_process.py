@@ -14,7 +14,7 @@ from typing import Any, Self
 import grpc.aio
 import pytest
 
-from gateway_plugin.health import check_health
+from gateway_plugin.health import check_health, end_stuck
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.server import SERVICE
 from signalbox import names, table, topology
@@ -238,6 +238,28 @@ async def test_a_process_serves_is_small_and_leaves_no_socket_behind(
         assert os.listdir(tmp_path) == []  # noqa: PTH208  pathlib would be a false alarm of ASYNC240
         assert not await check_health(listen, 1)
     await bus.close()
+
+
+async def test_a_process_that_takes_connections_and_answers_none_is_killed_by_its_health_check(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    bus, _ = await published(nats.url)
+    listen, pid_file = f"unix://{tmp_path}/p.sock", tmp_path / "pid"
+    async with plugin(nats.url, listen, pid_file=pid_file) as process:
+        assert await end_stuck(listen, pid_file, 60)
+        process.process.send_signal(signal.SIGSTOP)
+        assert not await end_stuck(listen, tmp_path / "another", 0.5)
+        assert process.process.returncode is None
+        assert not await end_stuck(listen, pid_file, 0.5)
+        assert await asyncio.wait_for(process.process.wait(), 60) == -signal.SIGKILL
+        assert not await end_stuck(listen, pid_file, 60), "nobody listens, and nobody is killed"
+    await bus.close()
+
+
+def test_a_health_check_that_may_kill_needs_the_file_that_says_whom(nats: NatsServer) -> None:
+    done = run(nats.url, "--health", "--end-stuck", listen="unix:///nowhere/p.sock")
+    assert done.returncode == 2
+    assert "SIGNALBOX_GATEWAY_PID_FILE" in done.stderr
 
 
 async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(
