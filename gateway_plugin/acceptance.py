@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission import Admission
-from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.idempotency import HEADER as IDEMPOTENCY_KEY
 from gateway_plugin.idempotency import Idempotency, Slip, digest_of
 from gateway_plugin.intake import Inputs
 from gateway_plugin.keyring import tenant_of
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from gateway_plugin.routing import Route
 from gateway_plugin.submission import Submitter, Wishes
 from signalbox import metrics
 from signalbox.errors import SignalboxError
@@ -64,15 +63,13 @@ class Acceptance:
         await self._submitter.close()
         await self._idempotency.close()
 
-    async def slip(self, request: MiniRequestObject, key: ApiKey, route: Route) -> Slip | None:
-        """What is known of the request's Idempotency-Key; None for one that has none."""
+    async def slip(self, request: MiniRequestObject, key: ApiKey, *asked: str) -> Slip | None:
+        """What is known of the request's Idempotency-Key; None for one that has none. asked: what its path says."""
         headers = request.headers
         if IDEMPOTENCY_KEY not in headers:
             return None
-        digest = digest_of(
-            route.act, route.model, str(route.version), str(route.label),
-            headers.get("Content-Encoding", ""), body=request.raw_body,
-        )  # fmt: skip
+        encoding = headers.get("Content-Encoding", "")
+        digest = digest_of(*asked, encoding, body=request.raw_body)
         return await self._idempotency.look_up(key, headers[IDEMPOTENCY_KEY], digest)
 
     async def admit(

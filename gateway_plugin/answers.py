@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from signalbox import errors
 from signalbox.errors import MethodNotAllowed, SignalboxError, meaning
 
 JSON: Final = "application/json"
@@ -18,32 +17,6 @@ PROBLEM: Final = "application/problem+json"
 JOB_ID: Final = "X-Signalbox-Job-Id"
 _TYPE_BASE: Final = "urn:signalbox:error:"
 _RETRY_AFTER_S: Final = 1
-
-
-class Cancelled(SignalboxError):
-    """The job was cancelled by its owner."""
-
-    code = "cancelled"
-
-
-_KINDS: Final[dict[str, type[SignalboxError]]] = {
-    kind.code: kind
-    for kind in (
-        errors.InvalidRequest, errors.InvalidJson, errors.InvalidInput, errors.TooLarge,
-        errors.UnsupportedEncoding, errors.NotFound, errors.Gone, errors.Conflict,
-        errors.LimitExceeded, errors.QueueFull,
-        errors.Unavailable, errors.NotServing, errors.DeadlineExceeded, errors.LeaseLost,
-        errors.ModelError, errors.ResultTooLarge, errors.RunnerCrashed, errors.OutOfMemory, errors.Poisoned,
-        errors.InputLost, Cancelled,
-    )
-}  # fmt: skip
-
-
-def error_of(code: str, message: str, facts: Mapping[str, Any]) -> SignalboxError:
-    """The error a code on the wire stands for; a code we do not know is our fault, not the caller's."""
-    return _KINDS.get(code, errors.Bug)(
-        message, **{k: v for k, v in facts.items() if k != "job_id"}
-    )
 
 
 class Dialect(StrEnum):

@@ -6,12 +6,10 @@ Requests without a version get the one that the rollout's record names (:mod:`ga
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-import msgspec
-
+from gateway_plugin.codec.ready import Ready
 from signalbox import rollout
 from signalbox.errors import InvalidRequest, NotFound, NotServing
-from signalbox.jsoncodec import Plan, plans
-from signalbox.messages import Model, Serving, Version
+from signalbox.messages import Model, Serving
 from signalbox.names import MODEL_NAME, token
 
 _RETRY_AFTER_S: Final = 10.0
@@ -32,20 +30,6 @@ class ServingTable(Protocol):
 
     def get(self, key: str) -> Serving | None:
         """Which versions a model's requests get now."""
-
-
-class Ready:
-    """One version with the plans of its signatures.
-
-    signatures_json: the same as JSON, for a process that has to make its own plans.
-    """
-
-    def __init__(self, model: Model, version: Version) -> None:
-        self.model = model
-        self.version = version
-        self.batch_prefix = f"{version.version}/"
-        self.plans: Mapping[str, Plan] = plans(version.signatures, batch_prefix=self.batch_prefix)
-        self.signatures_json = msgspec.json.encode(version.signatures)
 
 
 class Catalog:

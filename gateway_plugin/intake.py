@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import orjson
 
-from gateway_plugin.answers import error_of
-from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.errorcodes import error_of
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.decoder import (
     LENGTH,

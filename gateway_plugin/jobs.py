@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from gateway_plugin.answers import error_of
 from gateway_plugin.catalog import Catalog
+from gateway_plugin.codec.errorcodes import error_of
 from gateway_plugin.fleet import Fleet
 from gateway_plugin.intake import Intake
 from gateway_plugin.service.forecast import in_front, starts_in

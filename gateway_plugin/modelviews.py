@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from gateway_plugin.catalog import Catalog, Ready
+from gateway_plugin.catalog import Catalog
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.fleet import Fleet
 from gateway_plugin.keyring import may_use
 from signalbox.errors import NotFound

@@ -13,7 +13,8 @@ from gateway_plugin.acceptance import Acceptance, Entry
 from gateway_plugin.addresses import client_address
 from gateway_plugin.answers import JOB_ID, JSON, Answer, answer, retry_after
 from gateway_plugin.api.jobbody import require_empty, target_of
-from gateway_plugin.catalog import Catalog, Ready, require_open
+from gateway_plugin.catalog import Catalog, require_open
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.idempotency import REPLAYED
 from gateway_plugin.intake import C, Choose, Inputs, Intake
@@ -133,7 +134,7 @@ class Post:
         require_model(key, route.model)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
-        slip = await self._acceptance.slip(request, key, route)
+        slip = await self._acceptance.slip(request, key, *route.parts)
         if slip is not None and slip.found is not None:
             return await self._predict_again(slip.found, prefer, key)
 
@@ -189,7 +190,7 @@ class Post:
         require_scope(key, SUBMIT)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
-        slip = await self._acceptance.slip(request, key, _SUBMIT)
+        slip = await self._acceptance.slip(request, key, *_SUBMIT.parts)
         if slip is not None and slip.found is not None:
             return await self._submit_again(slip.found, prefer, key)
 

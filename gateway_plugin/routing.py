@@ -44,6 +44,11 @@ class Route(NamedTuple):
     label: str | None = None
     job_id: str = ""
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What tells two targets of job submissions apart."""
+        return self.act, self.model, str(self.version), str(self.label)
+
 
 class Routes:
     """:func:`route` with a memory of recent targets, for the path every request takes."""

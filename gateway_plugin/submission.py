@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.intake import Inputs
 from gateway_plugin.keyring import tenant_of
 from gateway_plugin.service.resultsroom import ResultsRoom

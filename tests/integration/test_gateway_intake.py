@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.intake import Intake
 from gateway_plugin.settings import GatewaySettings
 from signalbox import tensors

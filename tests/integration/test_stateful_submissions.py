@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from gateway_plugin.acceptance import Acceptance
 from gateway_plugin.admission import Admission
-from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.idempotency import Idempotency
 from gateway_plugin.intake import Inputs
 from gateway_plugin.jobs import Found, Jobs
@@ -164,7 +164,7 @@ class Gateway:
         tenant, name = slot
         key = ApiKey(id=tenant, hmac="")
         request = MiniRequestObject(headers={"Idempotency-Key": name}, raw_body=body.encode())
-        slip = await self.acceptance.slip(request, key, Route(Act.SUBMIT))
+        slip = await self.acceptance.slip(request, key, *Route(Act.SUBMIT).parts)
         assert slip is not None
         if slip.found is not None:
             return slip.found.record.id

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from gateway_plugin.catalog import Ready
+from gateway_plugin.codec.ready import Ready
 from gateway_plugin.idempotency import Idempotency, Slip
 from gateway_plugin.intake import Inputs
 from gateway_plugin.jobs import Found, Jobs
