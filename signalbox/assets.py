@@ -207,6 +207,10 @@ EXPIRING: Final = frozenset(
     if c["name"] == bucket.stream and c.get("subject_delete_marker_ttl")
 )  # fmt: skip
 """Buckets whose keys carry a TTL of their own."""
+COUNTED: Final = tuple(
+    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
+)
+"""Leases, tickets, presence, duties. Of these a backup has no more than the numbers: the living write them again."""
 REPUBLISHED: Final = tuple(c["republish"]["dest"] for c in STREAMS if "republish" in c)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from signalbox import snapshots, topology
-from signalbox.assets import AGES, STREAMS
+from signalbox.assets import AGES, COUNTED, STREAMS
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, NotFound
 from signalbox.names import Bucket, Stream
@@ -33,10 +33,6 @@ KEPT: Final = (
 
 An input that is removed between the savings of ``JOBS`` and ``INPUTS`` is one of a job whose end ``STATE`` then holds.
 """
-COUNTED: Final = tuple(
-    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
-)
-"""Leases, tickets, presence, duties: the living write them again, and must not be told of the dead."""
 MANIFEST: Final = "backup.json"
 WRITES_PER_S: Final = 1000
 """More than any of :data:`COUNTED` is written to in a second, so that numbers begin above all that were given since."""

@@ -2,8 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from signalbox.assets import STREAMS
-from signalbox.backup import COUNTED
+from signalbox.assets import COUNTED, STREAMS
 from signalbox.bus import Bus
 from signalbox.errors import NotFound
 

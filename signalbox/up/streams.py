@@ -8,8 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from signalbox import log, topology
-from signalbox.assets import STREAMS
-from signalbox.backup import COUNTED
+from signalbox.assets import COUNTED, STREAMS
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.ops import damage

@@ -17,8 +17,8 @@ from typing import Any, cast
 import pytest
 
 from signalbox import backup, names, snapshots, topology
-from signalbox.assets import MIB, STREAMS
-from signalbox.backup import COUNTED, KEPT, MANIFEST
+from signalbox.assets import COUNTED, MIB, STREAMS
+from signalbox.backup import KEPT, MANIFEST
 from signalbox.bus import Bus
 from signalbox.errors import Misconfigured, NotFound, SignalboxError, Unavailable
 from signalbox.names import Bucket, Stream
