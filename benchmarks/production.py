@@ -152,7 +152,7 @@ async def accepted_jobs(bus: Bus) -> int:
 async def drained(bus: Bus) -> None:
     """Return when every accepted job has ended, so that its cost is counted and the next figure is its own."""
     async with asyncio.timeout(ENDED_S):
-        while (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["messages"]:  # noqa: ASYNC110  NATS tells nobody
+        while (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["messages"]:  # noqa: ASYNC110  NATS sends no notice of it
             await asyncio.sleep(DRAIN_POLL_S)
 
 

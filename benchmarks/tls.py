@@ -7,13 +7,13 @@ that the programs run on.
 import argparse
 import asyncio
 import os
-import runpy
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -47,21 +47,22 @@ def main() -> None:
 
 async def measure(seconds: float, rounds: int) -> None:
     """Prints jobs per second, p50 and processor seconds per 1000 jobs of nodes and client."""
+    found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name:
         folder = Path(name)
-        secrets = folder / "secrets"
-        argv, sys.argv = sys.argv, [str(MAKE), "--folder", str(secrets)]
-        runpy.run_path(str(MAKE), run_name="__main__")
-        sys.argv = argv
-        found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
+        certificates = folder / "secrets"
+        argv = [sys.executable, str(MAKE), "--folder", str(certificates)]
+        await asyncio.to_thread(subprocess.run, argv, check=True, stdout=subprocess.DEVNULL)
         for number in range(rounds):
-            for kind in ("plain", "TLS"):
-                async with cluster(folder / f"{kind}{number}", secrets if kind == "TLS" else None) as (
-                    bus, servers,
-                ):  # fmt: skip
+            for kind, secrets in (("plain", None), ("TLS", certificates)):
+                async with cluster(folder / f"{kind}{number}", secrets) as (bus, servers):
                     for in_flight in IN_FLIGHT:
                         figures = await submit(bus, servers, in_flight, seconds)
                         found.setdefault((kind, in_flight), []).append(figures)
+    _print(found)
+
+
+def _print(found: Mapping[tuple[str, int], list[tuple[float, ...]]]) -> None:
     print(
         f"{'':6} {'in flight':>9} {'jobs/s':>8} {'p50 ms':>7} {'nodes CPU':>10} {'client CPU':>10}  of runs"
     )
@@ -95,9 +96,11 @@ async def submit(
     spent = sum(cost(pid).cpu_s for pid in pids) - before
     thousands = len(times) / 1000
     return (
-        len(times) / took, statistics.median(times), spent / thousands,
+        len(times) / took,
+        statistics.median(times),
+        spent / thousands,
         (cost(os.getpid()).cpu_s - ours) / thousands,
-    )  # fmt: skip
+    )
 
 
 @asynccontextmanager
@@ -116,19 +119,23 @@ async def cluster(
         mutual = f'tls {{ {tls}, ca_file: "{secrets}/tls_ca", verify: true }}, ' if tls else ""
         servers.append(
             NatsServer(
-                folder / str(number), name=f"n{number}", tls=tls, start_timeout_s=READY_S,
+                folder / str(number),
+                name=f"n{number}",
+                tls=tls,
+                start_timeout_s=READY_S,
                 cluster=f"name: bench, listen: {HOST}:{route}, no_advertise: true, {mutual}routes: [{peers}]",
             )
-        )  # fmt: skip
+        )
     async with AsyncExitStack() as stack:
         await asyncio.gather(*(stack.enter_async_context(server) for server in servers))
         bus = await Bus.connect(
             Wire(
-                nats_url=",".join(server.url for server in servers), connect_timeout_s=READY_S,
+                nats_url=",".join(server.url for server in servers),
+                connect_timeout_s=READY_S,
                 nats_ca_file=str(secrets / "tls_ca") if secrets else "",
             ),
             role="admin",
-        )  # fmt: skip
+        )
         stack.push_async_callback(bus.close)
         await _applied(bus)
         await topology.ensure_consumers(bus, "bench")

@@ -23,10 +23,13 @@ def sbom(requirements: Path) -> dict[str, Any]:
     ours = {"type": "application", "bom-ref": name, "name": name, "version": __version__}
     found = list(_locked(requirements.read_text("utf-8")))
     return {
-        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
-        "metadata": {"component": ours}, "components": found,
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": ours},
+        "components": found,
         "dependencies": [{"ref": ours["bom-ref"], "dependsOn": [one["bom-ref"] for one in found]}],
-    }  # fmt: skip
+    }
 
 
 def _locked(text: str) -> Iterator[dict[str, Any]]:
@@ -37,9 +40,13 @@ def _locked(text: str) -> Iterator[dict[str, Any]]:
         name, version = pin.groups()
         purl = f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"
         yield {
-            "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl,
+            "type": "library",
+            "bom-ref": purl,
+            "name": name,
+            "version": version,
+            "purl": purl,
             "hashes": [{"alg": "SHA-256", "content": digest} for digest in digests],
-        }  # fmt: skip
+        }
 
 
 if __name__ == "__main__":

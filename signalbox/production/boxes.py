@@ -19,7 +19,7 @@ from signalbox.up.ground import write_private
 SECRETS: Final = "/run/secrets"
 DEPLOYED: Final = "deploy/secrets"
 """Where the compose file looks for what make_secrets.py makes; here it is the data folder's ``secrets``."""
-ANYBODY: Final = 0o1777
+WORLD_WRITABLE: Final = 0o1777
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +60,8 @@ class Builder:
             *self._volumes(name, service, image),
             *self._secrets(service),
         ]
-        tools = self._machine.tools
-        inside = enter(image, tools["setpriv"], has_no_new_privileges=bool(service.security_opt))
+        setpriv = self._machine.tools["setpriv"]
+        inside = enter(image, setpriv, has_no_new_privileges=bool(service.security_opt))
         description = {
             "root": str(self._root()),
             "hostname": hostname,
@@ -72,24 +72,20 @@ class Builder:
         }
         spec = home / "container.json"
         write_private(spec, msgspec.json.encode(description).decode())
-        argv = (
-            tools["nsenter"],
-            f"--net=/run/netns/{namespace}",
-            tools["unshare"],
-            "--mount",
-            "--uts",
-            "--propagation",
-            "private",
-            sys.executable,
-            "-IS",
-            str(Path(container.__file__)),
-            str(spec),
-        )
         return Box(
-            argv=argv,
+            argv=self._launcher(namespace, spec),
             environment=self._environment(service, image, hostname),
             image=image,
             enter=tuple(inside),
+        )
+
+    def _launcher(self, namespace: str, spec: Path) -> tuple[str, ...]:
+        """The programs, each becoming the next by exec, that end in what ``spec`` describes."""
+        tools = self._machine.tools
+        return (
+            *(tools["nsenter"], f"--net=/run/netns/{namespace}"),
+            *(tools["unshare"], "--mount", "--uts", "--propagation", "private"),
+            *(sys.executable, "-IS", str(Path(container.__file__)), str(spec)),
         )
 
     def beside(self, box: Box, pid: int, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -113,7 +109,7 @@ class Builder:
         scratch = home / "tmp"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        scratch.chmod(ANYBODY)
+        scratch.chmod(WORLD_WRITABLE)
         return scratch
 
     def _names(self, home: Path, image: Image, hostname: str, hosts: str) -> Iterator[Mount]:

@@ -140,8 +140,9 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name, service in self.services.items():
             found += [
                 f"{name}: only sysctls of a network are a container's own here, not {each}"
-                for each in service.sysctls if not each.startswith(_OF_A_NETWORK)
-            ]  # fmt: skip
+                for each in service.sysctls
+                if not each.startswith(_OF_A_NETWORK)
+            ]
             used: dict[str, tuple[Iterable[str], Container[str]]] = {
                 "network": (service.on, self.networks),
                 "secret": (service.secrets, self.secrets),

@@ -45,7 +45,7 @@ class Forwarder:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_copy(reader, to_writer, writer))
                 group.create_task(_copy(to_reader, writer, to_writer))
-        except OSError:  # nobody listens there, or not in time
+        except OSError:  # nothing listens there, or not in time
             writer.transport.abort()
         finally:
             for each in writers:

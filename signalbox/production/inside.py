@@ -19,7 +19,7 @@ def is_contained(pid: int) -> bool:
 def kill_all(namespace: Path) -> None:
     """SIGKILL to every contained process in a network namespace.
 
-    One that somebody has only sent in, such as ``ip netns exec`` does, has this machine's root and is spared.
+    One that was only sent in from outside, as ``ip netns exec`` does, has this machine's root and is spared.
     """
     try:
         inode = namespace.stat().st_ino

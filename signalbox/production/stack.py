@@ -217,7 +217,7 @@ class Stack:
         }
 
     def _intervals(self) -> str:
-        """Where it is written down who was in a device; empty where nobody does."""
+        """The file in which workers note who was in a device; empty without ``--intervals``."""
         path = self.data.path / "volumes" / variants.LOCKS / variants.INTERVALS
         return str(path) if self._has_intervals else ""
 

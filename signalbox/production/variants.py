@@ -50,14 +50,11 @@ def with_devices(compose: Compose, count: int) -> Compose:
 def with_intervals(compose: Compose) -> Compose:
     """Every worker writes into :data:`INTERVALS` of the volume of the locks, which they share."""
     path = f"/var/lib/signalbox/{LOCKS}/{INTERVALS}"
-    return replace(
-        compose,
-        services={
-            name: replace(service, environment={**service.environment, _INTERVAL_LOG: path})
-            if _number(name, WORKER) else service
-            for name, service in compose.services.items()
-        },
-    )  # fmt: skip
+    services = dict(compose.services)
+    for name in workers(compose):
+        environment = {**services[name].environment, _INTERVAL_LOG: path}
+        services[name] = replace(services[name], environment=environment)
+    return replace(compose, services=services)
 
 
 def workers(compose: Compose) -> list[str]:

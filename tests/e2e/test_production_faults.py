@@ -26,11 +26,28 @@ ROOT = Path(__file__).parents[2]
 RUN_S = 900
 END_S = 180
 FAULTS = (
-    "kill tyk", "kill plugin-1", "kill nats-1", "kill worker-1", "kill postgres", "kill redis", "kill controller",
-    "stop plugin-2", "stop nats-2", "stop worker-2", "cut both tyk from plugin-1", "cut in worker-1 from nats",
-    "cut out nats-3 from the other nodes", "away nats", "host gone console", "restart redis", "lose redis",
-    "restart postgres", "lose postgres", "kill guard", "freeze heir",
-)  # fmt: skip
+    "kill tyk",
+    "kill plugin-1",
+    "kill nats-1",
+    "kill worker-1",
+    "kill postgres",
+    "kill redis",
+    "kill controller",
+    "stop plugin-2",
+    "stop nats-2",
+    "stop worker-2",
+    "cut both tyk from plugin-1",
+    "cut in worker-1 from nats",
+    "cut out nats-3 from the other nodes",
+    "away nats",
+    "host gone console",
+    "restart redis",
+    "lose redis",
+    "restart postgres",
+    "lose postgres",
+    "kill guard",
+    "freeze heir",
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +72,13 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "--intervals",
     ]
     with subprocess.Popen(
-        argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    ) as stack:  # fmt: skip
+        argv,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as stack:
         assert stack.stdout is not None
         said: list[str] = []
         try:
@@ -90,11 +112,30 @@ def test_faults_of_every_service_and_link_break_no_law(up: Path, tmp_path: Path)
     folder = tmp_path / "run"
     done = subprocess.run(
         [
-            sys.executable, "-m", "tests.chaos", "production", "--up", str(up), "--seed", "1", "--callers", "3",
-            "--at-most", "8", "--only", ",".join(FAULTS), "--folder", str(folder),
+            sys.executable,
+            "-m",
+            "tests.chaos",
+            "production",
+            "--up",
+            str(up),
+            "--seed",
+            "1",
+            "--callers",
+            "3",
+            "--at-most",
+            "8",
+            "--only",
+            ",".join(FAULTS),
+            "--folder",
+            str(folder),
         ],
-        cwd=ROOT, check=False, text=True, timeout=RUN_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=ROOT,
+        check=False,
+        text=True,
+        timeout=RUN_S,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     print(done.stdout[-8000:])  # its exit status is also about seconds
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     found = History.of_run(folder)

@@ -102,10 +102,12 @@ async def test_a_fourth_node_does_not_join(
     """Neither one that trusts ours and has no certificate, nor one that does not encrypt."""
     own, tls = free_port(), f'tls {{ ca_file: "{cluster.secrets / "tls_ca"}" }}, '
     fourth = NatsServer(
-        tmp_path / "fourth", name="fourth", start_timeout_s=ARRIVAL_S,
+        tmp_path / "fourth",
+        name="fourth",
+        start_timeout_s=ARRIVAL_S,
         cluster=f'name: signalbox, listen: "{HOST}:{own}", {tls if is_sealed else ""}'
         f'routes: ["nats://{HOST}:{cluster.routes["nats-1"]}"]',
-    )  # fmt: skip
+    )
     before = refused(cluster.nodes["nats-1"])
     async with fourth:
         await until(lambda: refused(cluster.nodes["nats-1"]) > before)

@@ -55,9 +55,22 @@ def test_docker_compose_accepts_the_file(secrets: Path, tmp_path: Path) -> None:
 
 def test_everything_a_deployment_has_is_there() -> None:
     assert {
-        "tyk", "redis", "nats-1", "nats-2", "nats-3", "postgres", "plugin-1", "plugin-2",
-        "worker-1", "worker-2", "console", "projector", "controller", "bootstrap", "topology",
-    } == set(SERVICES)  # fmt: skip
+        "tyk",
+        "redis",
+        "nats-1",
+        "nats-2",
+        "nats-3",
+        "postgres",
+        "plugin-1",
+        "plugin-2",
+        "worker-1",
+        "worker-2",
+        "console",
+        "projector",
+        "controller",
+        "bootstrap",
+        "topology",
+    } == set(SERVICES)
 
 
 def test_tyk_gives_up_a_plugin_that_went_without_a_word_within_ten_seconds() -> None:
@@ -141,9 +154,14 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """One of our programs, away from the repository's folder; it must end well."""
     asked = subprocess.run(
-        command, env={**environment, "PYTHONPATH": str(ROOT)}, cwd=folder, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+        command,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert asked.returncode == 0, asked.stderr
     return asked
 

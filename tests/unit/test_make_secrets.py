@@ -19,8 +19,12 @@ def run(folder: Path, *arguments: str, **env: str) -> "subprocess.CompletedProce
     """The script, by an interpreter that sees no library but Python's own."""
     return subprocess.run(
         [sys.executable, "-I", "-S", str(SCRIPT), "--folder", str(folder), *arguments],
-        env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def made(folder: Path, *arguments: str) -> list[str]:
@@ -61,8 +65,11 @@ def shown(path: Path, *what: str) -> str:
     """What openssl says of a certificate."""
     return subprocess.run(
         ["openssl", "x509", "-noout", "-in", str(path), *what],
-        capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
 
 
 def names(path: Path) -> set[str]:
@@ -193,8 +200,11 @@ def test_a_certificate_that_ends_soon_is_named(folder: Path) -> None:
     path = folder / "tls" / "nats-2" / "node.pem"
     short = subprocess.run(
         ["openssl", "x509", "-in", str(path), "-signkey", str(path), "-days", "29"],
-        capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
     path.write_text(short)
     said = [line for line in run(folder).stdout.splitlines() if "ends within" in line]
     assert said == [f"{path} ends within 30 days: docs/deploy.md, Certificates"]

@@ -30,10 +30,11 @@ PROMISED: Final[Mapping[str, float]] = {
 
 
 def broken(faults: Iterable[Entry]) -> list[Violation]:
-    """Each figure above its promise. away_s: what the fault itself took, where nobody could answer meanwhile."""
+    """Each figure above its promise. away_s: what the fault itself took, where the front itself was away."""
     return [
         Violation("promised", f"{f['kind']}: {f['what']} {f['s']:.2f} s, {allowed:g} s promised")
         for f in faults
-        if f["event"] == "measured" and f["what"] in PROMISED
+        if f["event"] == "measured"
+        and f["what"] in PROMISED
         and f["s"] > (allowed := PROMISED[f["what"]] + f.get("away_s", 0.0))
-    ]  # fmt: skip
+    ]

@@ -33,12 +33,15 @@ def report(outcome: Outcome) -> str:
         *([f"no time for: {', '.join(outcome.skipped)}"] if outcome.skipped else []),
         "answers "
         + ", ".join(f"{op} {status}: {n}" for (op, status), n in sorted(outcome.answers.items())),
-        "", *_table(found), "",
-        *(f"  {law:<22}{broken[law]}" for law in checks.LAWS), "",
+        "",
+        *_table(found),
+        "",
+        *(f"  {law:<22}{broken[law]}" for law in checks.LAWS),
+        "",
         "ends " + ", ".join(f"{state} {n}" for state, n in sorted(ends.items())),
         *(f"NOT JUDGED: {law} ({why})" for law, why in checks.unjudged(found).items()),
         *(f"VIOLATION {v.law}: {v.text}" for v in outcome.violations[:60]),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 
@@ -61,16 +64,18 @@ def _table(found: History) -> list[str]:
             figures.setdefault(fault["kind"], {})[fault["what"]] = fault["s"]
     for kind, (since, until) in sorted(_spans(found).items()):
         statuses = Counter(
-            entry["status"] for entry in found.ledger
+            entry["status"]
+            for entry in found.ledger
             if entry["event"] == "answer" and since <= entry["at"] <= until
-        )  # fmt: skip
+        )
         refused = sum(n for status, n in statuses.items() if status >= 400)
         took = (figures.get(kind, {}).get(what, float("nan")) for what in _COLUMNS)
         rows.append(f"{kind:<36}{refused:>8}{statuses[0]:>8}{''.join(f'{s:>11.2f}' for s in took)}")
     rows += [
         f"  {what:<46} n {len(s):<5}max {max(s):7.3f} s"
-        for what, s in sorted(checks.measured(found).items()) if what.startswith("holder")
-    ]  # fmt: skip
+        for what, s in sorted(checks.measured(found).items())
+        if what.startswith("holder")
+    ]
     return rows
 
 
@@ -89,6 +94,10 @@ def _spans(found: History) -> dict[str, tuple[float, float]]:
 def summary(outcome: Outcome) -> dict[str, Any]:
     """The same for a program."""
     return {
-        "done": outcome.done, "left_out": outcome.left_out, "skipped": outcome.skipped, "jobs": outcome.jobs,
-        "seconds": round(outcome.seconds, 1), "violations": [v._asdict() for v in outcome.violations],
-    }  # fmt: skip
+        "done": outcome.done,
+        "left_out": outcome.left_out,
+        "skipped": outcome.skipped,
+        "jobs": outcome.jobs,
+        "seconds": round(outcome.seconds, 1),
+        "violations": [v._asdict() for v in outcome.violations],
+    }

@@ -85,19 +85,26 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
     found = History.of_run(folder)
     skipped = [trial.name for trial in chosen if trial.name not in done]
     return Outcome(
-        found, judge.judged(found), done, left_out, skipped,
-        len(load.accepted), load.answers,
+        found,
+        judge.judged(found),
+        done,
+        left_out,
+        skipped,
+        len(load.accepted),
+        load.answers,
         time.monotonic() - began,
-    )  # fmt: skip
+    )
 
 
 def _chosen(known: Sequence[Trial], plan: Plan) -> list[Trial]:
     """What is tried, in an order that the seed chooses."""
     rng = random.Random(plan.seed)
     wanted = [
-        trial for trial in known
-        if not trial.why_not and (not plan.only or trial.kind in plan.only or trial.name in plan.only)
-    ]  # fmt: skip
+        trial
+        for trial in known
+        if not trial.why_not
+        and (not plan.only or trial.kind in plan.only or trial.name in plan.only)
+    ]
     rng.shuffle(wanted)
     if plan.is_sample:
         by_kind = {trial.kind: trial for trial in wanted}
@@ -149,7 +156,7 @@ def _measured(stack: Production, trial: Trial, what: str, seconds: float, **fact
 
 
 async def _load(stack: Production, plan: Plan) -> tuple[Load, "Prober", Journal]:
-    """Models and keys by the console's API, three tenants that are served; nobody calls yet."""
+    """Models and keys by the console's API, three tenants that are served; no load yet."""
     await stack.operator.add_model("half", models.half_plus_two(), SETTINGS)
     await stack.operator.add_model(SLOW, models.slow(), SETTINGS)
     ledger = Journal(stack.history / LEDGER)

@@ -165,7 +165,7 @@ class Production(Site):
         await self.refresh()
 
     async def behind(self) -> set[str] | None:
-        """Streams with a replica that is offline or not current, or without a leader; None where nobody says."""
+        """Streams with a replica that is offline or not current, or without a leader; None where no server answers."""
         try:
             listed = await self.bus.request_json("$JS.API.STREAM.LIST", {})
         except SignalboxError:
@@ -185,15 +185,25 @@ class Production(Site):
         pid = self.pid_of(name)
         environment = _environment(pid)
         process = await asyncio.create_subprocess_exec(
-            "nsenter", f"--target={pid}", "--mount", "--uts", "--net", "--root", "--wd",
-            *_user(pid), *argv, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            "nsenter",
+            f"--target={pid}",
+            "--mount",
+            "--uts",
+            "--net",
+            "--root",
+            "--wd",
+            *_user(pid),
+            *argv,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         said, _ = await process.communicate()
         assert process.returncode == 0, f"{argv}: {said.decode(errors='replace')[-600:]}"
         return said.decode(errors="replace")
 
     async def calm(self) -> None:
-        """No packet is dropped, nobody is stopped."""
+        """Let every packet through and every process run."""
         for name in self.services:
             await asyncio.to_thread(self.filter(name).heal)
             with suppress(ProcessLookupError):
@@ -207,9 +217,13 @@ class Production(Site):
         secrets = Path(doc["data"]) / "secrets"
         password = (secrets / "nats_admin").read_text().strip()
         wire = Wire(
-            nats_url=doc["nats"], nats_user="admin", nats_password=password, nats_ca_file=doc.get("nats_ca", ""),
-            request_timeout_s=5.0, ping_interval_s=1.0,
-        )  # fmt: skip
+            nats_url=doc["nats"],
+            nats_user="admin",
+            nats_password=password,
+            nats_ca_file=doc.get("nats_ca", ""),
+            request_timeout_s=5.0,
+            ping_interval_s=1.0,
+        )
         self._bus = await Bus.connect(wire, role="admin", name="chaos")
         self._exits.push_async_callback(self._bus.close)
         self.recorder = await self._exits.enter_async_context(Recorder(self._bus, self.history))
@@ -257,9 +271,10 @@ def _addresses_in(namespace: str) -> list[str]:
     told = json.loads(output("ip", "-json", "-n", namespace, "-4", "address"))
     return [
         str(each["local"])
-        for device in told if device["ifname"] != "lo"
+        for device in told
+        if device["ifname"] != "lo"
         for each in device["addr_info"]
-    ]  # fmt: skip
+    ]
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -34,7 +34,7 @@ Act = Callable[[Production, random.Random], Awaitable[None]]
 class Trial(NamedTuple):
     """kind: of fault. about: to whom. act: returns when nothing hinders any more.
 
-    is_silent: nobody is answered until then. why_not: why it is left out here, empty where it is not.
+    is_silent: no caller is answered until then. why_not: why it is left out here, empty where it is not.
     """
 
     kind: str
@@ -62,8 +62,11 @@ def trials(stack: Production) -> Sequence[Trial]:
         for one, who, others in links(stack)
         for way in WAYS
     ]
-    found += [Trial("refuse", f"{one} from {who}", _refuse(one, others), why_not=no_filter)
-              for one, who, others in links(stack) if who == "nats"]  # fmt: skip
+    found += [
+        Trial("refuse", f"{one} from {who}", _refuse(one, others), why_not=no_filter)
+        for one, who, others in links(stack)
+        if who == "nats"
+    ]
     found += [
         Trial("lossy", name, _lossy(name), why_not=no_filter)
         for name in (*stack.workers, *_plugins(stack))
@@ -75,7 +78,7 @@ def trials(stack: Production) -> Sequence[Trial]:
     found.append(Trial("roll", FRONT, _restart(FRONT), is_silent=True))
     found += [Trial("roll", name, _restart(name)) for name in _plugins(stack)]
     found += [Trial(kind, "", _of_storm(strike)) for kind, strike in STORM.items()]
-    unseen = "" if stack.doc.get("intervals") else "nobody writes down who was in a device"
+    unseen = "" if stack.doc.get("intervals") else "its workers keep no intervals"
     found.append(Trial("freeze heir", "", _of_storm(workers.freeze_heir), why_not=unseen))
     found.append(Trial("latency", "", _kill(""), why_not="the kernel has no netem here"))
     return found
