@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from gateway_plugin.settings import UNIX
-from signalbox import log
 from signalbox.ops.heldfile import HeldFile
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
@@ -59,6 +58,8 @@ async def end_stuck(listen: str, pid_file: Path, stuck_s: float = STUCK_S) -> bo
     if found is Health.SILENT:
         # The file is locked while the process lives, so the id is not another's by now.
         if not lock.take() and (holder := lock.holder()) == asked and holder.isdecimal():
+            from signalbox import log
+
             log.error("gateway.stuck_killed", pid=int(holder), silent_s=stuck_s)
             os.kill(int(holder), signal.SIGKILL)
         lock.close()
