@@ -90,7 +90,7 @@ class Acceptance:
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
         self._check()
-        await self._submitter.require_room(tenant_of(key))
+        await self._submitter.require_room(tenant_of(key), key.share.result_bytes)
         named = None
         if slip is not None and slip.revision:
             named = slip.priority or wishes.priority

@@ -152,8 +152,8 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="Where room for results is short, bytes that an account's results of the last "
-            "`SIGNALBOX_RESULTS_KEPT_S` may take in `STATE`, and as many in `PAYLOADS`; new jobs above that get 429. "
-            "0 = no more than is still free.",
+            "`SIGNALBOX_RESULTS_KEPT_S` may take in `STATE`, and as many in `PAYLOADS`, unless its own share says "
+            "otherwise; new jobs above that get 429. 0 = no more than is still free.",
         ),
     ] = 0
     max_idempotency_keys: Annotated[

@@ -127,9 +127,9 @@ class Submitter:
         await self._stored.close()
         await self._results.close()
 
-    async def require_room(self, account: str) -> None:
+    async def require_room(self, account: str, share_bytes: int = 0) -> None:
         """Raise as :meth:`ResultsRoom.require` where there is no room for records and results of an account's jobs."""
-        await self._results.require(account)
+        await self._results.require(account, share_bytes)
 
     async def accept(self, job: Job, frame: bytes, *, share_bytes: int = 0) -> int:
         """Write the job; when this returns it is durable. Returns its sequence in ``JOBS``.

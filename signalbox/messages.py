@@ -256,12 +256,14 @@ class Share(Doc, frozen=True, kw_only=True):
     """What one account may hold at once, all its keys together; 0 = what the gateway's settings give every account.
 
     stored_bytes: inputs of its jobs that have not ended. waiting: its calls that wait for a result.
-    idempotency_keys: those that are remembered.
+    idempotency_keys: those that are remembered. result_bytes: where room for results is short, those of the least time
+    that results are kept, in ``STATE``, and as many in ``PAYLOADS``.
     """
 
     stored_bytes: int = 0
     waiting: int = 0
     idempotency_keys: int = 0
+    result_bytes: int = 0
 
 
 class ApiKey(Doc, frozen=True, kw_only=True):

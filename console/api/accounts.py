@@ -86,6 +86,13 @@ class AccountIn(Strict):
         default=0,
         help_text=f"Remembered at once. {_ABOUT}",
     )
+    result_bytes = serializers.IntegerField(
+        min_value=0,
+        max_value=accounts.MOST_RESULT_BYTES,
+        required=False,
+        default=0,
+        help_text=f"Of its latest results, where room for results is short. {_ABOUT}",
+    )
 
 
 class AccountChangeIn(AccountIn):

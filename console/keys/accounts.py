@@ -22,12 +22,14 @@ MOST_NAME: Final = 100
 MOST_NOTE: Final = 500
 """Characters."""
 MOST_STORED_BYTES: Final = 2**50
+MOST_RESULT_BYTES: Final = 2**50
 MOST_WAITING: Final = 1_000_000
 MOST_IDEMPOTENCY_KEYS: Final = 2**31 - 1
 BOUNDS: Final = {
     "stored_bytes": MOST_STORED_BYTES,
     "waiting": MOST_WAITING,
     "idempotency_keys": MOST_IDEMPOTENCY_KEYS,
+    "result_bytes": MOST_RESULT_BYTES,
 }
 """The highest value of each share; 0 = what the gateways' settings give every account."""
 MOST_KEYS: Final = 1000
@@ -46,6 +48,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int = 0
     waiting: int = 0
     idempotency_keys: int = 0
+    result_bytes: int = 0
 
 
 def find(account_id: str) -> Account:

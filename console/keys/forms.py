@@ -63,3 +63,10 @@ class AccountForm(ModelsForm):
         initial=0,
         help_text="Remembered at once. 0: as the gateways are set.",
     )
+    result_bytes = forms.IntegerField(
+        label="Results (bytes)",
+        min_value=0,
+        max_value=accounts.MOST_RESULT_BYTES,
+        initial=0,
+        help_text="Of its latest results, where room for results is short. 0: as the gateways are set.",
+    )

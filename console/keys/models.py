@@ -12,8 +12,8 @@ class Account(models.Model):
     """A customer: owns the jobs that any of its keys submitted. What it may use and hold counts for all its keys.
 
     id: what jobs carry as ``key_id``; of an account that was made with a key, that key's id. models_allowed: empty =
-    all. stored_bytes, waiting, idempotency_keys: what it may hold at once (:class:`signalbox.messages.Share`); 0 = what
-    the gateways' settings give every account.
+    all. stored_bytes, waiting, idempotency_keys, result_bytes: what it may hold at once
+    (:class:`signalbox.messages.Share`); 0 = what the gateways' settings give every account.
     """
 
     id = models.CharField(primary_key=True, max_length=32)
@@ -23,6 +23,7 @@ class Account(models.Model):
     stored_bytes = models.PositiveBigIntegerField(default=0)
     waiting = models.PositiveIntegerField(default=0)
     idempotency_keys = models.PositiveIntegerField(default=0)
+    result_bytes = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
     created_by = models.CharField(max_length=150)
     updated_at = models.DateTimeField(default=timezone.now)
@@ -43,6 +44,7 @@ class Account(models.Model):
             stored_bytes=self.stored_bytes,
             waiting=self.waiting,
             idempotency_keys=self.idempotency_keys,
+            result_bytes=self.result_bytes,
         )
 
 

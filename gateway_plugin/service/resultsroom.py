@@ -80,9 +80,12 @@ class ResultsRoom:
         if self._looking is not None:
             await asyncio.wait([self._looking])
 
-    async def require(self, account: str) -> None:
+    async def require(self, account: str, share: int = 0) -> None:
         """Raise :class:`LimitExceeded` where the account has its share of what is short, and :class:`Unavailable` where
-        nothing more may be accepted, or nobody can say so yet."""
+        nothing more may be accepted, or nobody can say so yet.
+
+        share: bytes that this account may take of it; 0 = what every account may.
+        """
         age_s = self._loop.time() - self._looked_at
         self._since += 1
         may_be_full = not self._is_full and self._since * self._record_bytes > self._left
@@ -93,7 +96,7 @@ class ResultsRoom:
         if self._looking is not None and (may_be_full or self._is_full):
             await asyncio.shield(self._looking)
         for room in self._short:
-            self._require_share(account, room)
+            self._require_share(account, room, share)
         if self._is_full:
             REFUSED.labels("results").inc()
             raise Unavailable(
@@ -103,9 +106,9 @@ class ResultsRoom:
                 bound="results",
             )
 
-    def _require_share(self, account: str, room: _Room) -> None:
+    def _require_share(self, account: str, room: _Room, share: int) -> None:
         held = sum(room.of(worker).get(account, 0) for worker in self._workers())
-        most = self._most or max(0, room.size - room.used)
+        most = share or self._most or max(0, room.size - room.used)
         if held <= most:
             return
         REFUSED.labels("account_results").inc()

@@ -28,7 +28,9 @@ from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
 
 Browser = Callable[[str], Client]
-FORM = {"name": "Shop", "note": "", "stored_bytes": "0", "waiting": "0", "idempotency_keys": "0"}
+FORM = {
+    "name": "Shop", "note": "", "stored_bytes": "0", "waiting": "0", "idempotency_keys": "0", "result_bytes": "0",
+}  # fmt: skip
 
 
 def published() -> dict[str, messages.ApiKey]:
@@ -57,14 +59,23 @@ def test_a_key_made_without_an_account_gets_one_of_its_own(admin: Actor) -> None
 def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(
     admin: Actor, digits: ServedModel
 ) -> None:
-    terms = Terms(name="Shop", models=["digits"], stored_bytes=7, waiting=3, idempotency_keys=9)
+    terms = Terms(
+        name="Shop",
+        models=["digits"],
+        stored_bytes=7,
+        waiting=3,
+        idempotency_keys=9,
+        result_bytes=5,
+    )
     shop = accounts.create(admin, terms)
     first, _ = services.create(admin, Grant(name="a", account=shop.pk))
     second, _ = services.create(admin, Grant(name="b", account=shop.pk))
     for kid in (first.pk, second.pk):
         document = published()[kid]
         assert (document.tenant, document.account_models) == (shop.pk, ("digits",))
-        assert document.share == messages.Share(stored_bytes=7, waiting=3, idempotency_keys=9)
+        assert document.share == messages.Share(
+            stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5
+        )
 
 
 def test_a_changed_account_publishes_its_keys_anew_and_nobody_else_s(
@@ -123,6 +134,7 @@ def test_a_change_that_is_refused_publishes_nothing(admin: Actor) -> None:
         ({"stored_bytes": 2**50 + 1}, "stored_bytes: 0 to"),
         ({"waiting": 10**6 + 1}, "waiting: 0 to"),
         ({"idempotency_keys": 2**31}, "idempotency_keys: 0 to"),
+        ({"result_bytes": 2**50 + 1}, "result_bytes: 0 to"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused_by_field(

@@ -109,6 +109,7 @@ def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], C
         ({"waiting": 10**6 + 1}, "waiting"),
         ({"stored_bytes": 10**30}, "stored_bytes"),
         ({"idempotency_keys": -1}, "idempotency_keys"),
+        ({"result_bytes": 10**30}, "result_bytes"),
         ({"note": "x" * 501}, "note"),
         ({"models": ["nothing"]}, "models"),
         ({"share": 1}, "share"),

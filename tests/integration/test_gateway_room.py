@@ -107,7 +107,10 @@ def told(rig: Rig, account: str) -> int:
 async def test_large_results_have_a_share_of_their_own(
     nats: NatsServer, tmp_path: Path, most: int, held: int
 ) -> None:
-    """Of 10 MiB half of what may be filled, 4.2 MB; three quarters of it are taken, by two accounts."""
+    """Of 10 MiB half of what may be filled, 4.2 MB; three quarters of it are taken, by two accounts.
+
+    most: the setting. An account whose own share is larger may have more.
+    """
     device = Device(id="CPU-test-0", kind="cpu", name="virtual")
     large = {"theirs": held, "others": 3_400_000 - held}
     worker = Worker(
@@ -119,14 +122,15 @@ async def test_large_results_have_a_share_of_their_own(
         revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)
         await gatewayrig.reached(rig.gateway._workers, "w9", revision)
         ours, theirs = key(), key(tenant="theirs")
-        await rig.publish(model("half"), ours, theirs)
+        larger = key(tenant="theirs", share=Share(result_bytes=held))
+        await rig.publish(model("half"), ours, theirs, larger)
         before = REFUSED.labels("account_results")._value.get()
         assert (await submit(rig, ours)).status == 202
         refused = await submit(rig, theirs)
         assert refused.status == 429
         assert str(held) in refused.doc["detail"]
         assert REFUSED.labels("account_results")._value.get() == before + 1
-        assert (await submit(rig, ours)).status == 202
+        assert [(await submit(rig, whose)).status for whose in (ours, larger)] == [202, 202]
 
 
 async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:
