@@ -61,6 +61,8 @@ MAX_SWEPT: Final = 60
 """Queues swept in one turn."""
 MAX_CANCELLED: Final = 2_000
 """Cancelled jobs looked for in the queue in one turn."""
+NOBODY_LEFT: Final = "The job's deadline passed and no worker was left to finish it."
+"""Of a job that had begun."""
 _READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
 """The others need nothing."""
 
@@ -374,8 +376,7 @@ class Reconciler:
         if record.cancel_requested:
             ended = life.cancelled(record, now=now)
         elif record.state is State.RUNNING:
-            message = "The job's deadline passed and no worker was left to finish it."
-            why = ErrorInfo(code="deadline_exceeded", message=message)
+            why = ErrorInfo(code="deadline_exceeded", message=NOBODY_LEFT)
             ended = life.failed(record, why, now=now)
         else:
             ended = life.expired(record, now=now)

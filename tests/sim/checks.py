@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from signalbox.errors import InputLost
 from signalbox.messages import Lease, Record, State
 from tests.sim.runner import Stay
+from workers.reconcile import NOBODY_LEFT
 
 if TYPE_CHECKING:
     from tests.sim.clients import Entry
@@ -117,13 +118,14 @@ def fate(
     served_by: when whatever went wrong has been well for so long that who still waits would have had its turn.
     """
     state, error = last.record.state, last.record.error
-    if state is State.EXPIRED:
+    is_left = error is not None and error.message == NOBODY_LEFT
+    if state is State.EXPIRED or is_left:
         is_time_true = "step_nats_clock" not in done
         ends_at = entry.begun_at + deadline_s - _DEADLINE_SLACK_S
         if is_time_true and last.at < ends_at:
-            yield f"expired {last.at - entry.begun_at:.3f} s after it was made, {deadline_s} s were given"
+            yield f"out of time {last.at - entry.begun_at:.3f} s after it was made, {deadline_s} s were given"
         elif is_time_true and entry.task.does in _WELCOME and ends_at > served_by:
-            yield f"expired, and all had been well for {last.at - served_by:.3f} s more than it takes"
+            yield f"out of time, and all had been well for {last.at - served_by:.3f} s more than it takes"
         return
     if state is State.CANCELLED:
         if not entry.may_be_cancelled:

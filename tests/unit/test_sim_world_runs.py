@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from signalbox.bus import Delivery
-from signalbox.messages import Record, State
+from signalbox.messages import ErrorInfo, Record, State
 from tests.sim import checks
 from tests.sim.__main__ import play, silenced
 from tests.sim.clients import Entry
@@ -26,6 +26,7 @@ from workers import frames, guard, runnerwire
 from workers.guardmachine import GuardMachine
 from workers.lane import Lane
 from workers.lease import Lease
+from workers.reconcile import NOBODY_LEFT
 from workers.rules import Rules
 from workers.session import Session
 from workers.tickets import Line
@@ -357,9 +358,18 @@ def test_clocks_are_drawn_up_to_the_bound_and_some_worlds_stand_at_it() -> None:
     assert 5 < sum(shape.is_extreme for shape in shapes) < 40
 
 
-def test_job_that_expires_although_all_has_been_well_is_found_out() -> None:
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (State.EXPIRED, None),
+        (State.FAILED, ErrorInfo(code="deadline_exceeded", message=NOBODY_LEFT)),
+    ],
+)
+def test_job_that_expires_although_all_has_been_well_is_found_out(
+    state: State, error: ErrorInfo | None
+) -> None:
     record = Record(
-        id="j", model="m", version=1, signature="s", key_id="k", state=State.EXPIRED,
+        id="j", model="m", version=1, signature="s", key_id="k", state=state, error=error,
         created_at=10.0, deadline_at=50.0,
     )  # fmt: skip
     entry, last = Entry("j", Task("j"), "", 10.0), checks.Stored(51.0, 1, record, b"")
