@@ -43,6 +43,11 @@ class _Room(NamedTuple):
     def is_short(self) -> bool:
         return self.used > SHORT * self.size
 
+    @property
+    def share(self) -> int:
+        """What an account may have of it now. Where nothing is free, who has a quarter of all is why."""
+        return self.size - self.used if self.used < self.size else int((1 - SHORT) * self.size)
+
 
 class ResultsRoom:
     """record_bytes: the most one record may take. kept_s: how long results are kept at least. wall: UTC clock.
@@ -108,7 +113,7 @@ class ResultsRoom:
 
     def _require_share(self, account: str, room: _Room, share: int) -> None:
         held = sum(room.of(worker).get(account, 0) for worker in self._workers())
-        most = share or self._most or max(0, room.size - room.used)
+        most = share or self._most or room.share
         if held <= most:
             return
         REFUSED.labels("account_results").inc()

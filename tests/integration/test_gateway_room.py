@@ -103,25 +103,28 @@ def told(rig: Rig, account: str) -> int:
     return sum(worker.results.get(account, 0) for worker in workers)
 
 
-@pytest.mark.parametrize(("most", "held"), [(0, 3_400_000), (2_000_000, 2_100_000)])
+@pytest.mark.parametrize(
+    ("most", "held", "others"),
+    [(0, 3_300_000, 0), (2_000_000, 2_100_000, 1_300_000), (0, 4_300_000, 10_000)],
+    ids=["what is free", "the setting", "nothing is free"],
+)
 async def test_large_results_have_a_share_of_their_own(
-    nats: NatsServer, tmp_path: Path, most: int, held: int
+    nats: NatsServer, tmp_path: Path, most: int, held: int, others: int
 ) -> None:
-    """Of 10 MiB half of what may be filled, 4.2 MB; three quarters of it are taken, by two accounts.
+    """Of 10 MiB half of what may be filled, 4.2 MB, of which three quarters are taken, or all.
 
     most: the setting. An account whose own share is larger may have more.
     """
     device = Device(id="CPU-test-0", kind="cpu", name="virtual")
-    large = {"theirs": held, "others": 3_400_000 - held}
     worker = Worker(
         id="w9", boot="b", host="h", pid=1, state="ready", device=device,
-        started_at=time.time(), beat_at=time.time(), large_results=large,
+        started_at=time.time(), beat_at=time.time(), large_results={"theirs": held, "ours": others},
     )  # fmt: skip
     async with gatewayrig.rig(nats.url, tmp_path, max_results_bytes=most) as rig:
         await shrink(rig.bus, Stream.PAYLOADS, max_bytes=10 * 1024 * 1024)
         revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)
         await gatewayrig.reached(rig.gateway._workers, "w9", revision)
-        ours, theirs = key(), key(tenant="theirs")
+        ours, theirs = key(tenant="ours"), key(tenant="theirs")
         larger = key(tenant="theirs", share=Share(result_bytes=held))
         await rig.publish(model("half"), ours, theirs, larger)
         before = REFUSED.labels("account_results")._value.get()
