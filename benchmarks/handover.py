@@ -25,9 +25,10 @@ from signalbox.bus import Bus
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from signalbox.tensors import Tensor
-from workers import devices, intervals
-from workers.identity import WorkerIdentity
-from workers.lane import Lane, LaneSettings
+from workers.device import devices
+from workers.device.lane import Lane, LaneSettings
+from workers.host.identity import WorkerIdentity
+from workers.runner import intervals
 
 _LIMIT_S: Final = 120.0
 _JOB: Final = tensors.encode([Tensor("x", "float32", (1,), struct.pack("<f", 1.0))])

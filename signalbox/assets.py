@@ -110,7 +110,7 @@ def _source(name: str, src: str, dest: str) -> Config:
 
 JOBS: Final = _stream(
     # Not of work-queue retention: that syncs the disk for every job it removes. Workers remove what they have
-    # acknowledged in groups (workers/sweep.py, ADR 0083).
+    # acknowledged in groups (workers/queue/sweep.py, ADR 0083).
     Stream.JOBS, ["jobs.>"], "Work queue: accepted jobs, removed in groups once acknowledged",
     discard="new", max_msgs=1_000_000,
     max_msg_size=JOB_MAX_BYTES, allow_msg_ttl=True, allow_atomic=True,

@@ -358,7 +358,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a ticket since then.
     rates: jobs a second per model (moving average). running: ids of jobs in hand, at most 32.
     serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
-    around its runner (:mod:`workers.selftest`), empty = none, or no runner yet. run: what its runner does now,
+    around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
     None = idle. waiting: jobs this worker has pulled that have not begun, by model. results, large_results: bytes of
     results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that results are kept, by account:
     the 32 accounts with most of each. Older workers do not say so.

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from workers.guardlink import GuardLink, Word
+from workers.guard.link import GuardLink, Word
 
 RUNNER = [sys.executable, "-I", "-S", str(Path(__file__).with_name("idlerunner.py")), "good"]
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from workers.guardlink import Word
+from workers.guard.link import Word
 
 LIMIT_S = 60.0
 

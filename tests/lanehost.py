@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import workers.keeper
+import workers.device.keeper
 from signalbox import log, tensors
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
@@ -22,9 +22,9 @@ from signalbox.messages import Device
 from signalbox.settings import Wire
 from signalbox.tensors import Tensor
 from tests import models
-from workers import devices
-from workers.identity import WorkerIdentity
-from workers.lane import Hold, Lane, LaneSettings
+from workers.device import devices
+from workers.device.lane import Hold, Lane, LaneSettings
+from workers.host.identity import WorkerIdentity
 
 
 def say(event: str, **facts: Any) -> None:
@@ -110,7 +110,7 @@ async def main(facts: dict[str, Any]) -> None:
         lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {})
     )
     if facts.get("is_light", True):
-        workers.keeper.RUNNER = "tests.lightrunner"
+        workers.device.keeper.RUNNER = "tests.lightrunner"
     lane = Lane(
         bus, Device(**facts["device"]) if "device" in facts else devices.virtual(0, lock_dir),
         WorkerIdentity.of_this_process(facts["worker"], lock_dir), settings,

@@ -8,10 +8,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from signalbox import messages
-from workers import moves
-from workers.lease import HELD, Claimant, Lease
-from workers.rules import Rules
-from workers.tickets import Line
+from workers.lease import moves
+from workers.lease.machine import HELD, Claimant, Lease
+from workers.lease.rules import Rules
+from workers.lease.tickets import Line
 
 RULES = Rules()
 GPU = "GPU-1"

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from workers import frames
-from workers.guardlink import GuardWords, RunnerEnds, Word
+from workers.guard.link import GuardWords, RunnerEnds, Word
+from workers.runner import frames
 
 _pids: Final = count(1_000_000)
 

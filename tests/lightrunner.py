@@ -17,7 +17,7 @@ from signalbox import tensors
 from signalbox.errors import ModelError, NotFound, OutOfMemory
 from signalbox.messages import Signature
 from signalbox.tensors import Tensor
-from workers import runner
+from workers.runner import process
 
 _libc = ctypes.PyDLL(None)
 """Called without letting the interpreter's lock go."""
@@ -93,4 +93,4 @@ def _rolling(path: Path) -> Toy:
 
 
 if __name__ == "__main__":
-    runner.main(lambda *_: ToyEngine())
+    process.main(lambda *_: ToyEngine())

@@ -11,8 +11,8 @@ import sys
 from typing import Final
 
 from tests.sandboxprobe import attempt
-from workers.confinement import Sandbox
-from workers.sandbox import confine
+from workers.sandbox.confine import confine
+from workers.sandbox.confinement import Sandbox
 
 ATTEMPTS: Final = ("overwrite", "empty", "reopen", "unlock", "weaken", "orphan")
 

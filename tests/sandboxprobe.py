@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from workers.confinement import Sandbox
-from workers.sandbox import confine
+from workers.sandbox.confine import confine
+from workers.sandbox.confinement import Sandbox
 
 libc = ctypes.CDLL(None, use_errno=True)
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workers.commits import Commits
 from workers.main import main
-from workers.residency import Residency
-from workers.sweep import Sweep
+from workers.queue.sweep import Sweep
+from workers.serving.commits import Commits
+from workers.serving.residency import Residency
 
 FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent
 

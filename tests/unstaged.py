@@ -11,7 +11,7 @@ async def as_it_is(source: Path) -> AsyncIterator[Path]:
 
 
 class Unstaged:
-    """In the place of :class:`workers.serving.staging.Staging`."""
+    """In the place of :class:`workers.runner.staging.Staging`."""
 
     staged = staticmethod(as_it_is)
 

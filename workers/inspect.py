@@ -18,9 +18,9 @@ import msgspec
 
 from signalbox.errors import InvalidRequest, SignalboxError
 from signalbox.messages import Signature
-from workers import operations, savedmodel
-from workers.confinement import Sandbox
-from workers.sandbox import confine
+from workers.runner import operations, savedmodel
+from workers.sandbox.confine import confine
+from workers.sandbox.confinement import Sandbox
 
 _MEMORY_BYTES: Final = 8 << 30
 _CPU_S: Final = 120

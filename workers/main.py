@@ -15,9 +15,9 @@ from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
 from signalbox.looplag import LoopWatch
 from signalbox.settings import describe, load
-from workers import devices
-from workers.identity import WorkerIdentity
-from workers.sandbox import probe
+from workers.device import devices
+from workers.host.identity import WorkerIdentity
+from workers.sandbox.confine import probe
 from workers.settings import PREFIX, WorkerSettings
 from workers.supervisor import Supervisor
 

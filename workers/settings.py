@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from signalbox.errors import Misconfigured
 from signalbox.settings import Wire
-from workers.confinement import Mode, Sandbox
-from workers.lane import LaneSettings
-from workers.runnerwire import FROZEN_S
+from workers.device.lane import LaneSettings
+from workers.runner.wire import FROZEN_S
+from workers.sandbox.confinement import Mode, Sandbox
 from workers.serving.results import MAX_RESULT_BYTES
 
 PREFIX: Final = "SIGNALBOX_WORKER_"

@@ -15,19 +15,19 @@ from signalbox.bus import Bus
 from signalbox.messages import Device, Worker
 from signalbox.records import Records
 from signalbox.sharedclock import SharedClock
-from workers import gauges
-from workers.demand import Demand
-from workers.fleet import Fleet
-from workers.guardlink import GuardLink, StartGuard
-from workers.identity import WorkerIdentity
-from workers.lane import Hold, Lane
-from workers.presence import Presence
-from workers.reconcile import Reconciler
-from workers.serving.staging import MakeStages
-from workers.session import Session
+from workers.device.lane import Hold, Lane
+from workers.guard.link import GuardLink, StartGuard
+from workers.host import gauges
+from workers.host.fleet import Fleet
+from workers.host.identity import WorkerIdentity
+from workers.host.presence import Presence
+from workers.lease.demand import Demand
+from workers.recovery.reconciler import Reconciler
+from workers.runner.staging import MakeStages
+from workers.serving.session import Session
+from workers.serving.shelf import Shelf
+from workers.serving.tally import Tally
 from workers.settings import WorkerSettings
-from workers.shelf import Shelf
-from workers.tally import Tally
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PAUSE_S: Final = 1.0

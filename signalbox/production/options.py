@@ -12,7 +12,7 @@ COMPOSE_FILE: Final = "docker-compose.yml"
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to run and where. devices: 1 is the file as it is, two workers on one; more have a worker each.
 
-    has_intervals: workers write down who was in a device (:mod:`workers.intervals`).
+    has_intervals: workers write down who was in a device (:mod:`workers.runner.intervals`).
     """
 
     data: Path = Path(".signalbox/production")

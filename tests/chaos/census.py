@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from tests.chaos.history import Journal
 
-GUARD: Final = b"workers.guard"
+GUARD: Final = b"workers.guard.process"
 """Stands on every guard's command line and on no runner's."""
 SCAN_S: Final = 0.1
 """Between two looks at /proc."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.chaos.evidence import History
 from tests.chaos.history import Entry
-from workers import intervals
+from workers.runner import intervals
 
 ORPHAN_S: Final = 10.0
 """A runner may outlive its guard for so long: the promise is 1 s, the rest is the census' and a busy machine's.

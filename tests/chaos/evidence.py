@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from tests.chaos import history
 from tests.chaos.history import Entry
-from workers import intervals
-from workers.intervals import Line
+from workers.runner import intervals
+from workers.runner.intervals import Line
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "expired"})
 

@@ -8,7 +8,7 @@
 ``processes.jsonl``     births and deaths of supervisors, guards, runners and gateways
 ``faults.jsonl``        what was done to whom, when, and what was measured
 ``final.jsonl``         every record as it stands at the end, and what the queue still holds
-``intervals.log``       who was inside a device and when (:mod:`workers.intervals`)
+``intervals.log``       who was inside a device and when (:mod:`workers.runner.intervals`)
 ======================  =============================================================================
 
 Instants ``at`` are CLOCK_BOOTTIME seconds, which every process of a machine shares.

@@ -20,7 +20,7 @@ from signalbox.names import Bucket, key
 from tests.chaos.census import GUARD, Census
 from tests.chaos.history import Entry, Journal, Recorder, now
 from tests.outagerig import becomes
-from workers import intervals
+from workers.runner import intervals
 
 DECISIVE: Final = ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers")
 """Streams that decisions rest on."""

@@ -7,7 +7,7 @@ the kernel needs time to take it back, which is part of every take-over.
 import os
 
 from tests.lightrunner import ToyEngine
-from workers import runner
+from workers.runner import process
 
 BALLAST = "TF_CHAOS_BALLAST_MB"
 """A runner inherits few variables; those of TensorFlow are among them."""
@@ -23,4 +23,4 @@ def _engine(*_: object) -> ToyEngine:
 
 
 if __name__ == "__main__":
-    runner.main(_engine)
+    process.main(_engine)

@@ -2,12 +2,12 @@
 
 import sys
 
-import workers.keeper
-import workers.lane
+import workers.device.keeper
+import workers.device.lane
 from tests.unstaged import Unstaged
 from workers.main import main
 
 if __name__ == "__main__":
-    workers.keeper.RUNNER = "tests.chaos.toyrunner"
-    vars(workers.lane)["Staging"] = Unstaged  # its versions lie nowhere
+    workers.device.keeper.RUNNER = "tests.chaos.toyrunner"
+    vars(workers.device.lane)["Staging"] = Unstaged  # its versions lie nowhere
     sys.exit(main())

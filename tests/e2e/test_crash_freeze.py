@@ -19,7 +19,7 @@ from tests import models
 from tests.processes import is_alive
 from tests.submit import Ledger, floats, read_floats, register
 from tests.workerprocess import WorkerProcess
-from workers import intervals
+from workers.runner import intervals
 
 
 @pytest.fixture

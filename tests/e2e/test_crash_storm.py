@@ -20,7 +20,7 @@ from signalbox.tensors import Tensor
 from tests import models
 from tests.submit import Ledger, floats, read_floats, register
 from tests.workerprocess import WorkerProcess
-from workers import intervals
+from workers.runner import intervals
 
 DIGITS = 500
 KILLS = 6

@@ -16,7 +16,7 @@ from signalbox.messages import Limits, State
 from tests import models, outagerig
 from tests.outagerig import Caller, Holders, House, becomes, floats, load
 from tests.submit import Ledger
-from workers import intervals
+from workers.runner import intervals
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STALE_S = 4

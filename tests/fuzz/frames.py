@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from signalbox.errors import Bug
-from workers import frames
-from workers.runnerwire import RunnerWire
+from workers.runner import frames
+from workers.runner.wire import RunnerWire
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "frames"
 SHARE: Final = 30_000

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from signalbox.errors import InvalidRequest
-from workers import savedmodel
-from workers.operations import judge
+from workers.runner import savedmodel
+from workers.runner.operations import judge
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "saved_models"
 SHARE: Final = 1_500

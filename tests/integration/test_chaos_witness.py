@@ -7,12 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
-from workers import intervals
-from workers.intervals import Intervals
+from workers.runner import intervals
+from workers.runner.intervals import Intervals
 
 HOLDER = """
 import sys, time
-from workers.intervals import Intervals
+from workers.runner.intervals import Intervals
 inside = Intervals(sys.argv[1], "g")
 inside.enter(1)
 print("in", flush=True)

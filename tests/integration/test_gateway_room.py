@@ -19,7 +19,7 @@ from tests import gatewayrig
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
 from tests.integration.test_gateway_stored_inputs import Ends, shrink
 from tests.workerprocess import WorkerProcess
-from workers.reconcile import Reconciler
+from workers.recovery.reconciler import Reconciler
 
 SMALL = {"model": "half", "inputs": {"x": [1.0]}}
 

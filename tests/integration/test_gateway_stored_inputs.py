@@ -18,8 +18,8 @@ from signalbox.records import Records
 from signalbox.tensors import Tensor
 from tests import gatewayrig
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model
-from workers.reconcile import Reconciler
 from workers.recovery.inputs import Inputs
+from workers.recovery.reconciler import Reconciler
 
 MIB = 1024 * 1024
 TWO_MB = json.dumps({"model": "half", "inputs": {"x": [1] * 500_000}}).encode()

@@ -16,9 +16,9 @@ from signalbox.names import Bucket, Header
 from signalbox.natsserver import NatsServer
 from signalbox.settings import Wire
 from tests.lightguard import Device
-from workers import devices
-from workers.identity import WorkerIdentity
-from workers.lane import Lane, LaneSettings
+from workers.device import devices
+from workers.device.lane import Lane, LaneSettings
+from workers.host.identity import WorkerIdentity
 
 QUICK: dict[str, Any] = {
     "heartbeat_s": 0.5, "request_timeout_s": 1.0, "fence_s": 3.0, "kill_s": 1.0, "margin_s": 1.0,

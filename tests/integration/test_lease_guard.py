@@ -14,7 +14,7 @@ import pytest
 
 from tests.guardhost import RUNNER
 from tests.processes import gone, is_alive, resident_bytes
-from workers.guardlink import GuardLink, RunnerEnds, Word
+from workers.guard.link import GuardLink, RunnerEnds, Word
 
 LIMIT_S = 60.0
 

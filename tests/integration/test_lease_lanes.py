@@ -19,7 +19,8 @@ from signalbox.names import Bucket
 from signalbox.natsserver import NatsServer
 from tests import models
 from tests.processes import gone, is_alive
-from workers import devices, intervals
+from workers.device import devices
+from workers.runner import intervals
 
 QUICK: dict[str, float] = {
     "heartbeat_s": 0.5, "request_timeout_s": 0.5, "fence_s": 3.0, "kill_s": 1.0, "margin_s": 1.0,

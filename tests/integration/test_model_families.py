@@ -7,8 +7,8 @@ import pytest
 
 from tests import models
 from tests.modelfamilies import families
-from workers import savedmodel
-from workers.operations import Verdict, judge, known
+from workers.runner import savedmodel
+from workers.runner.operations import Verdict, judge, known
 
 
 @pytest.fixture(scope="module")
@@ -31,5 +31,5 @@ def test_models_of_every_family_need_nobodys_approval(made: Path) -> None:
 def test_an_operation_that_tensorflow_adds_fails_here_until_somebody_has_looked_at_it(
     made: Path,
 ) -> None:
-    """Then it gets its line in ``workers/tensorflow_ops.txt``, whose head says what to look at."""
+    """Then it gets its line in ``workers/runner/tensorflow_ops.txt``, whose head says what to look at."""
     assert set(json.loads((made / "operations.json").read_text())) - known().keys() == set()

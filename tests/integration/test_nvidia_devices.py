@@ -23,9 +23,9 @@ from tests import workerhouse
 from tests.integration.test_lease_lanes import QUICK, Worker
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess
-from workers import devices, strangers
-from workers.devices import Gpu, Unfree, find, unfree, wait_until_free
-from workers.keeper import _environment
+from workers.device import devices, strangers
+from workers.device.devices import Gpu, Unfree, find, unfree, wait_until_free
+from workers.device.keeper import _environment
 
 SOURCE = Path(__file__).parent.parent / "nvml" / "fake_nvml.c"
 UUID = "GPU-5c1d3e9a-0000-1111-2222-333344445555"

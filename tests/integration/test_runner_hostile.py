@@ -17,12 +17,13 @@ from signalbox.errors import ModelError, ResultTooLarge, SignalboxError
 from signalbox.messages import Device
 from signalbox.tensors import Tensor
 from tests.hostilemodel import hostile
-from workers import landlock, savedmodel
-from workers.confinement import Sandbox
-from workers.guardlink import Word
-from workers.keeper import Keeper, Timing
-from workers.runnerlink import RunnerLink
-from workers.serving.staging import Staging
+from workers.device.keeper import Keeper, Timing
+from workers.guard.link import Word
+from workers.runner import savedmodel
+from workers.runner.link import RunnerLink
+from workers.runner.staging import Staging
+from workers.sandbox import landlock
+from workers.sandbox.confinement import Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMIT_S = 90.0

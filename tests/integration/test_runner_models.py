@@ -26,11 +26,12 @@ from signalbox.errors import (
 from signalbox.messages import Device
 from signalbox.tensors import ITEM_SIZE, Tensor
 from tests import models
-from workers import inspect, intervals
-from workers.guardlink import Word
-from workers.keeper import Keeper, Timing, _environment
-from workers.runnerlink import RunnerLink
-from workers.serving.staging import Staging
+from workers import inspect
+from workers.device.keeper import Keeper, Timing, _environment
+from workers.guard.link import Word
+from workers.runner import intervals
+from workers.runner.link import RunnerLink
+from workers.runner.staging import Staging
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEVICE = Device(id="CPU-test-0", kind="cpu", name="test")
@@ -120,7 +121,7 @@ def values_of(frame: bytes) -> list[float]:
 
 async def test_a_runner_starts_without_keras_and_does_not_look_for_garbage_in_tensorflow() -> None:
     code = (
-        "import gc, sys; from workers.runner import _tensorflow; _tensorflow('cpu', 1, 1);"
+        "import gc, sys; from workers.runner.process import _tensorflow; _tensorflow('cpu', 1, 1);"
         "print('keras' in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)"
     )
     process = await asyncio.create_subprocess_exec(
@@ -334,7 +335,7 @@ async def test_runs_go_on_beside_a_load_ahead(runner: RunnerLink) -> None:
 async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.keeper.RUNNER", "tests.chaos.toyrunner")
+    monkeypatch.setattr("workers.device.keeper.RUNNER", "tests.chaos.toyrunner")
     rolling = tmp_path / "rolling"
     rolling.mkdir()
     (rolling / "wait").touch()

@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 from tests.guardwords import Words
-from workers import landlock
-from workers.confinement import Mode, Sandbox
-from workers.guardlink import GuardLink, Word
-from workers.runner import REFUSED
-from workers.sandbox import probe
-from workers.selftest import Layer
+from workers.guard.link import GuardLink, Word
+from workers.runner.process import REFUSED
+from workers.sandbox import landlock
+from workers.sandbox.confine import probe
+from workers.sandbox.confinement import Mode, Sandbox
+from workers.sandbox.selftest import Layer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_S = 60
@@ -78,7 +78,7 @@ def tried(sandbox: Sandbox, *attempts: str, kind: str = "cpu", **options: Any) -
 
 def confined_with(patch: str, sandbox: Sandbox, **options: Any) -> Any:
     """``python -m workers.sandbox`` after a line that takes something away from it."""
-    code = f"import sys; {patch}; from workers import sandbox; sys.exit(sandbox.main())"
+    code = f"import sys; {patch}; from workers.sandbox import confine as sandbox; sys.exit(sandbox.main())"
     return run(["-c", code, "--sandbox", sandbox.argument()], **options)
 
 
@@ -128,7 +128,7 @@ def test_there_is_no_network_no_other_process_and_no_way_back(ground: Ground) ->
 
 
 def test_system_calls_a_model_has_no_business_with_are_refused() -> None:
-    from workers.seccomp import NUMBERS, machine
+    from workers.sandbox.seccomp import NUMBERS, machine
 
     column = 0 if machine() == "x86_64" else 1
     names = [
@@ -186,7 +186,10 @@ def ordinary() -> Iterator[dict[str, Any]]:
         options |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     for python in (sys.executable, "/usr/bin/python3.11", "/usr/bin/python3"):
         try:
-            if run(["-c", "import workers.sandbox"], python=python, **options).returncode == 0:
+            if (
+                run(["-c", "import workers.sandbox.confine"], python=python, **options).returncode
+                == 0
+            ):
                 yield options | {"python": python}
                 return
         except OSError:
@@ -209,7 +212,7 @@ def test_an_ordinary_users_runner_is_confined_too(ground: Ground, ordinary: dict
 # -- kernels with less, and sandboxes with a hole ---------------------------------------------------
 
 WITHOUT = (
-    "from workers import seccomp as s, privileges as p; p.no_new_privileges();"
+    "from workers.sandbox import seccomp as s; from workers.sandbox import privileges as p; p.no_new_privileges();"
     "s.NUMBERS.update(landlock=(444, 444), prctl=(157, 167));"
     "s.install(s.program([s.Rule(*x) for x in {rules}], s.machine()))"
 )
@@ -244,16 +247,16 @@ def test_a_kernel_with_less_is_said_and_strict_refuses_it(
 @pytest.mark.parametrize(
     ("patch", "layer"),
     [
-        ("from workers import landlock as x; x.restrict = lambda fd: None", Layer.WRITES),
-        ("from workers import landlock as x; x.ruleset = lambda *_, **__: -1", Layer.READS),
-        ("from workers import seccomp as x; x.install = lambda code: None", Layer.CALLS),
-        ("from workers import seccomp as x; x.rules = lambda *_: []", Layer.CALLS),
-        ("from workers import privileges as x; x.drop_capabilities = lambda: None", Layer.RIGHTS),
-        ("from workers import privileges as x; x.limit = lambda **_: None", Layer.LIMITS),
-        ("from workers import privileges as x; x.isolate = lambda **_: ''", Layer.NETWORK),
-        ("from workers import privileges as x; x.die_with_parent = lambda **_: None", Layer.PARENT),
-        ("from workers import privileges as x; x.become = lambda user: None", Layer.USER),
-        ("from workers import sandbox as x; x._settle_in = lambda scratch: None", Layer.ENVIRONMENT),
+        ("from workers.sandbox import landlock as x; x.restrict = lambda fd: None", Layer.WRITES),
+        ("from workers.sandbox import landlock as x; x.ruleset = lambda *_, **__: -1", Layer.READS),
+        ("from workers.sandbox import seccomp as x; x.install = lambda code: None", Layer.CALLS),
+        ("from workers.sandbox import seccomp as x; x.rules = lambda *_: []", Layer.CALLS),
+        ("from workers.sandbox import privileges as x; x.drop_capabilities = lambda: None", Layer.RIGHTS),
+        ("from workers.sandbox import privileges as x; x.limit = lambda **_: None", Layer.LIMITS),
+        ("from workers.sandbox import privileges as x; x.isolate = lambda **_: ''", Layer.NETWORK),
+        ("from workers.sandbox import privileges as x; x.die_with_parent = lambda **_: None", Layer.PARENT),
+        ("from workers.sandbox import privileges as x; x.become = lambda user: None", Layer.USER),
+        ("from workers.sandbox import confine as x; x._settle_in = lambda scratch: None", Layer.ENVIRONMENT),
     ],
 )  # fmt: skip
 def test_a_layer_that_does_not_hold_is_noticed_and_refused(
@@ -274,7 +277,7 @@ def test_a_layer_that_does_not_hold_is_noticed_and_refused(
 def test_the_parent_death_signal_armed_before_the_change_of_user_is_noticed() -> None:
     """Mutant 10: a change of user clears what was armed before it."""
     patch = (
-        "from workers import privileges as p; arm, become = p.die_with_parent, p.become;"
+        "from workers.sandbox import privileges as p; arm, become = p.die_with_parent, p.become;"
         "p.die_with_parent = lambda **_: None;"
         "p.become = lambda user: (arm(is_dumpable=False), become(user))"
     )

@@ -16,8 +16,8 @@ from signalbox.names import Header, Stream
 from signalbox.records import Records
 from signalbox.writes import Group, Write
 from tests.submit import Ledger, floats
-from workers.commits import Commits, Verdict
-from workers.hand import Held
+from workers.serving.commits import Commits, Verdict
+from workers.serving.hand import Held
 
 GPU = "CPU-test-0"
 

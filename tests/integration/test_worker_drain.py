@@ -17,8 +17,9 @@ from signalbox.table import Table, put
 from tests import models
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess
-from workers import devices, intervals
-from workers.identity import WorkerIdentity
+from workers.device import devices
+from workers.host.identity import WorkerIdentity
+from workers.runner import intervals
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
 

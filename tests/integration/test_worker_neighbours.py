@@ -13,7 +13,7 @@ from tests.hostilemodel import PEEKED_BYTES, curious
 from tests.submit import floats, register
 from tests.workerhouse import House
 from tests.workerprocess import WorkerProcess
-from workers import landlock
+from workers.sandbox import landlock
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

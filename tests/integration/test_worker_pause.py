@@ -23,7 +23,7 @@ from tests.integration.test_core_majority import done
 from tests.outagerig import becomes
 from tests.submit import Ledger, floats, register
 from tests.workerhouse import House
-from workers import intake
+from workers.queue import intake
 
 Decide = Callable[[Bus, Model], Coroutine[Any, Any, None]]
 WAITING = 8

@@ -10,8 +10,8 @@ from signalbox.messages import Device, Residency, Worker
 from signalbox.names import Bucket, token
 from signalbox.table import Table
 from tests import workerhouse
-from workers.presence import Presence
-from workers.tally import Tally
+from workers.host.presence import Presence
+from workers.serving.tally import Tally
 
 
 async def test_a_worker_that_has_seen_thousands_of_models_stays_in_the_fleet(

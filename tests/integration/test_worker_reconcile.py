@@ -30,10 +30,10 @@ from signalbox.records import Records
 from signalbox.roles import ROLES
 from signalbox.settings import Wire
 from tests.submit import Ledger, floats
-from workers import reconcile
-from workers.quarantine import Quarantine
-from workers.reconcile import Reconciler
+from workers.host.quarantine import Quarantine
+from workers.recovery import reconciler as reconcile
 from workers.recovery.inputs import ORPHANED_S
+from workers.recovery.reconciler import Reconciler
 
 GPU = "CPU-test-0"
 

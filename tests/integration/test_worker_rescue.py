@@ -23,12 +23,12 @@ from tests.chaos.proxy import Proxy
 from tests.outagerig import becomes
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess
-from workers import rescue
-from workers.commits import Commits, Verdict
-from workers.fleet import Fleet
-from workers.hand import Held
-from workers.intake import PARKED_S
-from workers.rescue import Rescue
+from workers.host.fleet import Fleet
+from workers.queue import rescue
+from workers.queue.intake import PARKED_S
+from workers.queue.rescue import Rescue
+from workers.serving.commits import Commits, Verdict
+from workers.serving.hand import Held
 
 CONSUMER = names.consumer("half", "mid")
 NEVER_S = 600.0

@@ -16,9 +16,9 @@ from signalbox.messages import Job, State
 from signalbox.names import Header, Stream
 from signalbox.records import Records
 from tests.submit import Ledger, floats
-from workers import reconcile
-from workers.reconcile import Reconciler
 from workers.recovery import leftovers, slots
+from workers.recovery import reconciler as reconcile
+from workers.recovery.reconciler import Reconciler
 
 DAY_S = 86_400.0
 LEAST_S = 600.0

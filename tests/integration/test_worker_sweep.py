@@ -13,8 +13,8 @@ from signalbox.natsserver import NatsServer
 from tests import models
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess
-from workers import sweep
-from workers.sweep import Sweep
+from workers.queue import sweep
+from workers.queue.sweep import Sweep
 
 
 async def _stored(bus: Bus) -> list[int]:

@@ -15,7 +15,7 @@ from tests.protocol.state import State, Worker, start
 from tests.protocol.steps import Explored, Step
 from tests.scope import explore, nodes, steps
 from tests.scope.world import World
-from workers.lease import HELD
+from workers.lease.machine import HELD
 
 View = tuple[Any, ...]
 STAGES: Final = {

@@ -12,9 +12,9 @@ from signalbox.messages import ErrorInfo, Record
 from signalbox.records import is_same_write
 from tests.scope.nodes import GPU, InHand, Node, born
 from tests.scope.world import JOBS, NS, Late, Old, World
-from workers import moves
-from workers.commits import Change, Commits
-from workers.hand import Held
+from workers.lease import moves
+from workers.serving.commits import Change, Commits
+from workers.serving.hand import Held
 
 # -- prompt ----------------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 from signalbox import messages
 from tests.scope.nodes import RULES, Node, Op
 from tests.scope.world import NS, World
-from workers import moves
-from workers.guardmachine import GuardMachine
-from workers.lease import HELD, Flock, Lease, Mine
+from workers.guard.machine import GuardMachine
+from workers.lease import moves
+from workers.lease.machine import HELD, Flock, Lease, Mine
 
 PAST: Final = RULES.ttl_s + 1
 """Ticks after which the past is only past: nothing counts longer than a record lives."""

@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from signalbox.messages import Record
-from workers import moves
-from workers.guardmachine import GuardMachine
-from workers.lease import Claimant, Lease, Mine
-from workers.rules import Rules
-from workers.tickets import Line, OwnTicket
+from workers.guard.machine import GuardMachine
+from workers.lease import moves
+from workers.lease.machine import Claimant, Lease, Mine
+from workers.lease.rules import Rules
+from workers.lease.tickets import Line, OwnTicket
 
 GPU: Final = "GPU-1"
 RULES: Final = Rules(

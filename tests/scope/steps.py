@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 from tests.scope import acts
 from tests.scope.nodes import Node
 from tests.scope.world import World
-from workers import moves
+from workers.lease import moves
 
 
 class Step(NamedTuple):

@@ -2,7 +2,7 @@
 
 A state is a :class:`World`; it is copied before it is changed. ``now`` counts ticks. Each public method
 of :mod:`tests.scope.steps` is one step of the exploration; this module holds what they have in common:
-carrying out effects as :mod:`workers.lane` and :mod:`workers.guard` do, and the laws that are checked
+carrying out effects as :mod:`workers.device.lane` and :mod:`workers.guard.process` do, and the laws that are checked
 at every change.
 """
 
@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from signalbox import messages
 from tests.scope.nodes import RULES, InHand, Machines, Node, Op, born, new_guard
-from workers import moves
-from workers.guardmachine import LEAVE_NS
-from workers.lease import FREE, HELD, Flock
-from workers.tickets import DropTicket
+from workers.guard.machine import LEAVE_NS
+from workers.lease import moves
+from workers.lease.machine import FREE, HELD, Flock
+from workers.lease.tickets import DropTicket
 
 NS: Final = LEAVE_NS // 2
 """A tick to the guard. A kept runner's patience is two ticks, as long as a fence: were it one, a leave could never end

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from signalbox.errors import InputLost
 from signalbox.messages import Lease, Record, State
 from tests.sim.runner import Stay
-from workers.reconcile import NOBODY_LEFT
+from workers.recovery.reconciler import NOBODY_LEFT
 
 if TYPE_CHECKING:
     from tests.sim.clients import Entry

@@ -9,9 +9,9 @@ from typing import Any, Final, cast
 
 from tests.sim.kernel import End, Process
 from tests.sim.runner import Sockets
-from workers import guard as production
-from workers.guardlink import GuardWords, RunnerEnds, Word, parse
-from workers.guardmachine import GuardMachine
+from workers.guard import process as production
+from workers.guard.link import GuardWords, RunnerEnds, Word, parse
+from workers.guard.machine import GuardMachine
 
 START_S: Final = 0.03
 """How long an interpreter without site-packages takes to start."""
@@ -155,7 +155,7 @@ class SimGuard:
 
 
 class SimGuardLink(GuardWords):
-    """The supervisor's side: what :class:`workers.guardlink.GuardLink` is on a real kernel."""
+    """The supervisor's side: what :class:`workers.guard.link.GuardLink` is on a real kernel."""
 
     def __init__(
         self, supervisor: Process, lock_path: Path, *, is_runner_kept: bool,
@@ -274,7 +274,7 @@ class SimTransport(asyncio.Transport):
 
 
 def starter(supervisor: Process, start_runner: StartRunner) -> Callable[..., GuardWords]:
-    """What a :class:`workers.lane.Lane` takes as ``start_guard``."""
+    """What a :class:`workers.device.lane.Lane` takes as ``start_guard``."""
 
     def start_guard(
         lock_path: Path, runner_argv: Sequence[str], environment: Mapping[str, str], *,

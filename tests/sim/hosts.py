@@ -21,7 +21,7 @@ from tests.sim.guarding import starter
 from tests.sim.kernel import Machine, Process
 from tests.sim.runner import Device, SimRunner, Sockets, Task, encode
 from tests.unstaged import Unstaged
-from workers.identity import WorkerIdentity
+from workers.host.identity import WorkerIdentity
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
 

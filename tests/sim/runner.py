@@ -1,6 +1,6 @@
 """A runner on a simulated kernel, and the device it uses, which remembers every stay.
 
-It speaks the production frames (:mod:`workers.frames`) and computes nothing: what a job does to it
+It speaks the production frames (:mod:`workers.runner.frames`) and computes nothing: what a job does to it
 stands in the job's own bytes, so that a test decides, and the answer names the job, so that a checker sees
 whose it is.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from signalbox.errors import InvalidInput, LeaseLost, ModelError, NotFound
 from tests.sim.kernel import End, Machine, Process
-from workers import frames
+from workers.runner import frames
 
 FRAME_LIMIT_BYTES: Final = 1 << 20
 

@@ -29,11 +29,12 @@ from tests.sim.nats.bus import ModelBus
 from tests.sim.nats.link import Link
 from tests.sim.oracle import Oracle, SeenBus, SeenServer
 from tests.sim.runner import Device
-from workers import devices, lane, supervisor
-from workers.duty import Tenure
-from workers.quarantine import Quarantine
-from workers.reconcile import Reconciler
-from workers.rules import Rules
+from workers import supervisor
+from workers.device import devices, lane
+from workers.host.quarantine import Quarantine
+from workers.lease.rules import Rules
+from workers.recovery.leader import Tenure
+from workers.recovery.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from tests.sim.faults import Faults

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.chaos import checks, line
 from tests.chaos.checks import LAWS
 from tests.chaos.evidence import History
-from workers.intervals import Line
+from workers.runner.intervals import Line
 
 Entry = dict[str, Any]
 

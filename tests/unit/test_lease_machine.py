@@ -4,10 +4,10 @@ import pytest
 
 from signalbox import messages
 from signalbox.errors import Misconfigured
-from workers import moves
-from workers.lease import FREE, HELD, Claimant, Flock, Lease, Place
-from workers.rules import Rules
-from workers.tickets import DropTicket, Line, OwnTicket, PutTicket
+from workers.lease import moves
+from workers.lease.machine import FREE, HELD, Claimant, Flock, Lease, Place
+from workers.lease.rules import Rules
+from workers.lease.tickets import DropTicket, Line, OwnTicket, PutTicket
 
 RULES = Rules()
 ME = Claimant("me", "boot-me", "host/boot")

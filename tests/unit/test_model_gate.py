@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import InvalidRequest
-from workers import savedmodel
-from workers.operations import _HARMLESS, judge, known
-from workers.operations import FILE as OPERATIONS
-from workers.savedmodel import FILE
+from workers.runner import savedmodel
+from workers.runner.operations import _HARMLESS, judge, known
+from workers.runner.operations import FILE as OPERATIONS
+from workers.runner.savedmodel import FILE
 
 
 def field(number: int, value: bytes | str) -> bytes:

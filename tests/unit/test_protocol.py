@@ -12,7 +12,7 @@ from tests.protocol.search import explore
 from tests.protocol.state import Hand, State, put
 from tests.protocol.steps import ALL_KINDS
 from tests.scope.nodes import Machines
-from workers.guardmachine import GuardMachine
+from workers.guard.machine import GuardMachine
 
 pytestmark = pytest.mark.proof
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.errors import Bug
-from workers import frames, identity, intervals
-from workers.intervals import Line
+from workers.host import identity
+from workers.runner import frames, intervals
+from workers.runner.intervals import Line
 
 REQUESTS: list[frames.Request] = [
     frames.Load(1, "m", 2, "/p", is_warm=True),

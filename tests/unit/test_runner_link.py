@@ -21,11 +21,11 @@ from signalbox.errors import (
     Unavailable,
 )
 from tests.unstaged import as_it_is
-from workers import frames
-from workers.guardlink import RunnerEnds
-from workers.output import BURST_BYTES, LINES, Output
-from workers.runnerlink import LoadReport, RunnerLink, RunReport
-from workers.runnerwire import RunnerLost
+from workers.guard.link import RunnerEnds
+from workers.guard.output import BURST_BYTES, LINES, Output
+from workers.runner import frames
+from workers.runner.link import LoadReport, RunnerLink, RunReport
+from workers.runner.wire import RunnerLost
 
 LIMIT = 1 << 16
 BEAT_S = 0.01

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers import seccomp
-from workers.seccomp import ALLOW, ARCHITECTURES, KILL, NUMBERS, Rule
+from workers.sandbox import seccomp
+from workers.sandbox.seccomp import ALLOW, ARCHITECTURES, KILL, NUMBERS, Rule
 
 EPERM, ENOSYS = 0x00050001, 0x00050026
 PID = 4242

@@ -11,8 +11,8 @@ from tests.scope.explore import explore
 from tests.scope.nodes import Machines
 from tests.scope.steps import KINDS, faults_of
 from tests.scope.walk import walk_many
-from workers.guardmachine import LEAVE_NS, GuardMachine
-from workers.lease import HELD, Flock, Lease, Mine
+from workers.guard.machine import LEAVE_NS, GuardMachine
+from workers.lease.machine import HELD, Flock, Lease, Mine
 
 
 class SeizesFromOtherHosts(Lease):

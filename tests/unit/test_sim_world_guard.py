@@ -1,6 +1,6 @@
 """What the guard decides, without a process."""
 
-from workers.guardmachine import LEAVE_NS, Effect, GuardMachine
+from workers.guard.machine import LEAVE_NS, Effect, GuardMachine
 
 
 def fed(

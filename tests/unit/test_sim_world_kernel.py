@@ -13,8 +13,8 @@ from tests.sim.guarding import SimGuardLink
 from tests.sim.kernel import Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
 from tests.sim.runner import Device, SimRunner, Sockets
-from workers import guard as production
-from workers.guardlink import Word
+from workers.guard import process as production
+from workers.guard.link import Word
 
 LOCK = "/locks/gpu.lock"
 

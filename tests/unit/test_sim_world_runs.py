@@ -22,14 +22,15 @@ from tests.sim.hosts import Worker
 from tests.sim.kernel import Machine
 from tests.sim.runner import SimRunner, Task
 from tests.sim.world import LONG, SHORT, Outcome, World, draw
-from workers import frames, guard, runnerwire
-from workers.guardmachine import GuardMachine
-from workers.lane import Lane
-from workers.lease import Lease
-from workers.reconcile import NOBODY_LEFT
-from workers.rules import Rules
-from workers.session import Session
-from workers.tickets import Line
+from workers.device.lane import Lane
+from workers.guard import process
+from workers.guard.machine import GuardMachine
+from workers.lease.machine import Lease
+from workers.lease.rules import Rules
+from workers.lease.tickets import Line
+from workers.recovery.reconciler import NOBODY_LEFT
+from workers.runner import frames, wire
+from workers.serving.session import Session
 
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
@@ -104,12 +105,12 @@ class HearLate(FreezeHolder):
         if not self.is_done:
             self.is_done = True
             victim = next(w for w in self.world.workers if boot.startswith(f"{w.name}."))
-            runner, guard = self._member(victim, "runner"), self._member(victim, "guard")
+            runner, process = self._member(victim, "runner"), self._member(victim, "guard")
             assert victim.process is not None
             assert runner is not None
-            assert guard is not None
+            assert process is not None
             runner.stop()
-            for stopped in (victim.process, guard):
+            for stopped in (victim.process, process):
                 self.world.later(0.5, stopped.stop)
                 self.world.later(9.0, stopped.resume)
             self.world.later(8.0, runner.resume)
@@ -221,13 +222,13 @@ def test_frozen_holder_is_fenced_in_time_and_another_goes_on() -> None:
 
 def test_frozen_runner_costs_no_job_its_fate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert violations(played(FreezeRunners, jobs=20)) == []
-    judge = runnerwire._Thread._over
+    judge = wire._Thread._over
 
-    def at_once(self: runnerwire._Thread) -> None:
+    def at_once(self: wire._Thread) -> None:
         judge(self)
         self.beat()
 
-    monkeypatch.setattr(runnerwire._Thread, "_over", at_once)
+    monkeypatch.setattr(wire._Thread, "_over", at_once)
     found = violations(played(FreezeRunners, jobs=20))
     assert any("failed with deadline_exceeded" in what for what in found)
 
@@ -294,7 +295,7 @@ def test_runner_whose_machine_slept_is_fenced_in_time_by_its_guard_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert violations(played(SuspendFrozenHolder)) == []
-    monkeypatch.setattr(guard, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    monkeypatch.setattr(process, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     found = violations(played(SuspendFrozenHolder))
     assert any("its last confirmed heartbeat" in what for what in found)
 

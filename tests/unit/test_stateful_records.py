@@ -34,8 +34,8 @@ from tests.sim.nats.bus import ModelBus
 from tests.sim.nats.link import Link
 from tests.sim.nats.messages import Msg
 from tests.sim.nats.server import Server
-from workers.commits import Change, Commits, Verdict, persist
-from workers.hand import Held
+from workers.serving.commits import Change, Commits, Verdict, persist
+from workers.serving.hand import Held
 
 JOBS = tuple(str(UUID(int=number)) for number in range(4))
 ENDS = ("success", "success", "failure", "expiry", "requeue")
@@ -173,7 +173,7 @@ class Recording(RuleBasedStateMachine):
 
     @rule(number=_NUMBER, pause=_PAUSE)
     def hears_of_a_wish(self, number: int, pause: float) -> None:
-        """As :class:`workers.session.Session` does, also while an end is being written."""
+        """As :class:`workers.serving.session.Session` does, also while an end is being written."""
         if self.claimed:
             attempt = self.claimed[-1 - number % len(self.claimed)]
             self._begin(self._adopt(attempt), pause=pause)

@@ -27,7 +27,7 @@ from tests.sim.loop import EPOCH, SimLoop, running
 from tests.sim.nats.bus import ModelBus
 from tests.sim.nats.link import Link
 from tests.sim.nats.server import Server
-from workers.tickets import DropTicket, Line, OwnTicket
+from workers.lease.tickets import DropTicket, Line, OwnTicket
 
 GPU, TTL_S = "gpu", 6
 WORKERS = ("w1", "w2", "w3")
@@ -36,7 +36,7 @@ _WORKER = st.sampled_from(WORKERS)
 
 
 class Waiter:
-    """One worker's ticket and its view of the line, carried as :class:`workers.lane.Lane` carries them."""
+    """One worker's ticket and its view of the line, carried as :class:`workers.device.lane.Lane` carries them."""
 
     def __init__(self, loop: SimLoop, bus: Bus, name: str) -> None:
         self.loop, self.bus, self.name = loop, bus, name

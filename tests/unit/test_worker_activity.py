@@ -8,7 +8,7 @@ from typing import Any
 from signalbox.messages import Run
 from tests.sim.loop import EPOCH, running
 from workers.serving.activity import GAP_S, SOON_S, Activity
-from workers.tally import Tally
+from workers.serving.tally import Tally
 
 KEY = ("digits", 3)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from signalbox.messages import Batching, Job
 from signalbox.names import PRIORITIES, Priority
-from workers.batches import Line
+from workers.serving.batches import Line
 
 ids = count()
 

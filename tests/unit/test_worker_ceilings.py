@@ -1,4 +1,4 @@
-from workers.ceilings import PATIENCE, Ceilings
+from workers.serving.ceilings import PATIENCE, Ceilings
 
 KEY = ("m", 1, "serving_default|224,224,3")
 

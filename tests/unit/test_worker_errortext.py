@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.serving.errortext import without_paths
+from workers.runner.errortext import without_paths
 
 
 @pytest.mark.parametrize(

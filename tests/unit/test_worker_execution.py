@@ -20,13 +20,13 @@ from signalbox.errors import (
     Unavailable,
 )
 from signalbox.messages import Job, Limits, Model, Record, State
-from workers.execution import Execution, Flight
-from workers.hand import Hand, Held
-from workers.residency import Renew
-from workers.runnerlink import RunReport
-from workers.runnerwire import RunnerLost
+from workers.runner.link import RunReport
+from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
-from workers.tally import Tally
+from workers.serving.execution import Execution, Flight
+from workers.serving.hand import Hand, Held
+from workers.serving.residency import Renew
+from workers.serving.tally import Tally
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
 

@@ -1,6 +1,6 @@
 from signalbox.messages import Desired, Device, Model, Version, Worker
 from signalbox.names import token
-from workers.fleet import placed
+from workers.host.fleet import placed
 
 
 def worker(name: str, device: str, *, state: str = "ready", serves: tuple[str, ...] = ()) -> Worker:

@@ -8,8 +8,8 @@ import pytest
 
 from signalbox.errors import Unavailable
 from signalbox.names import PRIORITIES
-from workers.commits import persist
-from workers.intake import Intake
+from workers.queue.intake import Intake
+from workers.serving.commits import persist
 
 
 class Puller:

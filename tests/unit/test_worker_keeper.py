@@ -14,8 +14,8 @@ from tests.sim.guarding import SimGuard, starter
 from tests.sim.kernel import Machine, Process
 from tests.sim.loop import Clock, SimLoop, running
 from tests.unstaged import as_it_is
-from workers.guardlink import Word
-from workers.keeper import Keeper, Timing
+from workers.device.keeper import Keeper, Timing
+from workers.guard.link import Word
 
 RESTARTS = 8
 FOR_EVER_NS = 10**18

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from signalbox.messages import Device, Residency, Run, Worker, encode
-from workers.ceilings import Ceilings
-from workers.presence import LIMIT_BYTES, fitting
+from workers.host.presence import LIMIT_BYTES, fitting
+from workers.serving.ceilings import Ceilings
 from workers.serving.lru import Lru
-from workers.tally import MOST_MODELS, MOST_TOLD, Tally
+from workers.serving.tally import MOST_MODELS, MOST_TOLD, Tally
 
 MANY = 5_000
 NAMES = st.integers(0, MANY).map(lambda n: f"{n:0100}")

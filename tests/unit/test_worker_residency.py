@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from signalbox.errors import LeaseLost, ModelError, NotServing, Unavailable
 from signalbox.messages import Model, Version
-from workers.residency import Residency
-from workers.runnerlink import LoadReport
-from workers.runnerwire import RunnerLost
+from workers.runner.link import LoadReport
+from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
-from workers.shelf import DoesNotFit, Key, Shelf
-from workers.tally import Tally
+from workers.serving.residency import Residency
+from workers.serving.shelf import DoesNotFit, Key, Shelf
+from workers.serving.tally import Tally
 
 MIB = 1 << 20
 

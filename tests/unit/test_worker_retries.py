@@ -14,8 +14,8 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
-from workers.retries import Fate, Verdict, judge
-from workers.shelf import DoesNotFit
+from workers.serving.retries import Fate, Verdict, judge
+from workers.serving.shelf import DoesNotFit
 
 
 def verdict(error: SignalboxError, *, crashes: int = 0, max_delivery: int = 5) -> Verdict:

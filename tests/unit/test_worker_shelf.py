@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.errors import OutOfMemory
-from workers.shelf import Shelf
+from workers.serving.shelf import Shelf
 
 
 def shelf(**sizes: int) -> Shelf:

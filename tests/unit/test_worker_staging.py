@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from signalbox.errors import ModelError, Unavailable
-from workers import savedmodel
-from workers.serving import layout
-from workers.serving import staging as staging_module
-from workers.serving.layout import lay_out, real_folder
-from workers.serving.staging import Staging
+from workers.runner import layout, savedmodel
+from workers.runner import staging as staging_module
+from workers.runner.layout import lay_out, real_folder
+from workers.runner.staging import Staging
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from signalbox.jobs import inputs
 from signalbox.messages import Record, RefusedInput, decode
 from signalbox.names import Header, Stream
 from signalbox.records import Records
-from workers import gauges
+from workers.host import gauges
 
 ORPHANED_S: Final = 3600.0
 """Without a job for so long, an input belongs to none. A gateway queues a job within seconds of storing its input."""

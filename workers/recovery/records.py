@@ -4,8 +4,8 @@
 What has ended is removed here, the oldest first and never anything above the oldest open record: after
 their time (a day), or after the least time that results are kept where the stream is getting full. Below that the
 gateways accept nothing more. So no open record may stay old: a worker writes those of what it runs again
-(:meth:`workers.commits.Commits.renew`), the reconciler those of what nobody runs. Records of synchronous calls go
-sooner, a slot at a time (:mod:`workers.recovery.slots`).
+(:meth:`workers.serving.commits.Commits.renew`), the reconciler those of what nobody runs. Records of synchronous
+calls go sooner, a slot at a time (:mod:`workers.recovery.slots`).
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from typing import Any, Final
 from signalbox.answers import unix_time
 from signalbox.bus import Bus
 from signalbox.names import Stream
+from workers.queue.sweep import remove
 from workers.recovery.leftovers import Leftovers
-from workers.sweep import remove
-from workers.walk import first_since
+from workers.recovery.walk import first_since
 
 CROWDED: Final = 0.6
 """Of ``STATE``: above this they are kept no longer than they must be."""

@@ -13,7 +13,7 @@ from typing import Final
 from signalbox import log, names
 from signalbox.bus import Bus
 from signalbox.names import Stream
-from workers import gauges
+from workers.host import gauges
 from workers.recovery.leftovers import Leftovers
 
 MAX_PURGED: Final = 200

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from signalbox.messages import Run
-from workers.hand import MAX_NAMED
-from workers.tally import Tally
+from workers.serving.hand import MAX_NAMED
+from workers.serving.tally import Tally
 
 LOADING: Final = "loading"
 COMPUTING: Final = "computing"

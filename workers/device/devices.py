@@ -1,0 +1,255 @@
+"""The devices of this machine: NVIDIA GPUs through NVML, and virtual ``cpu:N`` ones.
+
+NVML calls can hang in the kernel for good, so they happen in a process that is thrown away.
+``python -m workers.device.devices`` prints the GPUs as JSON; with a number, again every so many seconds.
+"""
+
+import asyncio
+import hashlib
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from signalbox import log
+from signalbox.errors import Misconfigured
+from signalbox.messages import Device
+from workers.host import gauges
+from workers.host.identity import host_id
+
+_NVML_TIMEOUT_S: Final = 5.0
+_IDLE_BYTES: Final = 64 << 20
+"""Memory a GPU may show as used, above what it always does, with nobody on it. What the driver
+reserves is not counted."""
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
+_KILL_S: Final = 1.0
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.05, 1.0
+_PASSED_ON: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_PASSED_ON_PREFIXES: Final = ("CUDA_", "NVIDIA_")
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML says of one GPU, or of one MIG instance of it.
+
+    pids: of those computing on it, as far as NVML shows them. fault: why it cannot be asked, such as
+    a GPU that fell off the bus; empty = it answers.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int = 0
+    used_bytes: int = 0
+    pids: tuple[int, ...] = ()
+    fault: str = ""
+
+
+class Unfree(StrEnum):
+    """Why nothing may be loaded on a GPU."""
+
+    SILENT = "silent"
+    GONE = "gone"
+    FAULT = "fault"
+    MEMORY = "memory"
+    PROCESS = "process"
+
+
+def unfree(gpus: list[Gpu] | None, uuid: str, idle_bytes: int) -> Unfree | None:
+    """Why nothing may be loaded on GPU ``uuid``; None = it is free. gpus: None = NVML did not answer.
+
+    Judged by memory first: inside containers the list of processes is empty or another machine's.
+    """
+    if gpus is None:
+        return Unfree.SILENT
+    gpu = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
+    if gpu is None:
+        return Unfree.GONE
+    if gpu.fault:
+        return Unfree.FAULT
+    if gpu.used_bytes > idle_bytes + _IDLE_BYTES:
+        return Unfree.MEMORY
+    return Unfree.PROCESS if gpu.pids else None
+
+
+def virtual(number: int, lock_dir: Path) -> Device:
+    """Virtual device ``cpu:<number>``: the same for every worker that shares ``lock_dir``."""
+    digest = hashlib.sha256(host_id(lock_dir).encode()).hexdigest()[:8]
+    return Device(id=f"CPU-{digest}-{number}", kind="cpu", name=f"Virtual device cpu:{number}")
+
+
+async def find(setting: str, lock_dir: Path) -> Device:
+    """The device a setting names: ``cpu:N``, ``gpu:N`` (NVML index) or the UUID of a GPU or MIG instance.
+
+    Raises :class:`Misconfigured`, which names what there is.
+    """
+    kind, _, number = setting.partition(":")
+    if kind == "cpu" and number.isdigit():
+        return virtual(int(number), lock_dir)
+    gpus = await _HELPERS.look()
+    for gpu in gpus or ():
+        if setting in {gpu.uuid, f"gpu:{gpu.index}"}:
+            return Device(id=gpu.uuid, kind="nvidia", name=gpu.name, memory_bytes=gpu.memory_bytes)
+    if gpus is None:
+        raise Misconfigured(f"NVML does not answer, so device {setting!r} cannot be found.")
+    known = ", ".join(["cpu:0", *(f"gpu:{gpu.index} ({gpu.uuid})" for gpu in gpus)])
+    raise Misconfigured(f"There is no device {setting!r} here; there is: {known}.")
+
+
+async def wait_until_free(device: Device, *, timeout_s: float, idle_bytes: int = 0) -> bool:
+    """Whether the GPU is free before ``timeout_s`` has passed. idle_bytes: what it always shows as used.
+
+    Asks at once, after 50 ms, then less and less often, up to once a second; what was asked in time is
+    waited for. Why it is not free is logged and counted; whoever asked leaves the GPU alone for a while.
+    """
+    began_s, delay_s = time.monotonic(), _FIRST_POLL_S
+    while True:
+        gpus = await _HELPERS.look()
+        why = unfree(gpus, device.id, idle_bytes)
+        if why is None or time.monotonic() + delay_s > began_s + timeout_s:
+            break
+        await asyncio.sleep(delay_s)
+        delay_s = min(delay_s * 2, _LONGEST_POLL_S)
+    gauges.GPU_WAIT_FREE.observe(time.monotonic() - began_s)
+    if why is None:
+        return True
+    gpu = next((gpu for gpu in gpus or () if gpu.uuid == device.id), None)
+    gauges.GPU_QUARANTINE.labels(why.value).inc()
+    log.error(
+        "gpu.not_free", gpu=device.id, why=why.value, used_bytes=gpu.used_bytes if gpu else 0,
+        pids=gpu.pids if gpu else (), fault=gpu.fault if gpu else "",
+    )  # fmt: skip
+    return False
+
+
+class _Helpers:
+    """Processes that ask NVML. One that hangs in the kernel cannot be ended: no second one is started."""
+
+    def __init__(self) -> None:
+        self._hung: asyncio.subprocess.Process | None = None
+
+    async def look(self) -> list[Gpu] | None:
+        """GPUs of this machine, none where there is no driver; None where NVML does not answer."""
+        async with aclosing(self.looks()) as looks:
+            return await anext(looks, None)
+
+    async def looks(self, every_s: float = 0.0) -> AsyncGenerator[list[Gpu], None]:
+        """What one helper sees, at once and every ``every_s``; ends when NVML does not answer. 0 = once."""
+        if self._is_stuck:
+            return
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "workers.device.devices", str(every_s), stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=_environment(),
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            while True:
+                async with asyncio.timeout(every_s + _NVML_TIMEOUT_S):
+                    line = await process.stdout.readline()
+                yield msgspec.json.decode(line, type=list[Gpu])
+        except (TimeoutError, ValueError, msgspec.MsgspecError):
+            return  # silent, or it has ended: an empty line is no list
+        finally:
+            await self._end(process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.wait({asyncio.create_task(process.wait())}, timeout=_KILL_S)
+        if not self._is_stuck:
+            self._hung = process  # in the kernel's D state it has not ended
+
+    @property
+    def _is_stuck(self) -> bool:
+        return self._hung is not None and self._hung.returncode is None
+
+
+_HELPERS: Final = _Helpers()
+
+
+def looks(every_s: float) -> AsyncGenerator[list[Gpu], None]:
+    """The GPUs of this machine as one process sees them every ``every_s``, until NVML does not answer."""
+    return _HELPERS.looks(every_s)
+
+
+def _environment() -> dict[str, str]:
+    """What the helper sees: where the driver's library is, and no secrets."""
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    return passed | {"PYTHONPATH": _ROOT, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _ask_nvml() -> list[Gpu]:
+    """Raises NVMLError where the driver is there and refuses; no driver = no GPUs."""
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    nvml: Any = pynvml
+    try:
+        nvml.nvmlInit()
+    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
+        return []
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        except nvml.NVMLError as error:
+            found.append(Gpu(index=index, uuid="", name="", fault=str(error)))
+            continue
+        found.append(_described(nvml, index, handle))
+        found += [_described(nvml, index, part) for part in _instances(nvml, handle)]
+    return found
+
+
+def _described(nvml: Any, index: int, handle: Any) -> Gpu:
+    uuid = name = ""
+    try:
+        uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError as error:
+        return Gpu(index=index, uuid=uuid, name=name, fault=str(error))
+    pids: tuple[int, ...] = ()
+    with suppress(nvml.NVMLError):  # inside containers, and on MIG instances, it may not be told
+        pids = tuple(found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    return Gpu(
+        index=index, uuid=uuid, name=name, memory_bytes=memory.total, used_bytes=memory.used,
+        pids=pids,
+    )  # fmt: skip
+
+
+def _instances(nvml: Any, handle: Any) -> Iterator[Any]:
+    """Handles of the MIG instances of a GPU, which count as devices of their own."""
+    try:
+        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
+            return
+        slots = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:
+        return
+    for slot in range(slots):
+        with suppress(nvml.NVMLError):  # a slot without an instance
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
+
+
+def main(every_s: float) -> None:
+    """Print what there is, a line each time; ends when nobody reads it any more."""
+    while True:
+        sys.stdout.buffer.write(msgspec.json.encode(_ask_nvml()) + b"\n")
+        sys.stdout.buffer.flush()
+        if not every_s:
+            return
+        time.sleep(every_s)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)

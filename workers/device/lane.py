@@ -1,0 +1,588 @@
+"""One GPU as the supervisor sees it: who holds it, who waits, and the runner that uses it.
+
+A thin shell: :mod:`workers.lease.machine` decides, this carries out, on NATS, on the guard and on the runner.
+"""
+
+import asyncio
+import errno
+import random
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from signalbox import log, messages, names
+from signalbox.bus import Bus, Message, Subscription
+from signalbox.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
+from signalbox.messages import Device, Ticket
+from signalbox.names import Bucket, Header
+from workers.device import devices
+from workers.device.keeper import Keeper, Timing
+from workers.device.strangers import Watch
+from workers.guard.link import GuardLink, StartGuard, Word
+from workers.host import gauges
+from workers.host.identity import WorkerIdentity, is_local
+from workers.lease import moves
+from workers.lease.machine import Claimant, Flock, Lease
+from workers.lease.moves import Effect, Event
+from workers.lease.rules import Rules
+from workers.lease.tickets import DropTicket, Line, OwnTicket, PutTicket
+from workers.runner.link import RunnerLink
+from workers.runner.staging import MakeStages, Stages, Staging
+from workers.runner.wire import FROZEN_S
+from workers.sandbox import privileges
+from workers.sandbox.confinement import Sandbox
+
+LaneState = Literal["standby", "waiting", "held"]
+_LONGEST_SLEEP_S: Final = 30.0
+
+
+class LaneSettings(Rules, frozen=True, kw_only=True):
+    """The rules of the lease, and how the runner is run; :meth:`check` holds them against each other.
+
+    lock_dir: directory of the flock files, shared by every worker of this host, on a local disk.
+    ready_timeout_s: for a runner to import TensorFlow. frozen_s: for one without a beat to count as
+    frozen. intra_threads, inter_threads: of TensorFlow, 0 = its own choice. frame_limit_bytes:
+    largest batch on the runner's socket. is_runner_kept: whether a runner survives a hand-over,
+    outside the device; ``None`` decides by device: a GPU's memory comes back only when the process
+    ends, a virtual device has none to give.
+    interval_log: see :mod:`workers.runner.intervals`. sandbox: what the runner is confined to.
+    gpu_idle_bytes: what a GPU shows as used with nobody on it. staging_dir: below it lies what the runner is shown of
+    versions; ``None`` = the directory for temporary files.
+    """
+
+    lock_dir: Path
+    ready_timeout_s: float = 120.0
+    frozen_s: float = FROZEN_S
+    intra_threads: int = 1
+    inter_threads: int = 1
+    frame_limit_bytes: int = 1 << 30
+    is_runner_kept: bool | None = None
+    interval_log: str = ""
+    sandbox: Sandbox = Sandbox()
+    gpu_idle_bytes: int = 0
+    staging_dir: Path | None = None
+
+    def is_kept(self, device: Device) -> bool:
+        """Whether a runner of ``device`` outlives a hand-over."""
+        return device.kind == "cpu" if self.is_runner_kept is None else self.is_runner_kept
+
+
+class Hold:
+    """The time between getting a GPU and giving it up.
+
+    token: fencing token, for every record written meanwhile. lost: set when the lease is gone and
+    the runner is dead or dying: abandon the work. yield_asked: somebody waits and the quantum is
+    over or the lane is idle: finish the batch and :meth:`release`. on_change: called when
+    ``is_at_risk`` or ``is_shared`` has changed.
+    """
+
+    def __init__(self, lane: "Lane", token: int) -> None:
+        self.token = token
+        self.gpu = lane.device.id
+        self.runner = lane.runner
+        self.lost = asyncio.Event()
+        self.yield_asked = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.on_change: Callable[[], None] | None = None
+        self._lane = lane
+
+    @property
+    def is_at_risk(self) -> bool:
+        """No heartbeat was confirmed for half the time there is: begin nothing, finish what runs.
+
+        Nor where all of it has passed unnoticed, as the process or its machine slept.
+        """
+        return self._lane.is_at_risk or self._lane.lease_slack_s <= 0
+
+    @property
+    def is_shared(self) -> bool:
+        """A program that is not ours computes on the GPU: load nothing, what is loaded may run."""
+        return self._lane.is_shared
+
+    async def release(self) -> None:
+        """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""
+        self._lane.release(self)
+        await self.ended.wait()
+
+
+class Lane:
+    """The lease, the guard and the runner of one device, for one worker.
+
+    Make and start it in the main thread (the guard's parent-death signal is bound to the thread).
+    on_lost: called with the reason when a hold is lost, after its ``lost`` is set. on_ready: called each time a
+    runner has imported TensorFlow. clock: CLOCK_BOOTTIME in seconds. jitter: factor around 1 on periods.
+    start_guard: makes the guard's process. make_stages: what shows the runner the files that it loads.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        device: Device,
+        worker: WorkerIdentity,
+        settings: LaneSettings,
+        *,
+        clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        jitter: Callable[[], float] = lambda: random.uniform(0.9, 1.1),  # noqa: S311  not a secret
+        start_guard: StartGuard = GuardLink,
+        make_stages: MakeStages | None = None,
+    ) -> None:
+        self.device, self.worker, self.settings = device, worker, settings
+        self._stages = self._make_stages(make_stages or Staging)
+        self._keeper = self._make_keeper(start_guard)
+        self.runner: RunnerLink = self._keeper.runner
+        self._watch = Watch(device, lambda: self.runner.pid, self._tell_hold)
+        self.on_lost: Callable[[str], None] | None = None
+        self.on_ready: Callable[[], None] | None = None
+        self._bus, self._clock, self._jitter = bus, clock, jitter
+        self._key = names.key(Bucket.LEASES, names.token(device.id))
+        self._ticket_key = names.key(Bucket.WAITERS, names.ticket(device.id, worker.id))
+        self._line = Line()
+        epoch = time.time() - clock()
+        me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
+        self._lease = Lease(device.id, me, settings, self._line, epoch=epoch, jitter=jitter)
+        self._ticket = OwnTicket(
+            device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch
+        )
+        self._hold: Hold | None = None
+        self._gained = asyncio.Event()
+        self._left = asyncio.Event()
+        self._events: deque[Event] = deque()
+        self._is_stepping = self._is_closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._acts: set[asyncio.Task[None]] = set()
+        self._tending: asyncio.Task[None] | None = None
+        self._subscriptions: list[Subscription] = []
+        self._log = log.get_logger(gpu=device.id, worker=worker.id)
+
+    def _make_stages(self, make: MakeStages) -> Stages:
+        sandbox = self.settings.sandbox
+        reader = privileges.find_user(sandbox.user, []) if sandbox.user else None
+        parent = self.settings.staging_dir or Path(tempfile.gettempdir())
+        return make(parent, sandbox.model_folders, reader.gid if reader else None)
+
+    def _make_keeper(self, start_guard: StartGuard) -> Keeper:
+        settings, device = self.settings, self.device
+        timing = Timing(
+            ready_s=settings.ready_timeout_s,
+            answer_s=settings.kill_s + settings.request_timeout_s,
+            kill_s=settings.kill_s, frozen_s=settings.frozen_s,
+        )  # fmt: skip
+        sandbox = settings.sandbox
+        if sandbox.model_folders:  # the runner sees what the worker has taken from there
+            sandbox = msgspec.structs.replace(sandbox, model_folders=(str(self._stages.folder),))
+        argv = [
+            "--gpu", device.id, "--kind", device.kind,
+            "--intra", str(settings.intra_threads), "--inter", str(settings.inter_threads),
+            "--frame-limit", str(settings.frame_limit_bytes),
+            "--interval-log", settings.interval_log, "--sandbox", sandbox.argument(),
+        ]  # fmt: skip
+        return Keeper(
+            device, settings.lock_dir / f"gpu-{names.token(device.id)}.lock", argv,
+            stage=self._stages.staged, is_runner_kept=settings.is_kept(device), timing=timing,
+            frame_limit_bytes=settings.frame_limit_bytes, on_word=self._on_word,
+            on_ready=self._runner_ready,
+            on_gone=lambda: self._feed(moves.GuardGone()), start_guard=start_guard,
+        )  # fmt: skip
+
+    # -- for the worker ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> LaneState:
+        """``held`` means that the runner is inside the device."""
+        if self._hold is not None:
+            return "held"
+        return "waiting" if self._ticket.number else "standby"
+
+    @property
+    def token(self) -> int:
+        """Fencing token of the present hold; 0 without one."""
+        return self._hold.token if self._hold is not None else 0
+
+    @property
+    def lease_slack_s(self) -> float:
+        """Seconds until the guard would kill the runner; 0 without a lease."""
+        return self._lease.slack(self._clock())
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Half the time in which a heartbeat must be confirmed has passed without one."""
+        return self._lease.is_at_risk
+
+    @property
+    def is_shared(self) -> bool:
+        """A program that is not ours computes on the GPU we hold."""
+        return bool(self._watch.pids)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Unix seconds since when this worker holds a ticket; ``None`` without one."""
+        return self._ticket.waiting_since
+
+    @property
+    def guard_pid(self) -> int:
+        """0 while there is none."""
+        return self._keeper.guard_pid
+
+    async def start(self) -> None:
+        """Watch the lease, start the guard and a standby runner (TensorFlow imported, device untouched).
+
+        Returns before the runner is ready. Raises :class:`Misconfigured`, :class:`Unavailable`.
+        """
+        self.settings.check()
+        if not is_local(self.settings.lock_dir):
+            raise Misconfigured(
+                "The lock directory must be on a local file system: a flock over a network excludes nobody.",
+                lock_dir=str(self.settings.lock_dir),
+            )
+        try:
+            self._stages.make()
+        except OSError as error:
+            folder = self._stages.folder.parent
+            raise Misconfigured(
+                f"SIGNALBOX_WORKER_STAGING_DIR: nothing can be laid out in {folder}: {error.strerror}."
+            ) from error
+        gpu = names.token(self.device.id)
+        self._subscriptions = [
+            await self._bus.subscribe(names.event_of_key(Bucket.LEASES, gpu), self._on_lease_event),
+            await self._bus.subscribe(
+                names.event_of_key(Bucket.WAITERS, f"{gpu}.*"), self._on_ticket_event
+            ),
+            await self._bus.subscribe(
+                names.ask_release(self.device.id), lambda _: self._feed(moves.YieldAsked())
+            ),
+        ]
+        self._bus.on_reconnect(self._on_reconnect)
+        await self._sync_line()
+        self._tending = asyncio.create_task(self._keeper.run(), name=f"lane {self.device.id}")
+        self._feed(moves.Tick())
+
+    def want(self, is_wanted: bool) -> None:
+        """Take a ticket whenever another holds the lease, or give it up. The wish outlives a hold."""
+        self._feed(moves.Wish(is_wanted=is_wanted))
+
+    def allow(self, is_allowed: bool) -> None:
+        """Whether the lease may be taken at all (a draining worker says no); a held one is asked back."""
+        self._feed(moves.Wish(is_allowed=is_allowed))
+
+    def busy(self) -> None:
+        """Work is in hand: no idle hand-over."""
+        self._feed(moves.Wish(is_idle=False))
+
+    def idle(self) -> None:
+        """No work is in hand."""
+        self._feed(moves.Wish(is_idle=True))
+
+    async def held(self) -> Hold:
+        """Wait until this worker holds the lease and the flock, and its runner is inside the device."""
+        while (hold := self._hold) is None:
+            await self._gained.wait()
+        return hold
+
+    def release(self, hold: Hold) -> None:
+        """What :meth:`Hold.release` begins; a hold that has ended is left alone."""
+        if hold is self._hold:
+            self._feed(moves.ReleaseAsked())
+
+    async def close(self) -> None:
+        """Release the lease, end guard and runner. Bounded; idempotent."""
+        if self._tending is None:
+            return
+        self._feed(moves.Wish(is_wanted=False, is_allowed=False))
+        self._feed(moves.ReleaseAsked())
+        limit_s = self.settings.request_timeout_s * 2 + self.settings.kill_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._left.wait()
+                while self._acts:
+                    await asyncio.wait(self._acts)
+        self._is_closing = True
+        for subscription in self._subscriptions:
+            await subscription.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        tending, self._tending = self._tending, None
+        for task in (tending, *self._acts):
+            task.cancel()
+        await asyncio.gather(tending, *self._acts, return_exceptions=True)
+        self._stages.remove()
+        self._end_hold("closed")
+
+    # -- events --------------------------------------------------------------------------------------
+
+    def _feed(self, event: Event) -> None:
+        """Give one event to the lease and carry out what it asks; events that this causes follow."""
+        self._events.append(event)
+        if self._is_stepping or self._is_closing:
+            return
+        self._is_stepping = True
+        try:
+            while self._events:
+                for effect in self._lease.on(self._events.popleft(), self._clock()):
+                    self._do(effect)
+        finally:
+            self._is_stepping = False
+        self._settle()
+
+    def _settle(self) -> None:
+        now = self._clock()
+        lease = self._lease
+        self._line.forget(now - 2 * self.settings.ttl_s)
+        if lease.flock is Flock.NONE and (lease.mine is None or lease.mine.is_releasing):
+            self._left.set()
+            if self._hold is not None:
+                self._end_hold("")
+        else:
+            self._left.clear()
+        self._ticket.want(lease.needs_ticket, now)
+        if (write := self._ticket.due(now)) is not None:
+            self._begin(self._write_ticket(write))
+        wake_at = min(lease.wake_at, self._ticket.next_at() or lease.wake_at)
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = min(max(wake_at - now, 0.0), _LONGEST_SLEEP_S)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._feed, moves.Tick())
+
+    def _on_lease_event(self, message: Message) -> None:
+        sequence = int(message.headers.get(Header.SEQUENCE, "0"))
+        self._observe(message.headers, message.data, sequence, is_leader=False)
+
+    def _runner_ready(self) -> None:
+        self._feed(moves.RunnerReady())
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def _observe(self, headers: Any, data: bytes, revision: int, *, is_leader: bool) -> None:
+        if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
+            self._feed(moves.Observed(None, revision, is_leader))
+            return
+        try:
+            record = messages.decode(messages.Lease, data)
+        except msgspec.MsgspecError as error:  # of a newer version, say: not ours to overwrite
+            self._log.error("lease.unreadable", revision=revision, error=str(error))
+            if is_leader:
+                self._feed(moves.Read.FAILED)
+            return
+        self._feed(moves.Observed(record, revision, is_leader))
+
+    def _on_ticket_event(self, message: Message) -> None:
+        sequence = int(message.headers.get(Header.SEQUENCE, "0"))
+        self._put_ticket(message.subject, message.headers, message.data, sequence)
+        self._feed(moves.Tick())
+
+    def _put_ticket(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
+        worker = names.untoken(subject.rpartition(".")[2])
+        if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
+            self._line.drop(worker)
+            return
+        with suppress(msgspec.MsgspecError):
+            number = messages.decode(Ticket, data).number or sequence
+            self._line.put(worker, number, self._clock())
+
+    async def _sync_line(self) -> None:
+        """The line as it is now, for the tickets whose events we did not hear."""
+        pattern = names.key(Bucket.WAITERS, f"{names.token(self.device.id)}.*")
+        found = await self._bus.list_latest(Bucket.WAITERS.stream, [pattern])
+        self._line.clear()
+        for stored in found:
+            self._put_ticket(stored.subject, stored.headers, stored.data, stored.seq)
+
+    def _on_reconnect(self) -> None:
+        if not self._is_closing:
+            self._begin(self._resync())
+
+    async def _resync(self) -> None:
+        try:
+            await self._sync_line()
+        except SignalboxError as error:
+            self._log.warning("lane.resync_failed", error=str(error))
+        await self._read()
+
+    # -- effects -------------------------------------------------------------------------------------
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case moves.Write():
+                self._begin(self._write(effect))
+            case moves.ReadLeader():
+                self._begin(self._read())
+            case moves.Enter():
+                self._begin(self._enter(effect))
+            case moves.Gained(token):
+                self._gain(token)
+            case moves.AskYield():
+                if self._hold is not None:
+                    self._hold.yield_asked.set()
+            case moves.AtRisk() | moves.OutOfRisk():
+                self._tell_risk()
+            case moves.NoFlock():
+                self._leave_alone("lock")
+            case moves.Ended(why):
+                self._end_hold(why)
+            case _:
+                self._order_guard(effect)
+
+    def _order_guard(self, effect: Effect) -> None:
+        match effect:
+            case moves.Lock():
+                self._lock()
+            case moves.Unlock():
+                self._order("unlock")
+            case moves.Deadline(at):
+                self._order("deadline", int(at * 1e9))
+            case moves.Leave():
+                self.runner.expel()
+                self._order("leave")
+            case moves.Fence():
+                self.runner.expel()
+                self._order("fence")
+
+    def _leave_alone(self, reason: str, **facts: object) -> None:
+        """The lease was got and the device cannot be used: somebody should know why."""
+        gauges.GPU_QUARANTINE.labels(reason).inc()
+        self._log.error("gpu.unusable", why=reason, again_in_s=self.settings.quarantine_s, **facts)
+
+    def _tell_risk(self) -> None:
+        name = "lease.at_risk" if self.is_at_risk else "lease.out_of_risk"
+        self._log.warning(name, slack_s=round(self.lease_slack_s, 2))
+        self._tell_hold()
+
+    def _tell_hold(self) -> None:
+        if self._hold is not None and self._hold.on_change is not None:
+            self._hold.on_change()
+
+    def _gain(self, token: int) -> None:
+        self.runner.admit(token)
+        if self._hold is None:  # otherwise a new runner under the same lease
+            self._hold = Hold(self, token)
+            self._watch.start()
+            self._log.info("lease.acquired", token=token)
+            self._gained.set()
+
+    def _end_hold(self, why: str) -> None:
+        self.runner.expel()
+        hold, self._hold = self._hold, None
+        self._gained.clear()
+        if hold is None:
+            return
+        if (watching := self._watch.stop()) is not None:
+            self._acts.add(watching)
+            watching.add_done_callback(self._acts.discard)
+        if why:
+            hold.lost.set()
+            self._log.warning("lease.lost", token=hold.token, why=why)
+            if self.on_lost is not None:
+                self.on_lost(why)
+        else:
+            self._log.info("lease.released", token=hold.token)
+        hold.ended.set()
+
+    def _begin(self, act: Coroutine[Any, Any, None]) -> None:
+        """Run an act beside the others; :meth:`close` awaits them all."""
+        task = asyncio.create_task(act)
+        self._acts.add(task)
+        task.add_done_callback(self._acts.discard)
+
+    async def _write(self, write: moves.Write) -> None:
+        try:
+            revision = await self._bus.write(
+                self._key, messages.encode(write.record), expect=write.expect, ttl_s=write.ttl_s,
+                timeout_s=self.settings.request_timeout_s,
+            )  # fmt: skip
+        except StaleRevision as error:
+            # Without a number another write is under way and may come to nothing: not this one's fate yet.
+            refusal = moves.Refused() if error.last is not None else moves.Failed(is_unsure=False)
+            self._feed(refusal)
+        except Ambiguous:
+            self._feed(moves.Failed(is_unsure=True))
+        except SignalboxError:
+            self._feed(moves.Failed(is_unsure=False))
+        else:
+            self._feed(moves.Written(revision))
+
+    async def _read(self) -> None:
+        try:
+            stored = await self._bus.leader_get(Bucket.LEASES.stream, self._key)
+        except SignalboxError:
+            self._feed(moves.Read.FAILED)
+            return
+        if stored is None:
+            self._feed(moves.Observed(None, 0, is_leader=True))
+        else:
+            self._observe(stored.headers, stored.data, stored.seq, is_leader=True)
+
+    async def _write_ticket(self, write: PutTicket | DropTicket) -> None:
+        try:
+            if isinstance(write, PutTicket):
+                sequence = await self._bus.write(
+                    self._ticket_key, messages.encode(write.ticket), expect=write.expect,
+                    ttl_s=write.ttl_s, timeout_s=self.settings.request_timeout_s,
+                )  # fmt: skip
+            else:
+                sequence = await self._bus.write(
+                    self._ticket_key, headers={Header.KV_OPERATION: "DEL"}, expect=write.expect,
+                    timeout_s=self.settings.request_timeout_s,
+                )  # fmt: skip
+        except StaleRevision as error:
+            self._ticket.refused(error.last, self._clock())
+        except SignalboxError:
+            self._ticket.failed(self._clock())
+        else:
+            self._ticket.written(sequence, self._clock())
+        self._feed(moves.Tick())
+
+    async def _enter(self, enter: moves.Enter) -> None:
+        """Never load on a dirty GPU: whatever still has memory there is not ours to fight."""
+        if self.device.kind != "cpu":
+            try:
+                is_free = await devices.wait_until_free(
+                    self.device, timeout_s=self.settings.lock_wait_s,
+                    idle_bytes=self.settings.gpu_idle_bytes,
+                )  # fmt: skip
+            except Exception:  # noqa: BLE001  who cannot look must not keep the device from the others
+                log.exception(
+                    "gpu.unknown", gpu=self.device.id, worker=self.worker.id, token=enter.token
+                )
+                is_free = False
+            if not is_free:
+                self._log.error("gpu.dirty", token=enter.token)
+                self._feed(moves.Dirty())
+                return
+        if self._lease.token == enter.token:
+            self._order("enter", enter.token, int(enter.deadline * 1e9))
+
+    # -- guard and runner ----------------------------------------------------------------------------
+
+    def _lock(self) -> None:
+        self._order("lock", int(self.settings.fence_s * 1e9))
+
+    def _order(self, verb: str, *numbers: int) -> None:
+        if not self._keeper.order(verb, *numbers) and verb in {"unlock", "leave", "fence"}:
+            self._events.append(moves.Unlocked())  # the flock went with the guard
+
+    def _on_word(self, word: Word) -> None:
+        match word.verb:
+            case "guard" if self._lease.flock is Flock.ASKED:
+                self._lock()
+            case "locked":
+                self._feed(moves.Locked(word.number))
+            case "left" | "unlocked":
+                self._feed(moves.Unlocked())
+            case "fenced":
+                self._feed(moves.Unlocked(is_fenced=True))
+            case "replaced":
+                self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
+            case "entered":
+                self._feed(moves.Entered(word.number))
+            case "error enter" if (
+                word.number != errno.EAGAIN
+            ):  # EAGAIN: it has told us of something else first
+                self._leave_alone("disk", errno=word.number)
+                self._feed(moves.Dirty())
+            case "died":
+                self._feed(moves.RunnerDied())

@@ -1,0 +1,152 @@
+"""What this worker should serve: placement over presence and the catalog, minus what operators paused.
+
+Everybody computes the same homes from the same tables, so nobody has to be asked. A worker keeps the
+last known tables and serves on when the console or NATS is away.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from signalbox import rollout
+from signalbox.bus import Bus
+from signalbox.messages import Desired, Model, Serving, Worker
+from signalbox.names import Bucket, token
+from signalbox.placement import homes_of
+from signalbox.table import Table
+from workers.host.quarantine import Quarantine
+
+
+def placed(
+    models: Iterable[Model], workers: Iterable[Worker], desired: Mapping[str, Desired], *,
+    device: str, allowed: frozenset[str],
+) -> dict[str, Model]:  # fmt: skip
+    """The models that live on ``device``, by name.
+
+    allowed: names this worker may serve, empty = all. Disabled, paused and unplaced models (no
+    replica, no version) are left out.
+    """
+    present = list(workers)
+    mine: dict[str, Model] = {}
+    for model in models:
+        if not model.is_enabled or not model.versions or (allowed and model.name not in allowed):
+            continue
+        wish = desired.get(f"model.{token(model.name)}")
+        if wish is not None and wish.is_paused:
+            continue
+        if device in homes_of(model, present):
+            mine[model.name] = model
+    return mine
+
+
+class Fleet:
+    """The tables behind placement, kept current.
+
+    describe: this worker's own presence. on_change: something that matters here changed.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        worker: str,
+        device: str,
+        allowed: Iterable[str],
+        describe: Callable[[], Worker],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._device = device
+        self._worker_id = worker
+        self._describe = describe
+        self._allowed = frozenset(allowed)
+        self._on_change = on_change
+        self.models = Table(bus, Bucket.MODELS, Model)
+        self.workers = Table(bus, Bucket.WORKERS, Worker)
+        self.desired = Table(bus, Bucket.DESIRED, Desired)
+        self.serving = Table(bus, Bucket.SERVING, Serving)
+        self._published: set[str] = set()
+        self.quarantine = Quarantine(bus)
+        self._living: frozenset[str] = frozenset()
+        self._members: frozenset[tuple[str, str, str]] = frozenset()
+
+    async def start(self) -> None:
+        """Read the tables; returns when all are current."""
+        self.models.on_change(lambda _key, model, _revision: self._on_model(model))
+        self.serving.on_change(lambda *_: self._on_change())
+        self.desired.on_change(lambda *_: self._on_change())
+        self.workers.on_change(lambda *_: self._on_presence())
+        for table in self._tables:
+            await table.start()
+
+    def find(self, name: str) -> Model | None:
+        """The catalog's document of one model."""
+        return self.models.get(token(name))
+
+    def mine(self) -> dict[str, Model]:
+        """Models this worker should serve now."""
+        return placed(
+            self.models.items().values(), self.present(), self.desired.items(),
+            device=self._device, allowed=self._allowed,
+        )  # fmt: skip
+
+    def lives_here(self, name: str) -> bool:
+        """Whether this device is a home of the model, paused or not. As of the last change of placement."""
+        return name in self._living
+
+    def targets(self, model: Model) -> list[int]:
+        """Versions worth having in memory, in this order: those requests shall get, and those they get now."""
+        return rollout.targets(model, self.serving.get(token(model.name)))
+
+    def is_spare(self, key: tuple[str, int]) -> bool:
+        """Whether a version may leave first: its model lives elsewhere, or requests without a version get others."""
+        model = self.find(key[0])
+        return model is None or not self.lives_here(key[0]) or key[1] not in self.targets(model)
+
+    def published(self) -> set[str]:
+        """Models that were published since the last call."""
+        published, self._published = self._published, set()
+        return published
+
+    def is_only_home(self, model: Model) -> bool:
+        """Whether nobody outside this device pulls the model."""
+        return homes_of(model, self.present()) == (self._device,)
+
+    def present(self) -> list[Worker]:
+        """Presence of everybody; this worker's own as it is, whether or not NATS has it just now."""
+        others = [w for w in self.workers.items().values() if w.id != self._worker_id]
+        return [*others, self._describe()]
+
+    @property
+    def is_drain_asked(self) -> bool:
+        """An operator wants this worker to stop taking work."""
+        wish = self.desired.get(f"worker.{token(self._worker_id)}")
+        return wish is not None and wish.is_draining
+
+    async def close(self) -> None:
+        """Stop following."""
+        for table in self._tables:
+            await table.close()
+
+    @property
+    def _tables(self) -> tuple[Any, ...]:
+        return self.models, self.serving, self.workers, self.desired, self.quarantine
+
+    def _on_model(self, model: Model | None) -> None:
+        if model is not None:
+            self._published.add(model.name)
+        self._changed()
+
+    def _on_presence(self) -> None:
+        # Heartbeats come every two seconds from everybody; only who is there, and where, matters.
+        members = frozenset(
+            (worker.id, worker.device.id, worker.state) for worker in self.workers.items().values()
+        )
+        if members != self._members:
+            self._members = members
+            self._changed()
+
+    def _changed(self) -> None:
+        """Placement may have changed."""
+        models = self.models.items().values()
+        here = placed(models, self.present(), {}, device=self._device, allowed=self._allowed)
+        self._living = frozenset(here)
+        self._on_change()

@@ -1,0 +1,418 @@
+"""The reconciler: every accepted job ends, also one whose queue lost it or that nobody attends to.
+
+One worker does it for all, every half minute (:mod:`workers.recovery.leader`). A turn
+
+1. reads on in ``STATE``: records that are a minute old and not terminal are remembered as open;
+2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`, :mod:`workers.recovery.slots`),
+   before it writes any: a full ``STATE`` takes no ends;
+3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
+4. looks at open records again. One that its worker still runs, or that waits in ``JOBS``, is left alone.
+   One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
+   was not (records hold no inputs). One beyond its deadline that nobody runs is ended;
+5. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.queue.sweep` does it while jobs flow);
+6. removes inputs whose jobs have ended, where no sweep did, or were refused (:mod:`workers.recovery.inputs`).
+
+Each turn's work is bounded; what is left over is the next turn's. Every write is a compare-and-set from the
+record that was judged, so a worker that ends the job meanwhile wins, and two reconcilers harm nobody.
+Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from signalbox import job as life
+from signalbox import log, names
+from signalbox.answers import Stored, header_fields
+from signalbox.bus import Bus, Delivery
+from signalbox.errors import InputLost, NewerVersion, NotFound, SignalboxError, StaleRevision
+from signalbox.jobs import joblog
+from signalbox.messages import Duty, ErrorInfo, Job, Model, Record, State, Worker, decode, header
+from signalbox.names import PRIORITIES, RECONCILER, Header, Stream, token
+from signalbox.records import Records
+from workers.host import gauges
+from workers.queue.sweep import purge_acknowledged, remove
+from workers.recovery.inputs import Inputs
+from workers.recovery.leader import Tenure
+from workers.recovery.records import Retention, take_out
+from workers.recovery.slots import Slots
+from workers.recovery.walk import walk
+
+PERIOD_S: Final = 30.0
+SETTLED_S: Final = 60.0
+"""A record younger than this is its worker's business."""
+GRACE_S: Final = 5.0
+"""A deadline is over so long after it, since clocks differ."""
+BELIEVED_S: Final = 3600.0
+"""A run is believed to go on so long after its claim and its model's limit, if its worker still holds that lease."""
+MAX_READ: Final = 20_000
+"""Headers read of each stream in one turn."""
+MAX_LOOKS: Final = 500
+"""Records looked up in one turn, for each of its steps."""
+MAX_OPEN: Final = 10_000
+"""Open records remembered; then reading on waits."""
+MAX_SWEPT: Final = 60
+"""Queues swept in one turn."""
+MAX_CANCELLED: Final = 2_000
+"""Cancelled jobs looked for in the queue in one turn."""
+NOBODY_LEFT: Final = "The job's deadline passed and no worker was left to finish it."
+"""Of a job that had begun."""
+_READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
+"""The others need nothing."""
+
+
+class Reconciler:
+    """One worker's part. workers, models: presence and catalog as known here. clock: UTC seconds.
+
+    outlives_s: how much longer a record stays than its job's message (:mod:`workers.recovery.leftovers`).
+    """
+
+    def __init__(
+        self, bus: Bus, records: Records, *, workers: Callable[[], Iterable[Worker]],
+        models: Callable[[], Mapping[str, Model]], worker: str, boot: str,
+        period_s: float = PERIOD_S, settled_s: float = SETTLED_S, kept_s: float = 86_400.0,
+        least_kept_s: float = 600.0, sync_kept_s: float = 600.0, outlives_s: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._bus = bus
+        self._records = records
+        self._workers = workers
+        self._models = models
+        self._period_s = period_s
+        self._settled_s = settled_s
+        self._clock = clock
+        self._tenure = Tenure(
+            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
+        )
+        self._retention = Retention(
+            bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock
+        )
+        self._slots = Slots(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
+        self._least_kept_s = least_kept_s
+        self._foreign: list[int] = []
+        self._is_behind = False
+        self._cancelled: list[str] = []
+        self._inputs = Inputs(bus, records, clock=clock)
+        self._duty: Duty | None = None
+        self._read_to = 0
+        self._open: dict[str, tuple[int, Record]] = {}
+        self._queues: list[tuple[str, names.Priority]] = []
+
+    async def keep(self) -> None:
+        """Until cancelled: a turn every period, with jitter, so that workers ask one after the other."""
+        while True:
+            await asyncio.sleep(self._period_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
+            try:
+                while await self.turn() and self._is_behind:
+                    pass
+            except SignalboxError as error:
+                gauges.RECONCILED.labels("failed").inc()
+                log.warning("reconciler.turn_failed", why=str(error), code=error.code)
+            except Exception:  # noqa: BLE001  the edge of a task
+                gauges.RECONCILED.labels("failed").inc()
+                log.exception("reconciler.turn_failed")
+
+    async def close(self) -> None:
+        """Give the duty up for another to take at once."""
+        await self._inputs.rest()
+        if self._duty is not None:
+            await self._tenure.give_up(self._remembered(self._duty))
+
+    async def turn(self) -> bool:
+        """Do the duty once, if it is ours. Raises :class:`Unavailable` and others where NATS is away."""
+        duty = await self._tenure.take()
+        if duty is None:
+            self._duty = None
+            self._open.clear()
+            await self._inputs.rest()
+            gauges.RECONCILED.labels("not ours").inc()
+            return False
+        jobs, state = await self._stream(Stream.JOBS), await self._stream(Stream.STATE)
+        created = f"{jobs['created']} {state['created']}"
+        if duty.created != created:  # other streams than the cursors are of: from their beginning
+            duty = replace(duty, created=created, jobs_seq=0, state_seq=0)
+            self._duty = None
+        if self._duty is None:
+            self._open.clear()
+            self._foreign.clear()
+            self._retention.begin()
+            self._slots.begin()
+            self._read_to = duty.state_seq
+        self._cancelled.clear()
+        self._duty = duty
+        state_seq = await self._read_records(self._read_to, state["state"])
+        await self._drop_foreign()
+        await take_out(self._bus, self._cancelled)
+        crowded_below = await self._retention.turn(self._lowest(state_seq), state)
+        if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
+            self._is_behind = True
+        jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
+        await self._look_at_open(crowded_below)
+        if jobs["state"]["messages"]:
+            await self._sweep()
+        await self._inputs.turn()
+        gauges.RECONCILER_OPEN.set(len(self._open))
+        self._read_to = state_seq
+        self._duty = replace(duty, jobs_seq=jobs_seq)
+        if not await self._tenure.note(self._remembered(self._duty)):
+            self._duty = None
+        gauges.RECONCILED.labels("done").inc()
+        return True
+
+    def _remembered(self, duty: Duty) -> Duty:
+        """What is kept with the duty: whoever comes next reads from the oldest open or short-lived record on."""
+        low = min([self._read_to, *(seq for seq, _ in self._open.values())])
+        low = min(low, self._slots.lowest(low))
+        return replace(duty, state_seq=low)
+
+    def _lowest(self, read_to: int) -> int:
+        """Below this every record is of a job that has ended, and none is a newer program's."""
+        return min([read_to, *(seq for seq, _ in self._open.values()), *self._foreign])
+
+    async def _stream(self, stream: Stream) -> dict[str, Any]:
+        return await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+
+    # ------------------------------------------------------------------------------ the queue
+
+    async def _read_jobs(self, seq: int, state: Mapping[str, Any]) -> int:
+        """End what waits beyond its deadline. Returns where to read on; 0 after the last message."""
+        if not state["messages"]:
+            return 0
+        overdue: list[tuple[int, Job]] = []
+        before = self._clock() - GRACE_S
+
+        def look(delivery: Delivery) -> bool:
+            if len(overdue) >= MAX_LOOKS:
+                return False
+            try:
+                job = delivery.job
+            except (KeyError, ValueError, msgspec.MsgspecError):
+                return True
+            if job.deadline_at < before:
+                overdue.append((delivery.seq, job))
+            return True
+
+        after = await walk(self._bus, Stream.JOBS, seq, MAX_READ, look)
+        for job_seq, job in overdue:
+            await self._end_queued(job_seq, job)
+        return after if after <= state["last_seq"] else 0
+
+    async def _end_queued(self, seq: int, job: Job) -> None:
+        try:
+            found = await self._records.read(job.id)
+        except NewerVersion:
+            return
+        if found is None and await self._has_ended_long_ago(seq, job):
+            await self._remove(seq)
+            return
+        if found is not None and found[0].state is State.RUNNING:
+            return  # an open record: judged as one
+        if found is None or not found[0].state.is_terminal:
+            record, revision = (
+                (found[0], found[1]) if found else (life.first_record(job, State.QUEUED), 0)
+            )
+            if not await self._write(life.expired(record, now=self._clock()), revision, job):
+                return
+        await self._remove(seq)
+
+    async def _has_ended_long_ago(self, seq: int, job: Job) -> bool:
+        """Whether a job without a record was acknowledged when it still had one, which may have gone since."""
+        if job.created_at > self._clock() - self._least_kept_s:
+            return False
+        try:
+            info = await self._bus.consumer_info(names.consumer(job.model, job.priority))
+        except NotFound:
+            return False
+        return seq <= info.ack_floor_stream_seq
+
+    async def _remove(self, seq: int) -> None:
+        """Its end is durable: out of the queue, as an acknowledgement would have it."""
+        try:
+            await remove(self._bus, seq)
+        except SignalboxError as error:  # the next turn's
+            log.warning("reconciler.not_removed", seq=seq, why=str(error))
+
+    # ------------------------------------------------------------------------------ records
+
+    async def _read_records(self, seq: int, state: Mapping[str, Any]) -> int:
+        """Remember the open records among those that have settled. Returns where to read on."""
+        self._is_behind = False
+        if not state["messages"] or seq > state["last_seq"]:
+            return seq
+        before = self._clock() - self._settled_s
+        read = 0
+
+        def look(delivery: Delivery) -> bool:
+            if delivery.time > before or len(self._open) >= MAX_OPEN:
+                return False
+            if len(self._cancelled) >= MAX_CANCELLED:
+                return False
+            nonlocal read
+            read += 1
+            self._slots.saw(delivery.subject, delivery.seq, delivery.time)
+            text = delivery.headers.get(Header.RECORD, "")
+            if any(state in text for state in _READ):
+                try:
+                    record = decode(Record, text)
+                except msgspec.MsgspecError:
+                    self._foreign.append(delivery.seq)
+                    return True
+                if not record.state.is_terminal:
+                    self._open[record.id] = (delivery.seq, record)
+                elif record.state is State.CANCELLED:
+                    self._cancelled.append(names.job(record.model, record.priority, record.id))
+            return True
+
+        after = await walk(self._bus, Stream.STATE, seq, MAX_READ, look)
+        self._is_behind = read >= MAX_READ
+        return after
+
+    async def _drop_foreign(self) -> None:
+        """Forget the oldest records of a newer program that were written again or removed since."""
+        self._foreign = sorted(set(self._foreign))
+        for seq in self._foreign[:MAX_LOOKS]:
+            try:
+                await self._bus.request_json(f"$JS.API.STREAM.MSG.GET.{Stream.STATE}", {"seq": seq})
+            except NotFound:
+                self._foreign.remove(seq)
+            else:
+                return
+
+    async def _look_at_open(self, crowded_below: int) -> None:
+        """Judge the open records, those not looked at for the longest first. crowded_below: of the retention's turn."""
+        for job_id, (seq, _) in list(self._open.items())[:MAX_LOOKS]:
+            record = await self._look_again(job_id, seq)
+            if record is not None and seq < crowded_below and not self._runs(record):
+                await self._move_up(record, seq)
+                record = None  # it is read again in its turn, from its new place
+            del self._open[job_id]  # not sooner: where that fails it stays open
+            if record is not None:
+                self._open[job_id] = (seq, record)
+
+    async def _move_up(self, record: Record, seq: int) -> None:
+        """Write the record of a job that nobody runs again, at the end of ``STATE``: it kept all above its old place.
+
+        A claim or an end that was prepared from the old place is tried again from the new one
+        (:mod:`workers.serving.commits`). A running job's record is its worker's alone, which keeps it young itself.
+        """
+        with contextlib.suppress(StaleRevision):
+            await self._records.write(record, expect=seq)
+
+    async def _look_again(self, job_id: str, seq: int) -> Record | None:
+        """Judge one record; returns it while it is open."""
+        try:
+            found = await self._records.read(job_id)
+        except NewerVersion:
+            self._foreign.append(seq)
+            return None
+        if found is None or found[1] != seq or found[0].state.is_terminal:
+            return None  # it has ended, or lives: a newer record of it is read in its turn
+        return None if await self._judge(found[0], seq) else found[0]
+
+    async def _judge(self, record: Record, revision: int) -> bool:
+        """Do what an open record needs; True when it is open no more."""
+        if self._runs(record):
+            return False
+        queued = await self._records.queued(record.id)
+        if queued is None:
+            return await self._put_right(record, revision)
+        if record.deadline_at + GRACE_S >= self._clock():
+            return False  # the queue will offer it to somebody
+        return await self._end(record, revision, queued)
+
+    def _runs(self, record: Record) -> bool:
+        """Whether the worker that claimed it still holds the lease it claimed it under."""
+        if record.state is not State.RUNNING:
+            return False
+        model = self._models().get(token(record.model))
+        limit_s = BELIEVED_S + (model.limits.timeout_s if model is not None else 0.0)
+        if self._clock() - (record.claimed_at or 0.0) > limit_s:
+            return False
+        return any(
+            worker.id == record.worker and worker.token == record.token
+            for worker in self._workers()
+        )
+
+    async def _put_right(self, record: Record, revision: int) -> bool:
+        """The queue has lost it: queue it again, or end it."""
+        found = await self._records.read(record.id)
+        if found is None or found[1] != revision:
+            return True  # it was claimed, ended and acknowledged between two looks
+        log.error("reconciler.vanished", job=record.id, model=record.model, attempt=record.attempt)
+        if record.cancel_requested or record.deadline_at + GRACE_S < self._clock():
+            return await self._end(record, revision, None)
+        if record.input is None:
+            gauges.RECONCILER_LOST.labels(record.model).inc()
+            message = "The queue lost this job and its input was not kept elsewhere; send it again."
+            why = ErrorInfo(code=InputLost.code, message=message)
+            return await self._write(life.failed(record, why, now=self._clock()), revision)
+        why = ErrorInfo(code="unavailable", message="The queue had lost this job.")
+        if record.state is State.RUNNING:
+            record = life.requeued(record, why, is_crash=False)
+            try:
+                revision = await self._records.write(record, expect=revision)
+            except StaleRevision:
+                return True
+        job = life.queued_again(record)
+        subject = names.job(job.model, job.priority, job.id)
+        try:
+            await self._bus.write(subject, headers={Header.JOB: header(job)}, expect=0)
+        except (
+            StaleRevision
+        ):  # its old message's sequence counts as long as the subject is not purged
+            return True
+        gauges.REQUEUED.labels(record.model).inc()
+        return True
+
+    async def _end(self, record: Record, revision: int, queued: Stored | None) -> bool:
+        """Nobody runs it and its time is over."""
+        now = self._clock()
+        if record.cancel_requested:
+            ended = life.cancelled(record, now=now)
+        elif record.state is State.RUNNING:
+            why = ErrorInfo(code="deadline_exceeded", message=NOBODY_LEFT)
+            ended = life.failed(record, why, now=now)
+        else:
+            ended = life.expired(record, now=now)
+        job: Job | None = None
+        if queued is not None:
+            try:
+                job = decode(Job, queued.headers[Header.JOB])
+            except (KeyError, msgspec.MsgspecError):
+                job = None
+        is_written = await self._write(ended, revision, job)
+        if is_written and queued is not None:
+            await self._remove(queued.seq)
+        return is_written
+
+    async def _write(self, record: Record, expect: int, job: Job | None = None) -> bool:
+        """Write an end and tell who waits for it; False where another write came first."""
+        try:
+            await self._records.write(record, expect=expect)
+        except StaleRevision:
+            return False
+        if job is not None and job.reply:
+            self._bus.send(job.reply, b"", header_fields({Header.RECORD: header(record)}), b"")
+        gauges.RECONCILER_ENDED.labels(record.model, record.state.value).inc()
+        joblog.ended(record)
+        return True
+
+    # ------------------------------------------------------------------------------ sweeping
+
+    async def _sweep(self) -> None:
+        """Remove what is acknowledged in queues where no job flows any more, some queues a turn."""
+        if not self._queues:
+            names_ = [model.name for model in self._models().values()]
+            self._queues = [(name, priority) for name in names_ for priority in PRIORITIES]
+        for _ in range(min(MAX_SWEPT, len(self._queues))):
+            model, priority = self._queues.pop()
+            try:
+                await purge_acknowledged(self._bus, model, priority)
+            except NotFound:
+                continue

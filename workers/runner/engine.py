@@ -1,0 +1,373 @@
+"""TensorFlow, and all of it: loads SavedModels, runs their signatures on frames. Only a runner imports this.
+
+A signature takes inputs of its dtypes and of any shape, as a fed Placeholder does in TensorFlow Serving: what no
+operation of the graph refuses is right, and what one refuses is the caller's input that was wrong.
+"""
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+from signalbox import errors, tensors
+from signalbox.messages import Signature, TensorSpec
+from signalbox.tensors import Tensor
+from workers.runner import arrays, savedmodel, warmup
+from workers.runner.arrays import Array, Output
+from workers.runner.tferrors import brief, translated
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_MOST_HINTS: Final = 3
+
+
+class Function:
+    """One signature, for inputs of any shape: TensorFlow's tensors by output.
+
+    What TensorFlow loads compares shapes with those that the signature states, and takes others only after it has
+    written an error that nobody reads. So it is called from a function whose inputs have no shape, traced once.
+    """
+
+    def __init__(self, function: Callable[..., Mapping[str, Any]], signature: Signature) -> None:
+        self.inputs = signature.inputs
+        self._function = function
+        self._traced: Callable[..., Mapping[str, Any]] | None = None
+
+    def __call__(self, inputs: Mapping[str, Array]) -> Mapping[str, Any]:
+        """Raises :class:`InvalidInput` where other inputs are meant, and what TensorFlow raises."""
+        if inputs.keys() != self.inputs.keys():
+            given, wanted = (
+                ", ".join(map(repr, sorted(names)))[:200] for names in (inputs, self.inputs)
+            )
+            msg = f"The inputs are {given or 'none'}; the signature's are {wanted or 'none'}."
+            raise errors.InvalidInput(msg)
+        if self._traced is None:
+            self._traced = self._trace()
+        return self._traced(
+            *[tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()]
+        )
+
+    def _trace(self) -> Callable[..., Mapping[str, Any]]:
+        def call(*values: Any) -> Mapping[str, Any]:
+            return self._function(**dict(zip(self.inputs, values, strict=True)))
+
+        specs = [tf.TensorSpec(None, spec.dtype) for spec in self.inputs.values()]
+        relaxed = tf.function(call, autograph=False)
+        traced: Callable[..., Mapping[str, Any]] = relaxed.get_concrete_function(*specs)
+        return traced
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A loaded version. ``module`` keeps its variables alive; functions are by signature name."""
+
+    module: Any
+    functions: dict[str, Function]
+    signatures: dict[str, Signature]
+    size_bytes: int
+    warmed: int
+
+
+class TensorFlowEngine:
+    """Everything this process has loaded.
+
+    intra_threads, inter_threads: of TensorFlow; 0 leaves the choice to it. One of each is fastest
+    and by far cheapest for small batches (measured, see docs/lease.md).
+    """
+
+    def __init__(self, kind: str, *, intra_threads: int, inter_threads: int) -> None:
+        self._kind = kind
+        self._is_open = False
+        self._loaded: dict[tuple[str, int], Loaded] = {}
+        self._at_rest = threading.Lock()
+        """Held by runs, and by a load that measures the memory: it may have a thread to itself, beside runs."""
+        tf.config.threading.set_intra_op_parallelism_threads(intra_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(inter_threads)
+        if kind == "cpu":
+            tf.constant(0)  # a virtual device has no context to keep off: start the executor now
+        _settle()
+
+    def open(self) -> None:
+        """Touch the device for the first time; the guard has let us in."""
+        if self._is_open or self._kind == "cpu":
+            return
+        gpus = tf.config.list_physical_devices("GPU")
+        if not gpus:
+            raise errors.ModelError(
+                "TensorFlow sees no GPU; the driver or CUDA libraries do not fit."
+            )
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        self._is_open = True
+
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Loaded:
+        """Load a SavedModel directory and run its warm-up requests. Raises our errors.
+
+        digest: of the files when they were registered; other files are refused unread. Empty = any.
+        """
+        self.open()
+        with self._at_rest:
+            before = self._memory_bytes()
+        directory = Path(path)
+        signatures = _verified(directory, digest)
+        module = translated(lambda: tf.saved_model.load(path))
+        functions = {
+            name: Function(module.signatures[name], signature)
+            for name, signature in signatures.items()
+            if name in module.signatures
+        }
+        draft = Loaded(module, functions, signatures, 0, 0)
+        self._loaded[model, version] = draft
+        try:
+            warmed = self._warm_up(model, version, directory) if is_warm else 0
+        except errors.SignalboxError:
+            del self._loaded[model, version]
+            raise
+        with self._at_rest:
+            size = max(self._memory_bytes() - before, _stored_bytes(directory))
+        loaded = Loaded(module, functions, signatures, size, warmed)
+        self._loaded[model, version] = loaded
+        _settle()
+        return loaded
+
+    def unload(self, model: str, version: int) -> None:
+        """Forget a version. What it took goes back to TensorFlow's allocator, not to the device."""
+        if self._loaded.pop((model, version), None) is not None:
+            gc.unfreeze()
+            _settle()
+
+    def run(
+        self,
+        model: str,
+        version: int,
+        signature: str,
+        jobs: Sequence[bytes],
+        outputs: tuple[str, ...],
+    ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
+        """One call of ``signature`` on all jobs; (frames, errors by index) as :class:`frames.Ran`.
+
+        Where the joint run fails, or its outputs have no rows to split, halves of the jobs are run, and
+        halves of those, so that one bad input does not fail its neighbours.
+        """
+        with self._at_rest:
+            return self._run(model, version, signature, jobs, outputs)
+
+    def _run(
+        self, model: str, version: int, signature: str, jobs: Sequence[bytes],
+        outputs: tuple[str, ...],
+    ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:  # fmt: skip
+        loaded = self._loaded.get((model, version))
+        if loaded is None:
+            msg = f"{model} version {version} is not loaded."
+            raise errors.NotFound(msg)
+        function = loaded.functions.get(signature)
+        if function is None:
+            msg = f"{model} version {version} has no signature {signature!r}."
+            raise errors.InvalidInput(msg)
+        inputs = [_decoded(frame) for frame in jobs]
+
+        def together(some: list[list[Tensor]]) -> list[bytes]:
+            if len(some) == 1:
+                return [_alone(function, some[0], outputs)]
+            rows = [_rows(job) for job in some]
+            return _split(_call(function, _joined(some), outputs), rows)
+
+        try:
+            return together(inputs), {}
+        except (errors.ModelError, errors.InvalidInput) as error:
+            if len(jobs) == 1 or isinstance(error, errors.OutOfMemory | errors.RunnerCrashed):
+                raise
+            first = error
+        return _bisected(together, inputs, first)
+
+    def _warm_up(self, model: str, version: int, directory: Path) -> int:
+        requests = warmup.read(directory)
+        for request in requests:
+            self._run(model, version, request.signature, [request.frame], request.outputs)
+        return len(requests)
+
+    def _memory_bytes(self) -> int:
+        if self._kind != "cpu":
+            return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def _verified(directory: Path, digest: str) -> dict[str, Signature]:
+    """Signatures of the files that were registered. Raises :class:`ModelError` for any others."""
+    try:
+        next(directory.iterdir(), None)  # what may not be read looks empty to those that walk it
+        if digest and savedmodel.manifest(directory)[1] != digest:
+            raise errors.ModelError(
+                "The files are not those that were registered: their digest differs."
+            )
+        return savedmodel.read(directory)[0]
+    except PermissionError as error:
+        raise errors.ModelError(
+            f"{directory} may not be read by the process that runs models;"
+            " SIGNALBOX_WORKER_MODEL_FOLDERS names the folders that may."
+        ) from error
+    except OSError as error:
+        raise errors.ModelError(f"The files cannot be read: {error.strerror}.") from error
+
+
+class _NoRows(errors.ModelError):
+    """The outputs have no row for each row of the inputs."""
+
+
+def _smaller(part: range, error: errors.SignalboxError) -> list[range]:
+    """What to run where ``part`` failed, the first last: halves, or each job where no batch can work."""
+    step = 1 if isinstance(error, _NoRows) else (len(part) + 1) // 2
+    return [part[at : at + step] for at in range(0, len(part), step)][::-1]
+
+
+def _bisected(
+    run: Callable[[list[list[Tensor]]], list[bytes]],
+    jobs: list[list[Tensor]],
+    first: errors.SignalboxError,
+) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
+    """Each job's frame or error, by halves: one bad job of 64 costs a dozen runs and not 64.
+
+    ``run`` takes some of the jobs together, and has raised ``first`` for all of them. Raises what it
+    raised for the last job where no job succeeds alone.
+    """
+    frames = [b""] * len(jobs)
+    failed: dict[int, tuple[str, str]] = {}
+    last: errors.SignalboxError | None = None
+    parts = _smaller(range(len(jobs)), first)
+    while parts:
+        part = parts.pop()
+        try:
+            frames[part.start : part.stop] = run([jobs[at] for at in part])
+        except (errors.ModelError, errors.InvalidInput) as error:
+            if isinstance(error, errors.OutOfMemory | errors.RunnerCrashed):
+                raise
+            if len(part) > 1:
+                parts += _smaller(part, error)
+                continue
+            failed[part.start] = (error.code, error.public_message)
+            last = error
+    if last is not None and len(failed) == len(jobs):
+        raise last
+    return frames, failed
+
+
+def _alone(function: Function, job: list[Tensor], outputs: Sequence[str]) -> bytes:
+    """The frame of one job. What is wrong with its inputs is said in TensorFlow's words, and where to look in ours."""
+    try:
+        results = _call(function, {tensor.name: arrays.array_of(tensor) for tensor in job}, outputs)
+    except errors.InvalidInput as error:
+        if hint := _hint(job, function.inputs):
+            msg = f"{error.public_message.rstrip('.')}. {hint}"
+            raise errors.InvalidInput(msg) from error
+        raise
+    return _frame(results)
+
+
+def _hint(job: Sequence[Tensor], specs: Mapping[str, TensorSpec]) -> str:
+    """Which inputs have other shapes than the signature says."""
+    found = [
+        f'Input "{tensor.name[:60]}" has shape {list(tensor.shape)}; the signature says {list(spec.shape)}.'
+        for tensor in job
+        if (spec := specs.get(tensor.name)) is not None
+        and spec.shape is not None
+        and not _fits(tensor.shape, spec.shape)
+    ]
+    return " ".join(found[:_MOST_HINTS])
+
+
+def _fits(shape: Sequence[int], stated: Sequence[int]) -> bool:
+    return len(shape) == len(stated) and all(
+        want in {-1, size} for size, want in zip(shape, stated, strict=True)
+    )
+
+
+def _call(
+    function: Function, inputs: Mapping[str, Array], outputs: Sequence[str]
+) -> dict[str, Output]:
+    """The outputs asked for, all where none is named, as arrays: copied from the device, where errors may come up."""
+
+    def call() -> dict[str, Output]:
+        results = function(inputs)
+        if unknown := [name for name in outputs if name not in results]:
+            msg = f"The signature has no output {unknown[0]!r}."
+            raise errors.InvalidInput(msg)
+        return {
+            name: Output.of(name, results[name].dtype.name, results[name].numpy())
+            for name in (outputs or results)
+        }
+
+    return translated(call)
+
+
+def _decoded(frame: bytes) -> list[Tensor]:
+    try:
+        return tensors.decode(frame)
+    except msgspec.MsgspecError as error:
+        raise errors.InvalidInput(
+            f"The body of the job is no frame of tensors: {error}."
+        ) from error
+
+
+def _rows(job: list[Tensor]) -> int:
+    sizes = {tensor.shape[0] if tensor.shape else -1 for tensor in job}
+    if len(sizes) != 1 or -1 in sizes:
+        raise errors.InvalidInput(
+            "The inputs of a batched job need one common size of dimension 0."
+        )
+    return sizes.pop()
+
+
+def _joined(jobs: list[list[Tensor]]) -> dict[str, Array]:
+    first = jobs[0]
+    joined: dict[str, Array] = {}
+    for index, head in enumerate(first):
+        same = [job[index] for job in jobs if len(job) == len(first)]
+        if len(same) != len(jobs) or any(
+            (t.name, t.dtype, t.shape[1:]) != (head.name, head.dtype, head.shape[1:]) for t in same
+        ):
+            return _joined_by_name(jobs)
+        joined[head.name] = arrays.joined(same)
+    return joined
+
+
+def _joined_by_name(jobs: list[list[Tensor]]) -> dict[str, Array]:
+    """The slow way, for jobs that name their inputs in different orders."""
+    named = [{tensor.name: arrays.array_of(tensor) for tensor in job} for job in jobs]
+    if any(one.keys() != named[0].keys() for one in named):
+        raise errors.InvalidInput("Jobs of one batch name different inputs.")
+    try:
+        return {name: np.concatenate([one[name] for one in named]) for name in named[0]}
+    except ValueError as error:
+        raise errors.InvalidInput(brief(error)) from error
+
+
+def _split(results: Mapping[str, Output], rows: list[int]) -> list[bytes]:
+    total = sum(rows)
+    if any(output.array.shape[:1] != (total,) for output in results.values()):
+        raise _NoRows
+    frames, start = [], 0
+    for count in rows:
+        end = start + count
+        frames.append(_frame({name: output.rows(start, end) for name, output in results.items()}))
+        start = end
+    return frames
+
+
+def _frame(results: Mapping[str, Output]) -> bytes:
+    return tensors.encode([output.tensor(name) for name, output in results.items()])
+
+
+def _stored_bytes(directory: Path) -> int:
+    """The least a version takes, whatever the allocator had lying around: what it has on disk."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def _settle() -> None:
+    """With TensorFlow imported a full collection takes about 160 ms and JSON triggers it: take all
+    that lives now out of the collector's sight."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,293 @@
+"""The runner: the process that uses the device. Started by the guard, fed by the supervisor.
+
+One thread on purpose: it is inside the device only between the guard's ``enter`` and its own
+``left``, and while TensorFlow works it answers nobody. Only a load that nobody waits for has a thread to itself,
+so that runs go on beside it; the process says ``left`` when that has ended too. Another thread does nothing but watch
+for the end of supervisor and guard, so that a runner never outlives both of them, and one shows that the process runs,
+whatever the others do (:func:`beat`). It is confined
+(:mod:`workers.sandbox.confine`) before anything of TensorFlow, and long before any model, is in its memory.
+"""
+
+import argparse
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from signalbox.errors import LeaseLost, NotFound, ResultTooLarge, RunnerCrashed, SignalboxError
+from signalbox.messages import Signature
+from workers.runner import frames
+from workers.runner.intervals import Intervals, now
+from workers.sandbox import privileges
+from workers.sandbox.confine import confine
+from workers.sandbox.confinement import Confinement, Sandbox
+
+REFUSED: Final = 78
+"""Exit status of a runner whose sandbox does not hold: it has served nobody."""
+_READ_BYTES: Final = 1 << 18
+_WORD_BYTES: Final = 256
+
+
+class Load(Protocol):
+    """What a load reports."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory it takes."""
+
+    @property
+    def warmed(self) -> int:
+        """Warm-up requests that were run."""
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """By name."""
+
+
+class Engine(Protocol):
+    """What computes; :class:`workers.runner.engine.TensorFlowEngine` says what each promises."""
+
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Load:
+        """Load a version, or raise one of our errors."""
+
+    def unload(self, model: str, version: int) -> None:
+        """Forget a version."""
+
+    def run(
+        self,
+        model: str,
+        version: int,
+        signature: str,
+        jobs: Sequence[bytes],
+        outputs: tuple[str, ...],
+    ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
+        """Frames and errors by index of job."""
+
+
+MakeEngine = Callable[[str, int, int], Engine]
+
+
+class Runner:
+    """Serves one supervisor's socket and one guard's."""
+
+    def __init__(
+        self, engine: Engine, data: socket.socket, guard: socket.socket, intervals: Intervals,
+        frame_limit_bytes: int,
+    ) -> None:  # fmt: skip
+        self._engine, self._data, self._guard, self._intervals = engine, data, guard, intervals
+        self._splitter = frames.Splitter(frame_limit_bytes)
+        self._limit = frame_limit_bytes
+        self._token = 0
+        self._loading: threading.Thread | None = None
+        self._one_answer = threading.Lock()
+
+    def serve(self, started: float, confinement: Confinement) -> None:
+        """Until either socket ends."""
+        seconds = round(time.monotonic() - started, 3)
+        self._send(frames.Ready(os.getpid(), seconds, confinement))
+        poll = select.poll()
+        data, guard = self._data.fileno(), self._guard.fileno()
+        poll.register(guard, select.POLLIN)
+        poll.register(data, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if guard in ready:  # first: who is told to leave begins nothing new
+                self._on_word()
+            elif data in ready:
+                received = self._data.recv(_READ_BYTES)
+                if not received:
+                    return
+                for body in self._splitter.feed(received):
+                    self._take(frames.request(body))
+
+    def _take(self, request: frames.Request) -> None:
+        if isinstance(request, frames.Load) and request.is_ahead:
+            self._finish_loading()
+            self._loading = threading.Thread(target=self._load_ahead, args=[request], daemon=True)
+            self._loading.start()
+        else:
+            self._send(self._answer(request))
+
+    def _load_ahead(self, request: frames.Load) -> None:
+        """A thread's work. What nobody foresaw ends the process, as it does in the main thread."""
+        try:
+            self._send(self._answer(request))
+        except BaseException:  # noqa: BLE001  the edge of a thread
+            traceback.print_exc()
+            os._exit(1)
+
+    def _finish_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.join()
+            self._loading = None
+
+    def _on_word(self) -> None:
+        word = self._guard.recv(_WORD_BYTES).decode()
+        verb, _, number = word.partition(" ")
+        if verb == "enter":
+            if not self._token:
+                self._token = int(number)
+                self._intervals.enter(self._token)
+            self._guard.send(f"in {self._token}".encode())
+        elif verb == "leave":
+            self._finish_loading()
+            if self._token:
+                self._token = 0
+                self._intervals.leave()
+            self._guard.send(b"left")
+        else:
+            sys.exit(0)
+
+    def _answer(self, request: frames.Request) -> frames.Answer:
+        if not self._token:
+            return frames.Failed(request.id, LeaseLost.code, "The runner is outside the device.")
+        t_in = now()
+        try:
+            return self._perform(request)
+        except RunnerCrashed:
+            os._exit(70)  # the device's context is beyond repair; a new process gets a new one
+        except SignalboxError as error:
+            return frames.Failed(request.id, error.code, error.public_message)
+        finally:
+            self._intervals.use(t_in)
+
+    def _perform(self, request: frames.Request) -> frames.Answer:
+        start = time.perf_counter()
+        if isinstance(request, frames.Run):
+            if request.token != self._token:
+                raise LeaseLost("The token is not the one the runner was let in with.")
+            results, failed = self._engine.run(
+                request.model, request.version, request.signature, request.inputs, request.outputs
+            )
+            return frames.Ran(request.id, time.perf_counter() - start, results, failed)
+        if isinstance(request, frames.Load):
+            loaded = self._engine.load(
+                request.model, request.version, request.path, is_warm=request.is_warm,
+                digest=request.digest,
+            )  # fmt: skip
+            seconds = time.perf_counter() - start
+            return frames.Loaded(
+                request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures
+            )
+        if isinstance(request, frames.Unload):
+            self._engine.unload(request.model, request.version)
+            return frames.Unloaded(request.id)
+        raise NotFound(type(request).__name__)
+
+    def _send(self, answer: frames.Answer) -> None:
+        data = frames.pack(answer)
+        if len(data) - frames.LENGTH_BYTES > self._limit:
+            # The supervisor would take a frame of this size for nonsense, and this process for crashed.
+            why = f"The results take {len(data)} bytes; {self._limit} are taken."
+            data = frames.pack(frames.Failed(getattr(answer, "id", 0), ResultTooLarge.code, why))
+        with self._one_answer:
+            self._data.sendall(data)
+
+
+def _confined(sandbox: Sandbox, kind: str) -> Confinement:
+    """Confine this process, or end it. Its parent may die meanwhile: a change of user disarms the signal."""
+    parent = os.getppid()
+    privileges.die_with_parent(is_dumpable=False)
+    try:
+        confinement = confine(sandbox, kind)
+    except (SignalboxError, OSError) as error:
+        sys.stderr.write(f"runner.refused: {error}\n")
+        sys.stderr.flush()
+        os._exit(REFUSED)
+    if os.getppid() != parent:
+        os._exit(1)
+    return confinement
+
+
+def _watch_for_end(*fds: int) -> None:
+    """End the process as soon as one of the other ends is closed, whatever the main thread does."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLRDHUP)
+    poll.poll()
+    os._exit(1)
+
+
+def beat(fd: int) -> None:
+    """Write a byte to ``fd`` every :data:`workers.runner.frames.BEAT_S` from now on, while the process gets any time.
+
+    The kernel's timer does it, and the interpreter's own handler in C, in a thread that takes nobody else's signals
+    (nor do calls of TensorFlow's end early for one): so whoever holds the interpreter's lock, and for how long, does
+    not matter. Called in the main thread, before there are others: they inherit its mask.
+    """
+    os.set_blocking(fd, False)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    threading.Thread(target=_take_alarms, daemon=True).start()
+    signal.setitimer(signal.ITIMER_REAL, frames.BEAT_S, frames.BEAT_S)
+
+
+def _take_alarms() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    while True:
+        signal.pause()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep TensorFlow's greetings, written before its log level is read, out of the log."""
+    sys.stderr.flush()
+    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    os.close(nothing)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def main(make_engine: MakeEngine | None = None) -> None:
+    """``python -m workers.runner.process ... DATA_FD BEATS_FD GUARD_FD LOCK_FD``; only the guard starts it."""
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(prog="python -m workers.runner.process", description=__doc__)
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--kind", choices=("cpu", "nvidia"), required=True)
+    parser.add_argument("--intra", type=int, default=0)
+    parser.add_argument("--inter", type=int, default=0)
+    parser.add_argument("--frame-limit", type=int, default=1 << 30)
+    parser.add_argument("--interval-log", default="")
+    parser.add_argument("--sandbox", type=Sandbox.of_argument, default=Sandbox())
+    parser.add_argument("fds", type=int, nargs=4)
+    args = parser.parse_args()
+    for fd in args.fds:  # the last is the flock: kept open, and never given to a child of ours
+        os.set_inheritable(fd, False)
+    data_fd, beats_fd, guard_fd, _ = args.fds
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    data, guard = socket.socket(fileno=data_fd), socket.socket(fileno=guard_fd)
+    intervals = Intervals(args.interval_log, args.gpu)  # its files lie outside the sandbox
+    confinement = _confined(args.sandbox, args.kind)
+    beat(beats_fd)
+    threading.Thread(target=_watch_for_end, args=(data_fd, guard_fd), daemon=True).start()
+    engine = (make_engine or _tensorflow)(args.kind, args.intra, args.inter)
+    Runner(engine, data, guard, intervals, args.frame_limit).serve(started, confinement)
+
+
+def _tensorflow(kind: str, intra_threads: int, inter_threads: int) -> Engine:
+    """Import TensorFlow, which takes seconds: after the parent-death signal is armed."""
+    gc.disable()  # what an import makes stays: to look for garbage among it takes a sixth of the time
+    with _quiet():
+        from workers.runner.engine import TensorFlowEngine
+
+        engine = TensorFlowEngine(kind, intra_threads=intra_threads, inter_threads=inter_threads)
+    gc.enable()
+    return engine
+
+
+if __name__ == "__main__":
+    main()

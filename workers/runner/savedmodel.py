@@ -1,0 +1,125 @@
+"""Reads what a SavedModel says of itself without running any of it, and without TensorFlow.
+
+Walks the protobuf wire format of ``saved_model.pb`` for the few fields we need; field numbers are
+those of TensorFlow's saved_model.proto, meta_graph.proto, tensor_shape.proto and types.proto.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from signalbox.errors import InvalidRequest
+from signalbox.messages import Signature, TensorSpec
+from workers.runner.operations import Operations, Verdict, judge, rules
+from workers.runner.protowire import number, single, submessages, text
+
+FILE: Final = "saved_model.pb"
+DTYPE_OF: Final[dict[int, str]] = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string",
+    8: "complex64", 9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128",
+    19: "float16", 22: "uint32", 23: "uint64",
+}  # fmt: skip
+"""Number in types.proto to the name on our wire; what is missing cannot travel."""
+_SERVE: Final = b"serve"
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """signatures: those of the graph tagged ``serve``. ops: every kind of operation in it, sorted.
+    verdict: which of them may not serve. digest: sha256 over path, size and sha256 of each file.
+    size_bytes: of all files. rules: see :func:`workers.runner.operations.rules`."""
+
+    signatures: dict[str, Signature]
+    ops: tuple[str, ...]
+    verdict: Verdict
+    size_bytes: int
+    digest: str
+    rules: str = ""
+
+
+def inspect(directory: Path) -> Inspection:
+    """All of it. Raises :class:`InvalidRequest` where ``directory`` holds no readable SavedModel."""
+    signatures, operations = read(directory)
+    size, digest = manifest(directory)
+    return Inspection(
+        signatures=signatures, ops=tuple(sorted(operations.kinds)), verdict=judge(operations),
+        size_bytes=size, digest=digest, rules=rules(),
+    )  # fmt: skip
+
+
+def read(directory: Path) -> tuple[dict[str, Signature], Operations]:
+    """Signatures and operations. Raises :class:`InvalidRequest`."""
+    path = directory / FILE
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as error:
+        msg = f"{FILE} cannot be read: {error.strerror}."
+        raise InvalidRequest(msg, path=str(path)) from error
+    try:
+        graph = _serving_graph(data)
+        return dict(_signatures(graph)), Operations.of(graph)
+    except (IndexError, TypeError, UnicodeDecodeError) as error:
+        msg = f"{FILE} is damaged or no SavedModel."
+        raise InvalidRequest(msg, path=str(path)) from error
+
+
+def manifest(directory: Path) -> tuple[int, str]:
+    """(bytes in all files, digest of the manifest). Two directories with equal files are equal."""
+    whole, total = hashlib.sha256(), 0
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        one = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                one.update(chunk)
+        size = path.stat().st_size
+        total += size
+        whole.update(
+            f"{path.relative_to(directory).as_posix()}\0{size}\0{one.hexdigest()}\n".encode()
+        )
+    return total, whole.hexdigest()
+
+
+def _serving_graph(data: memoryview) -> memoryview:
+    for graph in submessages(data, 2):  # SavedModel.meta_graphs
+        if any(bytes(tag) == _SERVE for tag in submessages(single(graph, 1), 4)):
+            return graph
+    msg = "The SavedModel has no graph tagged 'serve'."
+    raise InvalidRequest(msg)
+
+
+def _signatures(graph: memoryview) -> Iterator[tuple[str, Signature]]:
+    for entry in submessages(graph, 5):  # MetaGraphDef.signature_def, a map
+        name = text(entry, 1)
+        if name.startswith("__"):
+            continue  # TensorFlow's own, such as __saved_model_init_op
+        body = single(entry, 2)
+        yield (
+            name,
+            Signature(
+                inputs=dict(_specs(body, 1)), outputs=dict(_specs(body, 2)), method=text(body, 3)
+            ),
+        )
+
+
+def _specs(body: memoryview, field: int) -> Iterator[tuple[str, TensorSpec]]:
+    for entry in submessages(body, field):
+        info = single(entry, 2)
+        dtype = number(info, 2)
+        yield (
+            text(entry, 1),
+            TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info)),
+        )
+
+
+def _shape(info: memoryview) -> tuple[int, ...] | None:
+    shape = single(info, 3)
+    is_known = any(True for _ in submessages(info, 3)) and not number(shape, 3)  # unknown_rank
+    return tuple(_size(dim) for dim in submessages(shape, 2)) if is_known else None
+
+
+def _size(dim: memoryview) -> int:
+    value = number(dim, 1)
+    return value - (1 << 64) if value >> 63 else value

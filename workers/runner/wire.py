@@ -1,0 +1,208 @@
+"""One runner's socket, in the order it works: what it was asked, which of it it is at, and whose death it was."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from signalbox import log
+from signalbox.errors import Bug, DeadlineExceeded, RunnerCrashed, SignalboxError
+from workers.host import gauges
+from workers.runner import frames
+from workers.runner.countdown import Countdown
+from workers.runner.heartbeat import Heartbeat
+
+FROZEN_S: Final = 3.0
+"""A process that has not beaten for so long is frozen."""
+
+
+class RunnerLost(RunnerCrashed):
+    """The process died, and not of this request: it was working on another, or on none."""
+
+
+class _Asked(NamedTuple):
+    """A request without an answer; whoever asked may be gone."""
+
+    future: asyncio.Future[frames.Answer]
+    timeout_s: float
+
+
+class _Thread:
+    """Requests that the process works on one after another: the first is the one it is at, and whose time runs.
+
+    Nobody is over his time while the process is frozen: that is said at its next beat.
+    """
+
+    def __init__(self, on_overdue: Callable[[_Asked], None]) -> None:
+        self.asked: dict[int, _Asked] = {}
+        self._on_overdue = on_overdue
+        self._is_overdue = False
+        self._clock = Countdown(self._over)
+
+    @property
+    def first(self) -> _Asked | None:
+        """What the process is at."""
+        return next(iter(self.asked.values()), None)
+
+    def add(self, id_: int, asked: _Asked) -> None:
+        """It was asked for."""
+        self.asked[id_] = asked
+        if len(self.asked) == 1:
+            self._start_clock()
+
+    def take(self, id_: int) -> _Asked:
+        """It is answered."""
+        is_first = id_ == next(iter(self.asked))
+        asked = self.asked.pop(id_)
+        if is_first:
+            self._start_clock()
+        return asked
+
+    def clear(self) -> None:
+        """Nothing will be answered."""
+        self.asked.clear()
+        self._start_clock()
+
+    def beat(self) -> None:
+        """The process runs."""
+        if self._is_overdue and (first := self.first) is not None:
+            self._is_overdue = False
+            self._on_overdue(first)
+
+    def _start_clock(self) -> None:
+        """The process begins with the first request that it has not answered."""
+        self._is_overdue = False
+        self._clock.stop()
+        if (first := self.first) is not None:
+            self._clock.start(first.timeout_s)
+
+    def _over(self) -> None:
+        self._is_overdue = True
+
+
+class RunnerWire(asyncio.Protocol):
+    """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
+
+    The process works on what it is asked one after another, and beside that on loads that nobody waits for. Where it
+    dies of either, nobody knows which: the load is blamed, which is tried no more ahead of need, so that what kills
+    is alone the next time. kill: ends the process when it says what no runner of ours would say, or works on one
+    request for too long, or is frozen: that is no request's doing.
+    heartbeat: what the process's other socket is for; it must beat from when it is ready.
+    """
+
+    def __init__(
+        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None],
+        frozen_s: float = FROZEN_S,
+    ) -> None:  # fmt: skip
+        self._splitter = frames.Splitter(limit)
+        self._on_ready, self._kill = on_ready, kill
+        self._highest = 0
+        self._work = _Thread(self._on_overdue)
+        self._ahead = _Thread(self._on_overdue_ahead)
+        self.heartbeat = Heartbeat(frozen_s, on_beat=self._on_beat, on_silent=self._on_silent)
+        self._transport: asyncio.Transport | None = None
+        self.is_broken = False
+        self.is_dying = False
+        """Its end is ordered: nothing more is asked of it, and what it still loads is of no use."""
+        self.is_ended_by_us = False
+        """Its death is no load's doing."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the process may be asked for something: as far as is known it lives and goes on living."""
+        return not (self.is_broken or self.is_dying)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        # uvloop's transports do not inherit from asyncio's, so asking would find none.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        if self.is_broken:
+            return
+        try:
+            answers = [frames.answer(body) for body in self._splitter.feed(data)]
+        except (msgspec.MsgspecError, Bug):
+            self._refuse()  # a runner that talks nonsense is as good as crashed
+            return
+        for answer in answers:
+            if isinstance(answer, frames.Ready):
+                self.heartbeat.expect()
+                self._on_ready(answer)
+            elif (thread := self._thread_of(answer.id)) is not None:
+                asked = thread.take(answer.id)
+                if not asked.future.done():
+                    asked.future.set_result(answer)
+            elif not 0 < answer.id <= self._highest:
+                self._refuse()  # to a question nobody asked
+                return
+
+    def _thread_of(self, id_: int) -> _Thread | None:
+        if id_ in self._work.asked:
+            return self._work
+        return self._ahead if id_ in self._ahead.asked else None
+
+    def _on_overdue(self, asked: _Asked) -> None:
+        self.is_ended_by_us = True
+        self._on_overdue_ahead(asked)
+
+    def _on_overdue_ahead(self, asked: _Asked) -> None:
+        if not asked.future.done():
+            message = f"The model did not finish within {asked.timeout_s:g} s."
+            asked.future.set_exception(DeadlineExceeded(message))
+        self.end()
+
+    def _on_beat(self) -> None:
+        self._work.beat()
+        self._ahead.beat()
+
+    def _on_silent(self) -> None:
+        gauges.RUNNER_REFUSED.labels("silence").inc()
+        log.error("runner.frozen", requests=len(self._work.asked) + len(self._ahead.asked))
+        self.fail(RunnerLost("The runner was frozen."))
+        self.end()
+
+    def _refuse(self) -> None:
+        gauges.RUNNER_REFUSED.labels("frame").inc()
+        self.fail()
+        self.end()
+
+    def end(self) -> None:
+        """Have the process ended. Idempotent."""
+        self.is_dying = True
+        self._kill()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        self.fail()
+
+    def send(
+        self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False
+    ) -> asyncio.Future[frames.Answer]:
+        """Send a request; the future gets its answer. is_ahead: it is worked on beside the others."""
+        future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
+        if not self.is_usable or self._transport is None:
+            future.set_exception(RunnerLost())
+        else:
+            self._highest = id_
+            self._transport.write(data)
+            (self._ahead if is_ahead else self._work).add(id_, _Asked(future, timeout_s))
+        return future
+
+    def fail(self, first: SignalboxError | None = None) -> None:
+        """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
+        self.is_broken = True
+        ahead = None if self.is_ended_by_us else self._ahead.first
+        culprit = ahead or self._work.first
+        for asked in (*self._work.asked.values(), *self._ahead.asked.values()):
+            if not asked.future.done():
+                asked.future.set_exception(
+                    first or RunnerCrashed() if asked is culprit else RunnerLost()
+                )
+        self._work.clear()
+        self._ahead.clear()
+        self.heartbeat.end()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,566 @@
+"""Running batches: model ready, claim, run, commit, tell, acknowledge.
+
+The claim is written while the batch runs and the commit waits for it: the claim arbitrates the
+record, the lease the device, so a lost claim only wastes a run. A batch that fails as a whole is
+run again in parts, so that one bad input costs its neighbours nothing but time: in halves where it
+used the memory up, each job alone where it took the runner down (a restart is dearer than a run). One
+input that the model refuses is found by halves in the runner itself. Only a job that ran alone is
+judged (:mod:`workers.serving.retries`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from signalbox.bus import Bus
+from signalbox.errors import (
+    Bug,
+    DeadlineExceeded,
+    InputLost,
+    InvalidRequest,
+    LeaseLost,
+    ModelError,
+    NotFound,
+    NotServing,
+    OutOfMemory,
+    Poisoned,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
+from signalbox.jobs import joblog
+from signalbox.messages import ErrorInfo, Limits, Record, State
+from signalbox.payloads import fetch
+from signalbox.writes import Group
+from workers.host import gauges
+from workers.host.fleet import Fleet
+from workers.runner.link import RunnerLink
+from workers.runner.wire import RunnerLost
+from workers.serving import ceilings
+from workers.serving.activity import Activity, Request
+from workers.serving.commits import Change, Commits, Verdict, persist
+from workers.serving.hand import Held
+from workers.serving.lru import Lru
+from workers.serving.residency import Residency
+from workers.serving.results import MAX_RESULT_BYTES, within
+from workers.serving.retries import Fate, judge
+from workers.serving.shelf import DoesNotFit
+from workers.serving.tally import Tally
+
+QUICK_RUN_S: Final = 0.1
+"""Below this the runner is given a second batch before it has finished the first."""
+MOMENT_S: Final = 0.005
+"""A run below this is over before its claim could be on the disk."""
+MAX_TRIES: Final = 5
+"""Times a batch is run again because its version was not loaded after all, or another one took the runner down."""
+_MOST_DEADLY: Final = 4096
+_MESSAGE_BYTES: Final = 128
+"""Of a stored record, beside its header's text and its body, roughly."""
+
+Outcome = bytes | SignalboxError
+
+
+class Flight:
+    """One batch on its way. over: set when its run has ended, whatever came of it. part: what runs now.
+
+    generation: of the runner it runs in; a death in another one is not its doing. request: the last one for a run.
+    """
+
+    __slots__ = (
+        "batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "request", "tries", "version",
+    )  # fmt: skip
+
+    def __init__(self, jobs: list[Held]) -> None:
+        self.jobs = jobs
+        self.model = jobs[0].job.model
+        self.version = jobs[0].job.version
+        self.batch_key = jobs[0].job.batch_key
+        self.over = asyncio.Event()
+        self.part: Sequence[Held] = ()
+        self.generation = 0
+        self.tries = 0
+        self.has_slot = True
+        self.request: Request | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Model and version."""
+        return (self.model, self.version)
+
+    @property
+    def ceiling_key(self) -> ceilings.Key:
+        """What the ceiling of its rows goes by."""
+        return (self.model, self.version, self.batch_key)
+
+    @property
+    def was_beside_load(self) -> bool:
+        """Whether the load of a version was under way during its last run."""
+        return self.request is not None and self.request.is_beside_load
+
+
+class Execution:
+    """Runs the batches of one hold.
+
+    settle: called for each job whose end is durable, forsake for each that another attempt has,
+    give_back for each that shall be tried again after so many seconds. free: a slot became free. clock: UTC seconds.
+    """
+
+    def __init__(
+        self, *, bus: Bus, runner: RunnerLink, residency: Residency, commits: Commits, fleet: Fleet,
+        tally: Tally, activity: Activity, settle: Callable[[Held], None], forsake: Callable[[Held], None],
+        give_back: Callable[[Held, float], None], free: Callable[[], None],
+        clock: Callable[[], float] = time.time, max_result_bytes: int = MAX_RESULT_BYTES,
+    ) -> None:  # fmt: skip
+        self._max_result_bytes = max_result_bytes
+        self._bus = bus
+        self._runner = runner
+        self._residency = residency
+        self._commits = commits
+        self._fleet = fleet
+        self._tally = tally
+        self._activity = activity
+        self._settle = settle
+        self._forsake = forsake
+        self._give_back = give_back
+        self._free = free
+        self._clock = clock
+        self._flights: list[Flight] = []
+        self._generation = 0
+        self._ended_by_us = -1
+        self._deadly: Lru[tuple[str, int], None] = Lru(_MOST_DEADLY)
+        """Versions under whose loading a runner has died in this hold."""
+        self._one_revival = asyncio.Lock()
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether another batch may be given to the runner now."""
+        if not self._flights:
+            return True
+        if len(self._flights) > 1:
+            return False
+        run_s = self._tally.run_s(self._flights[0].model)
+        return run_s is not None and run_s < QUICK_RUN_S
+
+    def is_running(self, model: str) -> bool:
+        """Whether a batch of the model is with the runner."""
+        return any(flight.model == model for flight in self._flights)
+
+    def begin(self, jobs: list[Held]) -> Flight:
+        """Take a slot for a batch."""
+        flight = Flight(jobs)
+        self._flights.append(flight)
+        return flight
+
+    def end(self, flight: Flight) -> None:
+        """Give the slot back. Idempotent; the batch may still be committing."""
+        if flight.has_slot:
+            flight.has_slot = False
+            self._activity.trust(flight)
+            self._flights.remove(flight)
+            flight.over.set()
+            self._free()
+
+    async def fly(self, flight: Flight) -> None:
+        """Run a batch to its end: every job of it ended, given back or found to be another's."""
+        await self._expire(flight)
+        if not flight.jobs:
+            return
+        group = Group()
+        claims = asyncio.create_task(self._claim(flight, group), name="claims")
+        try:
+            outcomes = await self._outcomes(flight)
+            self.end(flight)
+            group.withdraw()  # claims the disk has had no time for are written with the end
+            verdicts = await claims
+        finally:
+            if not claims.done():
+                claims.cancel()
+                await asyncio.wait([claims])
+        ours: list[tuple[Held, Outcome]] = []
+        for held, outcome in zip(flight.jobs, outcomes, strict=True):
+            if verdicts[held] in {Verdict.OURS, Verdict.UNWRITTEN}:
+                ours.append((held, outcome))
+            else:
+                self._leave(held, verdicts[held])
+        await self._conclude(ours, batch=len(flight.jobs))
+
+    async def _claim(self, flight: Flight, group: Group) -> dict[Held, Verdict]:
+        """Claim while the batch runs; if it is over in a moment, leave the claim to the end's write."""
+        jobs = flight.jobs
+        run_s = self._tally.run_s(flight.model)
+        if run_s is not None and run_s < MOMENT_S:
+            try:
+                async with asyncio.timeout(2 * MOMENT_S):
+                    await flight.over.wait()
+            except TimeoutError:
+                return await self._commits.claim(jobs, group)
+            return self._commits.claim_with_the_end(jobs)
+        return await self._commits.claim(jobs, group)
+
+    async def cancel(self, held: Held, record: Record, revision: int, *, grace_s: float) -> None:
+        """Stop a job in hand whose record asks for it: let its run end, or end the runner.
+
+        The revision is adopted: the job's end is written from it, so its owner's wish is never overwritten.
+        """
+        held.is_cancelled = True
+        if held.record is not None:  # else the claim is on its way and its commit will find out
+            held.record, held.revision = record, revision
+        flight = next((f for f in self._flights if held in f.jobs), None)
+        if flight is None:
+            return
+        over = asyncio.create_task(flight.over.wait(), name="run over")
+        await asyncio.wait([over], timeout=grace_s)
+        over.cancel()
+        if not flight.over.is_set() and held in flight.part:
+            self._ended_by_us = self._generation
+            self._runner.kill()
+
+    # ------------------------------------------------------------------------------ running
+
+    async def _expire(self, flight: Flight) -> None:
+        now = self._clock()
+        late = [held for held in flight.jobs if held.job.deadline_at < now]
+        if late:
+            flight.jobs = [held for held in flight.jobs if held.job.deadline_at >= now]
+            changes = [self._commits.expiry(held) for held in late]
+            await self._commits.apply(changes)
+            for change in changes:
+                self._leave(change.held, change.verdict)
+
+    async def _outcomes(self, flight: Flight) -> list[Outcome]:
+        """What the model says to each job. Raises :class:`LeaseLost`; other errors are outcomes."""
+        found: dict[Held, Outcome] = {}
+        parts = [flight.jobs]
+        while parts:
+            part = await self._fit_to_run(parts.pop(0), found)
+            if not part:
+                continue
+            if len(part) > 1 and self._is_above_ceiling(flight, part):
+                parts = _halves(part) + parts
+                continue
+            flight.part = part
+            try:
+                again = await self._attempt(flight, part, found)
+            finally:
+                flight.part = ()
+            _not_begun(again)
+            parts = again + parts
+        return [found[held] for held in flight.jobs]
+
+    def _is_above_ceiling(self, flight: Flight, part: list[Held]) -> bool:
+        """Whether a part formed before the memory was found too small would only find that again."""
+        most = self._tally.ceilings.rows(flight.ceiling_key)
+        return bool(most) and _rows(part) > most
+
+    async def _fit_to_run(self, jobs: list[Held], found: dict[Held, Outcome]) -> list[Held]:
+        """Those that may run; the others' outcomes are noted: cancelled meanwhile, or in quarantine."""
+        quarantine = self._fleet.quarantine
+        fit: list[Held] = []
+        for held in jobs:
+            if held.is_cancelled:
+                found[held] = Unavailable("Cancelled before it ran.")
+            elif quarantine.concerns(held.job.model) and await quarantine.holds(
+                held.job, held.delivery.data
+            ):
+                found[held] = Poisoned()
+                gauges.QUARANTINED.labels(held.job.model).inc()
+            else:
+                fit.append(held)
+        return fit
+
+    async def _attempt(
+        self, flight: Flight, part: list[Held], found: dict[Held, Outcome]
+    ) -> list[list[Held]]:
+        """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
+        await self._apart(flight, part)
+        await self.admitted()
+        flight.generation = self._generation
+        flight.request = None
+        try:
+            outcomes = await self._run(flight, part)
+        except LeaseLost:
+            raise
+        except NotFound as error:  # not loaded after all: the next try loads it
+            flight.tries += 1
+            if flight.tries < MAX_TRIES:
+                return [part]
+            found |= dict.fromkeys(part, Bug(str(error)))
+        except (RunnerCrashed, DeadlineExceeded) as error:
+            is_ours = self._is_to_blame(flight, error)
+            again = self._after_death(flight, part, error, found, is_ours=is_ours)
+            _not_begun(again)
+            await self._revive(flight.generation)
+            return again
+        except DoesNotFit as error:
+            found |= dict.fromkeys(part, error)
+        except OutOfMemory as error:
+            return self._after_full(flight, part, error, found)
+        except (ModelError, InvalidRequest, InputLost) as error:
+            if len(part) > 1:  # every job, or the runner would have named those it refused
+                return _singles(part)
+            found[part[0]] = error
+        except SignalboxError as error:
+            found |= dict.fromkeys(part, error)
+        else:
+            found |= zip(part, outcomes, strict=True)
+            self._tally.ceilings.fitted(flight.ceiling_key, _rows(part))
+        return []
+
+    def _note_too_many(self, flight: Flight, rows: int) -> None:
+        """So many rows used the memory up."""
+        known = self._tally.ceilings
+        known.failed(flight.ceiling_key, rows)
+        if most := known.rows(flight.ceiling_key):
+            gauges.CEILING.labels(flight.model).set(most)
+
+    async def _apart(self, flight: Flight, part: list[Held]) -> None:
+        """What may be deadly runs beside no load ahead, or the load would be blamed for its doing."""
+        if any(held.record is not None and held.record.crashes for held in part):
+            self._activity.suspect(flight)
+        await self._activity.alone(flight)
+
+    def _after_full(
+        self, flight: Flight, part: list[Held], error: OutOfMemory, found: dict[Held, Outcome]
+    ) -> list[list[Held]]:
+        """``part`` used the memory up: a lone culprit is judged, unless a load may have taken some of it."""
+        if not flight.was_beside_load:
+            self._note_too_many(flight, _rows(part))
+        if len(part) > 1:
+            return _halves(part)
+        if flight.was_beside_load:
+            return self._run_again(flight, part, found, "A version was loaded beside the job.")
+        found[part[0]] = error
+        return []
+
+    def _is_to_blame(self, flight: Flight, error: SignalboxError) -> bool:
+        """Whether it was this request that took the runner down.
+
+        Not where another did, or we have ended it, or a load beside it may have cost it the time.
+        """
+        if isinstance(error, DeadlineExceeded) and flight.was_beside_load:
+            return False
+        return not isinstance(error, RunnerLost) and flight.generation != self._ended_by_us
+
+    def _after_death(
+        self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome],
+        *, is_ours: bool,
+    ) -> list[list[Held]]:  # fmt: skip
+        """The runner died under ``part``: a lone culprit is judged, suspects run alone, others as before."""
+        if not is_ours:
+            return self._run_again(flight, part, found, "Others kept taking the runner down.")
+        if len(part) == 1:
+            found[part[0]] = error
+            return []
+        self._activity.suspect(flight)
+        for held in part:
+            held.is_alone = True
+        return _singles(part)
+
+    def _run_again(
+        self, flight: Flight, part: list[Held], found: dict[Held, Outcome], why_not: str
+    ) -> list[list[Held]]:
+        """Unblamed, and with no load beside it, a few times; then the queue has it back."""
+        flight.tries += 1
+        self._activity.suspect(flight)
+        if flight.tries < MAX_TRIES:
+            return [part]
+        found |= dict.fromkeys(part, Unavailable(why_not))
+        return []
+
+    async def _run(self, flight: Flight, jobs: list[Held]) -> list[Outcome]:
+        key = flight.key
+        first = jobs[0].job
+        if not self._residency.is_ready(key):
+            self._mark(jobs, "loading")
+        await self._make_ready(flight)
+        try:
+            frames = [
+                held.delivery.data if held.job.ref is None else await self._fetch(held)
+                for held in jobs
+            ]
+            ids = tuple(held.job.id for held in jobs)
+            with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")) as request:
+                flight.request = request
+                report = await self._runner.run(
+                    flight.model,
+                    flight.version,
+                    first.signature,
+                    frames,
+                    first.outputs,
+                    timeout_s=self._limits(flight.model).timeout_s,
+                )
+        except NotFound:
+            self._residency.lost(key)
+            raise
+        finally:
+            self._residency.unpin(key)
+        seconds = request.lasted_s(report.seconds)
+        self._mark_computed(jobs, seconds)
+        gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
+        gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
+        self._tally.ran(
+            flight.model, jobs=len(jobs), seconds=seconds,
+            size_bytes=sum(map(len, frames)),
+        )  # fmt: skip
+        return [
+            report.errors.get(at) or within(frame, self._max_result_bytes)
+            for at, frame in enumerate(report.frames)
+        ]
+
+    async def _make_ready(self, flight: Flight) -> None:
+        """Load the version if need be. One that takes the runner down is the version's fault, not the jobs'.
+
+        The first time it may have been the kernel's or an operator's: then it is loaded once more.
+        """
+        try:
+            await self._residency.pin(flight.key, lambda: self._renew(flight))
+        except RunnerCrashed as error:
+            if not self._is_to_blame(flight, error):
+                raise
+            if flight.key not in self._deadly:
+                self._deadly[flight.key] = None
+                raise RunnerLost("The runner died while it loaded the version.") from error
+            await self._revive(flight.generation)
+            message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."
+            raise NotServing(message) from error
+        self._deadly.discard(flight.key)
+
+    async def _fetch(self, held: Held) -> bytes:
+        ref = held.job.ref
+        assert ref is not None, "asked only for jobs with a reference"
+        try:
+            return await persist(lambda: fetch(self._bus, ref))
+        except NotFound as error:
+            raise InputLost from error
+
+    async def admitted(self) -> None:
+        """Wait for a runner inside the device, where one is being replaced. Raises :class:`LeaseLost`."""
+        if not self._runner.entered.is_set():
+            self._residency.forget()
+            await self._runner.entered.wait()  # bounded by the hold: losing it wakes all who wait
+            if not self._runner.token:
+                raise LeaseLost("The lease was lost while the runner was replaced.")
+
+    async def _renew(self, flight: Flight) -> None:
+        """An empty device for a load of ``flight``; what runs beside it runs again, unblamed."""
+        self._ended_by_us = self._generation
+        await self._revive(self._generation)
+        flight.generation = self._generation
+
+    async def recover(self) -> None:
+        """The runner died outside a run: wait for the next one. Raises :class:`LeaseLost`."""
+        await self._revive(self._generation)
+
+    async def _revive(self, generation: int) -> None:
+        """A runner again after one has died; for all who lost it to the same death, once."""
+        async with self._one_revival:
+            if generation == self._generation:
+                self._residency.forget()
+                await self._runner.restart()
+                self._generation += 1
+
+    def _limits(self, model: str) -> Limits:
+        found = self._fleet.find(model)
+        return found.limits if found is not None else Limits()
+
+    def _mark(self, jobs: Sequence[Held], phase: str) -> None:
+        """The last time counts, which is that of the try whose outcome is kept."""
+        now = self._clock()
+        for held in jobs:
+            held.phases[phase] = held.ms(now)
+        joblog.steps(f"job.{phase}", (held.job for held in jobs))
+
+    def _mark_computed(self, jobs: Sequence[Held], seconds: float) -> None:
+        """A run that lasted so long has ended now."""
+        now = self._clock()
+        self._mark(jobs, "computed")
+        for held in jobs:
+            began_ms = held.ms(now - seconds)
+            held.phases["started"] = min(held.phases.get("started", began_ms), began_ms)
+
+    # ------------------------------------------------------------------------------ ending
+
+    async def _conclude(self, ended: list[tuple[Held, Outcome]], *, batch: int) -> None:
+        """Write what became of each job, all in one group, then acknowledge or give back."""
+        changes: list[Change] = []
+        delays: dict[Held, float] = {}
+        for held, outcome in ended:
+            if isinstance(outcome, bytes):
+                changes.append(await self._commits.success(held, outcome, batch=batch))
+            else:
+                changes.append(await self._judge(held, outcome, delays))
+        await self._commits.apply(changes)
+        for change in changes:
+            held = change.held
+            if held in delays and change.verdict is Verdict.OURS:
+                self._give_back(held, delays[held])
+            else:
+                self._count(change)
+                self._leave(held, change.verdict)
+
+    async def _judge(self, held: Held, error: SignalboxError, delays: dict[Held, float]) -> Change:
+        """What to write for a job whose run failed; one that goes back is noted in ``delays``."""
+        if held.is_cancelled:
+            return self._commits.cancellation(held)
+        crashes = held.record.crashes if held.record is not None else 0
+        limit = self._limits(held.job.model).max_delivery
+        verdict = judge(error, crashes=crashes, max_delivery=limit)
+        if verdict.is_strike:
+            gauges.STRIKES.labels(held.job.model, error.code).inc()
+        if verdict.fate is Fate.RETRY:
+            delays[held] = verdict.delay_s
+            gauges.RETRIED.labels(held.job.model, error.code).inc()
+            return self._commits.requeue(held, error, is_crash=verdict.is_strike)
+        said = error
+        if verdict.is_poison:
+            said = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
+        why = ErrorInfo(code=said.code, message=said.public_message)
+        if verdict.is_dead_letter:
+            await self._commits.dead_letter(held, why, is_crash=verdict.is_strike)
+        if verdict.is_poison:
+            await self._fleet.quarantine.add(held.job, held.delivery.data, error)
+        return self._commits.failure(held, why)
+
+    def _leave(self, held: Held, verdict: Verdict | None) -> None:
+        """An end is durable: acknowledge. Another attempt has it: let go, its holder acknowledges."""
+        if verdict is Verdict.LOST:
+            gauges.SUPERSEDED.labels(held.job.model).inc()
+            self._forsake(held)
+        else:
+            self._settle(held)
+
+    def _count(self, change: Change) -> None:
+        record = change.record
+        if change.verdict is not Verdict.OURS or record is None:
+            return
+        if record.state is State.SUCCEEDED:
+            self._tally.done += 1
+        elif record.state is State.FAILED:
+            self._tally.failed += 1
+        if record.state.is_terminal:
+            gauges.ENDED.labels(record.model, record.state.value).inc()
+            size = _MESSAGE_BYTES + len(change.text) + len(change.body)
+            self._tally.results.add(record.key_id, size)
+            if record.ref is not None:
+                self._tally.large_results.add(record.key_id, record.ref.size)
+
+
+def _rows(part: Sequence[Held]) -> int:
+    return sum(held.job.rows for held in part)
+
+
+def _not_begun(parts: list[list[Held]]) -> None:
+    """They run again: what they began is of no account, and until then they wait."""
+    for part in parts:
+        for held in part:
+            held.phases.pop("started", None)
+
+
+def _singles(part: list[Held]) -> list[list[Held]]:
+    return [[held] for held in part]
+
+
+def _halves(part: list[Held]) -> list[list[Held]]:
+    middle = len(part) // 2
+    return [part[:middle], part[middle:]]

@@ -1,0 +1,380 @@
+"""Model versions in the runner's memory: loaded on demand or ahead of it, under the lease only.
+
+Loads go one at a time; callers that need the same version wait for the same load. What does not
+fit makes others leave: first what is placed elsewhere by now, then the least recently used. A version
+that is asked for ahead is loaded and warmed up before anything it replaces is unloaded, so a switch
+costs no request its answer. A load that uses the memory up is tried once more in a fresh runner, alone.
+
+The memory budget may be passed between the end of a load, which tells the true size, and the unloads that make up
+for it; no run begins in between.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from signalbox import log
+from signalbox.errors import (
+    LeaseLost,
+    NotServing,
+    OutOfMemory,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
+from signalbox.messages import Model, Version
+from workers.runner.link import LoadReport, RunnerLink
+from workers.runner.wire import RunnerLost
+from workers.serving.activity import Activity
+from workers.serving.lru import Lru
+from workers.serving.retiring import Retiring
+from workers.serving.shelf import DoesNotFit, Key, Shelf
+from workers.serving.sizes import Sizes
+
+_MOST_REMEMBERED: Final = 4096
+_AGAIN_S: Final = 10.0
+"""When a load ahead of need that the worker had no room for is tried again."""
+Renew = Callable[[], Awaitable[None]]
+"""Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
+
+
+def find_version(model: Model | None, version: int) -> Version | None:
+    """The catalog's entry of one version, if it may serve."""
+    if model is None:
+        return None
+    return next((v for v in model.versions if v.version == version), None)
+
+
+class Residency:
+    """What the runner of one hold has in memory. Dies with the hold."""
+
+    def __init__(
+        self, runner: RunnerLink, shelf: Shelf, find: Callable[[str], Model | None],
+        activity: Activity, on_change: Callable[[], None], *,
+        is_spare: Callable[[Key], bool] = lambda _: False,
+        may_load: Callable[[], bool] = lambda: True, sizes: Sizes | None = None,
+        retire_s: float = 10.0,
+    ) -> None:  # fmt: skip
+        """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
+
+        retire_s: see :class:`workers.serving.retiring.Retiring`.
+        """
+        self._runner = runner
+        self._shelf = shelf
+        self._find = find
+        self._activity = activity
+        self._on_change = on_change
+        self._is_spare = is_spare
+        self._may_load = may_load
+        self._sizes = sizes or Sizes()
+        self._retiring = Retiring(retire_s)
+        self._is_put_off = False
+        self._loop = asyncio.get_running_loop()
+        self._one_load = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self._too_large: Lru[Key, None] = Lru(_MOST_REMEMBERED)
+        """Versions that did not fit alone: no runner is ended for them again."""
+        self.loads = 0
+        shelf.clear()
+        for key in shelf.failures():  # a new hold is a new try
+            shelf.drop(key)
+        for (model, version), report in runner.loaded.items():  # kept across a hand-over
+            shelf.reserve((model, version), report.size_bytes)
+            shelf.settle((model, version))
+
+    def is_ready(self, key: Key) -> bool:
+        """A run needs no load."""
+        return key in self._shelf
+
+    def may_serve(self, model: Model) -> bool:
+        """Whether jobs of the model are worth asking for: some version is there, or may be loaded."""
+        return self._may_load() or any(
+            (model.name, v.version) in self._shelf for v in model.versions
+        )
+
+    async def pin(self, key: Key, renew: Renew) -> bool:
+        """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
+
+        Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
+        :class:`DoesNotFit`, :class:`RunnerCrashed`, :class:`LeaseLost`,
+        :class:`Unavailable` while somebody else uses the device, or the worker has no room to lay the version out.
+        """
+        has_loaded = False
+        while key not in self._shelf or self._shelf.is_over:
+            async with self._one_load:
+                if key not in self._shelf:
+                    await self._load(key, renew)
+                    has_loaded = True
+                else:
+                    await self._shrink()
+        self._shelf.pin(key)
+        self._retiring.used(key, self._loop.time())
+        return has_loaded
+
+    def unpin(self, key: Key) -> None:
+        """A run has ended."""
+        self._shelf.unpin(key)
+        self._retiring.used(key, self._loop.time())
+        self._freed.set()
+
+    def lost(self, key: Key) -> None:
+        """The runner does not have it after all. Harmless where another run has found that out and loads it again."""
+        if key in self._shelf:
+            self._shelf.drop(key)
+            self._on_change()
+
+    def forget(self) -> None:
+        """The runner has died and everything in it."""
+        self._shelf.clear()
+        self._freed.set()
+        self._on_change()
+
+    async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True) -> None:
+        """Load what is wanted, in order, as far as it fits without pushing out what is wanted too.
+
+        What does not fit beside the version it is to take the place of is told as ``crowded``. Unloads versions that
+        the catalog no longer has, and those that are wanted no longer once those that are wanted instead are here.
+        Failures are logged and stay visible while the catalog has the version and it is placed here.
+        is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
+        """
+        self._shelf.uncrowd()
+        self._is_put_off = False
+        self._retiring.follow(wanted, self._loop.time())
+        for key in wanted:
+            if key in self._shelf or self._shelf.failure(key):
+                continue
+            if is_ahead or self._has_another(key):
+                await self._load_ahead(key)
+        await self._withdraw()
+        await self._retire()
+
+    def forgive(self, model: str) -> None:
+        """The model was published again: what failed to load is tried once more."""
+        for key in self._shelf.failures():
+            if key[0] == model:
+                self._shelf.drop(key)
+                self._on_change()
+
+    def due_in_s(self) -> float | None:
+        """When :meth:`keep_warm` has something to load again, or to unload unless it is used; None = never."""
+        retires_in_s = self._retiring.next_in_s(self._loop.time())
+        if not self._is_put_off:
+            return retires_in_s
+        return _AGAIN_S if retires_in_s is None else min(_AGAIN_S, retires_in_s)
+
+    async def _load_ahead(self, key: Key) -> None:
+        """Load it if it fits; not beside a run that may be what takes runners down."""
+        while True:
+            await self._activity.until_trusted()
+            async with self._one_load:
+                if not self._activity.has_suspect:
+                    await self._load_ahead_now(key)
+                    return
+
+    async def _load_ahead_now(self, key: Key) -> None:
+        if key in self._shelf or not self._may_load():
+            return
+        if self._fits_freely(key):
+            try:
+                await self._load(key, None)
+            except (NotServing, OutOfMemory) as error:
+                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                if isinstance(error, OutOfMemory) and self._has_another(key):
+                    self._wants_room(key)
+            except Unavailable as error:  # it says nothing of the version: what is here stays
+                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                self._is_put_off = True
+                return
+        if key not in self._shelf and self._has_another(key):
+            self._shelf.crowd(key)
+            self._on_change()
+
+    def _wants_room(self, key: Key) -> None:
+        """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""
+        version = find_version(self._find(key[0]), key[1])
+        if version is None or self._sizes.expected(key[0], version) >= self._shelf.budget_bytes:
+            return
+        if self._shelf.failure(key):
+            self._sizes.measured(key[0], version, self._shelf.budget_bytes)
+            self._shelf.drop(key)
+
+    def _has_another(self, key: Key) -> bool:
+        """Whether another version of the model is in memory."""
+        model = self._find(key[0])
+        versions = model.versions if model is not None else ()
+        return any((key[0], v.version) in self._shelf for v in versions if v.version != key[1])
+
+    async def _withdraw(self) -> None:
+        for key in self._shelf.idle():
+            is_gone = find_version(self._find(key[0]), key[1]) is None
+            if is_gone and self._shelf.is_idle(key):  # a run may have begun meanwhile
+                await self._unload(key)
+        for key in self._shelf.failures():
+            if self._is_spare(key):
+                self._shelf.drop(key)
+                self._on_change()
+
+    async def _retire(self) -> None:
+        """Unload what requests no longer get, once what they get now is here, or only waits for the room."""
+        for key in self._retiring.due(self._loop.time()):
+            targets = self._retiring.targets(key[0])
+            if all(self._shelf.state((key[0], v)) in {"ready", "crowded"} for v in targets):
+                is_due = key in self._retiring.due(
+                    self._loop.time()
+                )  # or a run has used it meanwhile
+                if is_due and self._shelf.is_idle(key):
+                    await self._unload(key)
+                if key not in self._shelf:
+                    self._retiring.gone(key)
+
+    def _fits_freely(self, key: Key) -> bool:
+        """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
+        version = find_version(self._find(key[0]), key[1])
+        size = self._sizes.expected(key[0], version) if version else 0
+        spare = sum(self._shelf.size_bytes(k) for k in self._shelf.idle() if self._is_spare(k))
+        free = self._shelf.budget_bytes - self._shelf.used_bytes + spare
+        return size <= free or size > self._shelf.budget_bytes
+
+    async def _load(self, key: Key, renew: Renew | None) -> None:
+        """Without ``renew`` nobody needs it yet: one try, and it is not kept where others would have to leave."""
+        if not self._may_load():
+            raise Unavailable("Another program computes on the GPU: nothing is loaded meanwhile.")
+        name, number = key
+        version = find_version(self._find(name), number)
+        if version is None:
+            raise NotServing(f"Version {number} of model {name} is no longer served.")
+        size = self._sizes.expected(name, version)
+        self._require_possible(key, size)
+        await self._make_room(size)
+        try:
+            report = await self._put(key, version, size, is_ahead=renew is None)
+        except OutOfMemory as error:
+            if renew is None:
+                raise
+            report = await self._put_alone(key, version, size, renew, error)
+        self._too_large.discard(key)
+        self.loads += 1
+        log.info("model.loaded", model=name, version=number, size_bytes=report.size_bytes,
+                 seconds=round(report.seconds, 3))  # fmt: skip
+        size = report.size_bytes or size
+        self._sizes.measured(name, version, size)
+        await self._book(key, size, is_needed=renew is not None)
+
+    async def _book(self, key: Key, size: int, *, is_needed: bool) -> None:
+        """Keep the budget with the size that was measured; only then the version may be used.
+
+        Raises :class:`DoesNotFit` where it is too large alone, :class:`RunnerLost`.
+        """
+        self._shelf.measure(key, size)
+        if size > self._shelf.budget_bytes:
+            await self._unload(key)
+            self._require_possible(key, size)
+        if is_needed:
+            await self._shrink()
+        else:
+            await self._shrink_freely(key)
+        if not self._shelf.size_bytes(key):
+            raise RunnerLost("The runner died while room was made.")
+        self._shelf.settle(key)
+        self._on_change()
+
+    def _require_possible(self, key: Key, size: int) -> None:
+        """Raises :class:`DoesNotFit`, and has presence tell it, for what the whole budget does not hold."""
+        budget = self._shelf.budget_bytes
+        if size > budget:
+            message = (
+                f"Version {key[1]} of model {key[0]} takes {size} bytes; this worker's memory budget is"
+                f" {budget}. Raise the budget or serve the model elsewhere."
+            )
+            self._shelf.fail(key, message)
+            self._on_change()
+            raise DoesNotFit(message, needed=size, budget=budget)
+
+    async def _shrink(self) -> None:
+        """Unload what is idle until the budget is kept; wait for what is in use where that does not do."""
+        while self._shelf.is_over:
+            self._freed.clear()
+            leaving = self._shelf.excess(is_spare=self._is_spare)
+            if leaving:
+                await self._unload(leaving[0])  # what else is idle may be in use by then
+            else:
+                await self._freed.wait()  # bounded: every pin is a run with a time limit
+
+    async def _shrink_freely(self, key: Key) -> None:
+        """Only what is placed elsewhere leaves for a version nobody needs yet; else it leaves itself."""
+        for idle in self._shelf.excess(is_spare=self._is_spare):
+            if self._is_spare(idle) and self._shelf.is_idle(idle):
+                await self._unload(idle)
+        if self._shelf.is_over:
+            await self._unload(key)
+            raise DoesNotFit(f"Version {key[1]} of model {key[0]} takes more than is free here.")
+
+    async def _put_alone(
+        self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory
+    ) -> LoadReport:
+        """What was there before, and an allocator in pieces, may have been in the way."""
+        if key not in self._too_large:
+            log.warning("model.out_of_memory", model=key[0], version=key[1], why=str(error))
+            await renew()
+            try:
+                return await self._put(key, version, size)
+            except OutOfMemory as again:
+                error = again
+            self._too_large[key] = None
+        raise DoesNotFit(
+            f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
+        ) from error
+
+    async def _put(
+        self, key: Key, version: Version, size: int, *, is_ahead: bool = False
+    ) -> LoadReport:
+        """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
+        name, number = key
+        self._shelf.reserve(key, size)
+        self._on_change()
+        try:
+            with self._activity.loading(key, is_ahead=is_ahead):
+                return await self._runner.load(
+                    name, number, version.path, warm=True, digest=version.digest, is_ahead=is_ahead
+                )
+        except (RunnerLost, LeaseLost, Unavailable):  # nothing is known of this version
+            self._shelf.drop(key)
+            raise
+        except RunnerCrashed:
+            self._shelf.fail(key, "The runner died while loading it.")
+            raise
+        except SignalboxError as error:
+            self._shelf.fail(key, error.public_message)
+            if isinstance(error, OutOfMemory):
+                raise
+            raise NotServing(
+                f"Version {number} of model {name} cannot be loaded: {error.public_message}"
+            ) from error
+        except asyncio.CancelledError:
+            self._shelf.drop(key)
+            raise
+        finally:
+            self._on_change()
+
+    async def _make_room(self, size: int) -> None:
+        while (leaving := self._leaving(size)) != []:
+            self._freed.clear()
+            if leaving is None:
+                await self._freed.wait()  # bounded: every pin is a run with a time limit
+            else:
+                await self._unload(leaving[0])  # what else is idle may be in use by then
+
+    def _leaving(self, size: int) -> list[Key] | None:
+        """What to unload for ``size`` bytes; None if that is in use and may come free."""
+        try:
+            return self._shelf.evictions(size, is_spare=self._is_spare)
+        except DoesNotFit:
+            if self._shelf.is_pinned:
+                return None
+            raise
+
+    async def _unload(self, key: Key) -> None:
+        self._shelf.drop(key)
+        await self._runner.unload(*key)
+        log.info("model.unloaded", model=key[0], version=key[1])
+        self._on_change()

@@ -1,0 +1,527 @@
+"""One hold of the GPU: from getting it to giving it up. Deliveries in, batches out.
+
+Callbacks line up what arrives; one short function starts batches while there are slots; a batch is one
+task. While one batch computes, the next is with the runner and earlier ones commit. The session ends
+when the lease is lost (everything is abandoned), when somebody else's turn has come, or on a drain
+(both: what runs ends, what waits goes back). While the lease is at risk nothing is asked for and nothing
+begins.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from signalbox import log
+from signalbox.bus import Bus, Delivery, Message
+from signalbox.errors import (
+    LeaseLost,
+    NewerVersion,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
+from signalbox.jobs import joblog
+from signalbox.messages import Model, Newer, State
+from signalbox.names import PRIORITIES
+from signalbox.records import Records
+from workers.device.lane import Hold, Lane
+from workers.host import gauges
+from workers.host.fleet import Fleet
+from workers.queue import room
+from workers.queue.intake import Intake
+from workers.queue.rescue import Rescue
+from workers.queue.sweep import Sweep
+from workers.serving.activity import Activity
+from workers.serving.batches import Line
+from workers.serving.commits import Commits, Verdict, persist
+from workers.serving.execution import Execution, Flight
+from workers.serving.hand import Hand, Held
+from workers.serving.residency import Residency
+from workers.serving.shelf import Shelf
+from workers.serving.tally import Tally
+from workers.settings import WorkerSettings
+
+NEWER_DELAY_S: Final = 2.0
+"""Until a job that only a newer worker understands is offered again."""
+KEEP_S: Final = 1.0
+"""How often deliveries are looked through for those the server must hear of."""
+RENEWED: Final = 3
+"""Claims are written again so often in the least time that records are kept."""
+ENDINGS: Final = frozenset({"lost", "yield", "stop"})
+
+
+class Session:
+    """Serves the models of this worker for as long as one hold lasts."""
+
+    def __init__(
+        self, *, bus: Bus, records: Records, lane: Lane, hold: Hold, fleet: Fleet, shelf: Shelf,
+        tally: Tally, settings: WorkerSettings, worker: str, clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """clock: UTC seconds, the same for all programs."""
+        self.hand = Hand()
+        self.activity = Activity(tally, clock, on_change)
+        self._bus = bus
+        self._records = records
+        self._lane = lane
+        self._hold = hold
+        self._fleet = fleet
+        self._tally = tally
+        self._settings = settings
+        self._clock = clock
+        self._on_change = on_change
+        self._lines: dict[str, Line[Held]] = {}
+        self._served: frozenset[str] = frozenset()
+        """Models that jobs are taken of: not what operators paused or disabled, nor what is placed elsewhere."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._intake = Intake(bus, self._receive, self._wake)
+        self._commits = Commits(
+            bus, records, worker=worker, gpu=hold.gpu, token=hold.token,
+            inline_limit_bytes=settings.inline_limit_bytes, clock=clock,
+            slow_job_s=settings.slow_job_s, trusted_s=settings.ack_wait_s,
+        )  # fmt: skip
+        self._residency = Residency(
+            hold.runner, shelf, fleet.find, self.activity, on_change,
+            is_spare=fleet.is_spare, may_load=lambda: not hold.is_shared,
+            sizes=tally.sizes, retire_s=settings.retire_s,
+        )  # fmt: skip
+        self._execution = Execution(
+            bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
+            fleet=fleet, tally=tally, activity=self.activity, settle=self._settle, forsake=self._forsake,
+            give_back=self._hand_back, free=self._wake, clock=clock,
+            max_result_bytes=settings.max_result_bytes,
+        )  # fmt: skip
+        self._sweep = Sweep(bus)
+        self._is_woken = False
+        self._is_closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._catalog = asyncio.Event()
+        self._rescue = Rescue(
+            bus, records, fleet, gpu=hold.gpu, token=hold.token,
+            is_in_hand=lambda job_id: self.hand.get(job_id) is not None, spawn=self._spawn,
+        )  # fmt: skip
+        self._loop = asyncio.get_running_loop()
+        hold.on_change = self._hold_changed
+
+    # ------------------------------------------------------------------------------ life
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until the lease is lost, must be yielded, or ``stop`` is set; then end in order."""
+        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._on_cancel))
+        self._bus.on_reconnect(self._reconnected)
+        background = [
+            asyncio.create_task(self._follow(), name="follow catalog"),
+            asyncio.create_task(self._keep(), name="keep deliveries"),
+        ]
+        try:
+            await self._until_over(stop, background)
+        finally:
+            self._bus.forget_reconnect(self._reconnected)
+            await cancels.close()
+            for task in background:
+                task.cancel()
+            await asyncio.wait(background)
+            await self._end()
+
+    def catalog_changed(self) -> None:
+        """Placement or a model's document has changed."""
+        self._catalog.set()
+
+    def _hold_changed(self) -> None:
+        self._catalog.set()  # what could not be loaded may be loaded now
+        self._wake()
+        self._on_change()
+
+    def _reconnected(self) -> None:
+        """Deliveries may have been lost with the connection: look for them as for a dead holder's."""
+        self._intake.reconnected()
+        self._rescue.forget()
+        self._catalog.set()
+        for held in self.hand:
+            if held.record is not None:
+                self._spawn(self._cancel(held))
+
+    async def _until_over(self, stop: asyncio.Event, background: list[asyncio.Task[None]]) -> None:
+        over = [
+            asyncio.create_task(_happens(event), name=name)
+            for name, event in (
+                ("lease lost", self._hold.lost), ("yield asked", self._hold.yield_asked), ("stop", stop),
+            )
+        ]  # fmt: skip
+        try:
+            done, _ = await asyncio.wait([*over, *background], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in over:
+                task.cancel()
+        for task in done:
+            task.result()  # a background task ends only by an error, which ends the session
+
+    async def _end(self) -> None:
+        self._is_closing = True
+        self._rescue.forget()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._hold.lost.is_set():
+            await self._abandon()
+        else:
+            await self._finish()
+        await self._sweep.close(self._settings.request_timeout_s)
+
+    async def _finish(self) -> None:
+        """Hand back what has not started, let what runs end within its bound."""
+        await self._close_intake()
+        for line in self._lines.values():
+            for held in line.clear():
+                self._hand_back(held)
+        if self._tasks:
+            lost = asyncio.create_task(_happens(self._hold.lost), name="lease lost")
+            ending = asyncio.create_task(self._tasks_end(), name="running jobs end")
+            await asyncio.wait(
+                [lost, ending], timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in (lost, ending):
+                task.cancel()
+        if self._tasks:
+            await self._cut_short()
+        await self._bus_settled()
+
+    async def _cut_short(self) -> None:
+        """The bound of a drain has passed: what still runs goes back to the queue, without a strike."""
+        await self._end_tasks()
+        if not self._hold.lost.is_set():
+            try:
+                async with asyncio.timeout(self._settings.request_timeout_s):
+                    await self._commits.give_up(self.hand)
+            except (TimeoutError, SignalboxError):
+                log.warning("session.not_requeued", jobs=len(self.hand))  # ack_wait will do it
+        await self._abandon()
+
+    async def _tasks_end(self) -> None:
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def _abandon(self) -> None:
+        """The lease is gone, or time is up: nothing more may be started or committed."""
+        await self._end_tasks()
+        await self._close_intake()
+        if self.hand:
+            log.warning("session.abandoned", jobs=len(self.hand), token=self._hold.token)
+        for held in self.hand:
+            self._hand_back(held)
+        await asyncio.wait_for(self._tasks_end(), self._settings.request_timeout_s * 2)
+
+    async def _end_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await self._tasks_end()
+
+    async def _close_intake(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_s):
+                await self._intake.close()
+        except (TimeoutError, Unavailable):
+            log.warning("intake.not_closed_cleanly")
+
+    async def _bus_settled(self) -> None:
+        try:
+            await self._bus.flush()
+        except Unavailable:
+            log.warning("session.not_flushed")
+
+    # ------------------------------------------------------------------------------ arriving
+
+    def _receive(self, model: str, delivery: Delivery) -> None:
+        now_s = self._loop.time()
+        try:
+            job = delivery.job
+        except Newer:  # a newer worker understands it; this one must not throw it away
+            gauges.NEWER.labels(model).inc()
+            self._spawn(delivery.nak(NEWER_DELAY_S))
+            return
+        except (KeyError, ValueError, msgspec.MsgspecError) as error:
+            log.error("intake.not_a_job", subject=delivery.subject, why=str(error))
+            self._spawn(delivery.term("not a job"))
+            return
+        known = self.hand.get(job.id)
+        if known is not None:
+            known.delivered_again(delivery, now_s)  # one run is enough
+            return
+        held = Held(delivery, job, now_s=now_s)
+        held.phases["pulled"] = held.ms(self._clock())
+        joblog.step("job.pulled", job, delivery=delivery.attempt)
+        if self._is_closing or model not in self._served:
+            self._spawn(delivery.nak(0))
+            return
+        if not self.hand:
+            self._lane.busy()
+        self.hand.take(held)
+        if delivery.attempt > 1:
+            gauges.REDELIVERED.labels(model).inc()
+            self._spawn(self._examine(held))
+        else:
+            self._line_up(model, held)
+
+    def _line_up(self, model: str, held: Held) -> None:
+        if model not in self._served:  # since it was looked at
+            self._hand_back(held)
+            return
+        line = self._lines.get(model)
+        if line is None:
+            found = self._fleet.find(model)
+            line = self._lines[model] = Line(
+                found.batching if found else Model(name=model).batching,
+                ceiling=lambda job: self._tally.ceilings.rows((model, job.version, job.batch_key)),
+            )
+        line.add(held)
+        self._wake()
+
+    async def _examine(self, held: Held) -> None:
+        """A redelivered job: what became of its earlier attempts decides."""
+        try:
+            if not await self._commits.refresh(held):
+                self._forsake(held)
+                return
+            if held.record is not None and held.record.state is State.RUNNING:
+                gauges.VANISHED.labels(held.job.model).inc()
+            if held.is_cancelled:
+                change = self._commits.cancellation(held)
+                await self._commits.apply([change])
+                if change.verdict is Verdict.LOST:
+                    self._forsake(held)
+                    return
+        except NewerVersion:
+            gauges.NEWER.labels(held.job.model).inc()
+            self._hand_back(held, NEWER_DELAY_S)
+            return
+        except SignalboxError as error:
+            log.warning("session.not_examined", job=held.job.id, why=str(error))
+            self._hand_back(held, 1.0)
+            return
+        except Exception:
+            # It would stay here for ever, never run. The edge of the task logs and counts the error.
+            self._hand_back(held, 1.0)
+            raise
+        if held.record is not None and held.record.state.is_terminal:
+            gauges.SKIPPED.labels(held.job.model).inc()
+            self._settle(held)
+        elif self._is_closing:
+            self._hand_back(held)
+        else:
+            self._line_up(held.job.model, held)
+
+    # ------------------------------------------------------------------------------ leaving
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Start what may start, ask for what is missing."""
+        self._is_woken = False
+        if self._is_closing or self._hold.is_at_risk:
+            return
+        now_s = self._loop.time()
+        while self._execution.has_slot and (line := self._next_line(now_s)) is not None:
+            batch = line.take(now_s)
+            flight = self._execution.begin(batch)
+            self._spawn(self._fly(flight))
+        for model in self._intake.models:
+            self._ask(model)
+
+    def _next_line(self, now_s: float) -> Line[Held] | None:
+        """The line whose batch leaves next: most important head first, then the oldest."""
+        best: Line[Held] | None = None
+        best_rank = (len(PRIORITIES), 0.0)
+        soonest: float | None = None
+        for line in self._lines.values():
+            due_s = line.due_s(now_s)
+            if due_s is None:
+                continue
+            if due_s > 0:
+                soonest = due_s if soonest is None else min(soonest, due_s)
+                continue
+            head = line.head
+            if head is not None:
+                rank = (PRIORITIES.index(head.job.priority), head.arrived_s)
+                if rank < best_rank:
+                    best, best_rank = line, rank
+        if best is None and soonest is not None:
+            self._arm(soonest)
+        return best
+
+    def _arm(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._wake)
+
+    def _ask(self, model: str) -> None:
+        found = self._fleet.find(model)
+        if found is None or not self._residency.may_serve(found):
+            return
+        line = self._lines.get(model)
+        waiting = {p: line.count(p) if line is not None else 0 for p in PRIORITIES}
+        wanted = room.depth(
+            found.batching.max_size, self._tally.run_s(model),
+            is_running=self._execution.is_running(model),
+            mean_bytes=self._tally.mean_bytes(model),
+            room_bytes=max(1, self._settings.in_hand_bytes - self.hand.bytes),
+        )  # fmt: skip
+        self._intake.ask(model, wanted, waiting)
+
+    async def _fly(self, flight: Flight) -> None:
+        """One batch from its start to its acknowledgements. The edge of a task: nothing escapes."""
+        try:
+            await self._execution.fly(flight)
+        except LeaseLost:
+            delay_s = 0.0 if self._hold.lost.is_set() or self._is_closing else 0.5
+            for held in flight.jobs:
+                self._hand_back(held, delay_s)
+        except Exception:  # noqa: BLE001  the edge of a task
+            log.exception("session.batch_failed", model=flight.model)
+            for held in flight.jobs:
+                self._hand_back(held, 1.0)
+        finally:
+            self._execution.end(flight)
+
+    def _settle(self, held: Held) -> None:
+        """A durable end is known: acknowledge, off the critical path. Never without one (S8)."""
+        if self.hand.get(held.job.id) is held:
+            self._drop(held)
+            if held.record is None or not held.record.state.is_terminal:
+                gauges.UNENDED.inc()
+                log.error("session.ack_without_end", job=held.job.id)
+                return
+            if held.cancelled_s:
+                gauges.CANCEL_SECONDS.observe(self._loop.time() - held.cancelled_s)
+            held.delivery.ack_soon()
+            joblog.step("job.acked", held.job)
+            self._sweep.note(held.job, held.delivery)
+
+    def _forsake(self, held: Held) -> None:
+        """Another attempt has the job: nothing more is ours to say about its delivery."""
+        if self.hand.get(held.job.id) is held:
+            self._drop(held)
+
+    def _hand_back(self, held: Held, delay_s: float = 0.0) -> None:
+        """Somebody else, or we later, shall have it. Never after so long that it may be theirs already."""
+        if self.hand.get(held.job.id) is not held:
+            return
+        self._drop(held)
+        joblog.step("job.given_back", held.job, delay_s=delay_s)
+        if self._loop.time() - held.touched_s < self._settings.ack_wait_s / 2:
+            self._spawn(held.delivery.nak(delay_s))
+
+    def _drop(self, held: Held) -> None:
+        self.hand.drop(held)
+        if not self.hand:
+            self._lane.idle()
+
+    # ------------------------------------------------------------------------------ background
+
+    async def _follow(self) -> None:
+        """Pull and load what placement gives this worker, now and after each change."""
+        while True:
+            self._catalog.clear()
+            mine = self._fleet.mine()
+            self._served = frozenset(mine)
+            for name, line in self._lines.items():
+                if name in mine:
+                    line.batching = mine[name].batching
+                else:
+                    for held in line.clear():
+                        self._hand_back(held)
+            for name in self._lines.keys() - mine.keys():
+                del self._lines[name]
+            await persist(partial(self._intake.follow, mine))
+            self._wake()
+            await self._rescue.follow(mine)
+            for name in self._fleet.published():
+                self._residency.forgive(name)
+            await self._warm([(m.name, v) for m in mine.values() for v in self._fleet.targets(m)])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._residency.due_in_s()):
+                    await self._catalog.wait()
+
+    async def _warm(self, wanted: list[tuple[str, int]]) -> None:
+        try:
+            await self._execution.admitted()
+            await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm)
+        except LeaseLost as error:
+            log.info("residency.not_warm", why=str(error))
+            if not self._hold.runner.entered.is_set():
+                self._catalog.set()  # the next try waits for the runner
+        except RunnerCrashed as error:
+            log.warning("residency.not_warm", why=str(error))
+            await self._execution.recover()
+            self._catalog.set()  # the others that died with it
+        except SignalboxError as error:  # the next job of that model meets it and is judged by it
+            log.warning("residency.not_warm", why=str(error))
+
+    async def _keep(self) -> None:
+        """Tell the server regularly what we still work on, and let no long run's record lie below those that may go."""
+        while True:
+            await asyncio.sleep(KEEP_S)
+            for held in self.hand.touch(self._loop.time(), self._settings.in_progress_s):
+                if held.record is not None:  # a wish to cancel may have been lost on its way
+                    self._spawn(self._cancel(held))
+            for held in self._commits.old_claims(
+                self.hand, self._settings.results_kept_s / RENEWED
+            ):
+                self._spawn(self._commits.renew(held))
+            gauges.IN_HAND.set(len(self.hand))
+            gauges.LEASE_SLACK.set(self._lane.lease_slack_s)
+
+    def _on_cancel(self, message: Message) -> None:
+        held = self.hand.get(message.subject.rpartition(".")[2])
+        if held is not None and not self._is_closing:
+            self._spawn(self._cancel(held))
+
+    async def _cancel(self, held: Held) -> None:
+        """See what the record says, and stop the job if its owner wants that. Idempotent."""
+        if held.is_cancelled:
+            return
+        found = await self._records.read(held.job.id)
+        if found is None or self.hand.get(held.job.id) is not held:
+            return
+        record, revision, _ = found
+        if revision < held.revision or not (record.state.is_terminal or record.cancel_requested):
+            return  # read before our own last write, or nothing is wished
+        held.cancelled_s = self._loop.time()
+        line = self._lines.get(held.job.model)
+        if line is None or line.remove(held.job.id) is None:
+            await self._execution.cancel(
+                held, record, revision, grace_s=self._settings.cancel_grace_s
+            )
+        elif record.state.is_terminal:
+            held.record, held.revision = record, revision
+            self._settle(held)
+        else:  # it waits for another attempt: nothing has to be stopped
+            held.record, held.revision, held.is_cancelled = record, revision, True
+            change = self._commits.cancellation(held)
+            await self._commits.apply([change])
+            self._forsake(held) if change.verdict is Verdict.LOST else self._settle(held)
+
+    # ------------------------------------------------------------------------------ tasks
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work of this session; it is waited for when the session ends."""
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except SignalboxError as error:
+            log.warning("session.work_failed", why=str(error), code=error.code)
+        except Exception:  # noqa: BLE001  the edge of a task
+            log.exception("session.work_failed")
+
+
+async def _happens(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,70 @@
+"""What a worker has measured: run times, rates, sizes, counts, and what it stored for whom. No I/O."""
+
+import time
+from itertools import islice
+from typing import Final
+
+from workers.serving.ceilings import Ceilings
+from workers.serving.lru import Lru
+from workers.serving.sizes import Sizes
+from workers.serving.stored import Stored
+
+SHARE: Final = 0.2
+"""Weight of the newest measurement in a moving average."""
+MOST_MODELS: Final = 1024
+"""Models whose averages are kept: those that ran last."""
+MOST_TOLD: Final = 128
+"""Rates that presence tells."""
+
+
+class Tally:
+    """Moving averages per model, counts since the process started, and the ceilings of its device.
+
+    results_kept_s: the least time that results are kept.
+    """
+
+    def __init__(self, *, results_kept_s: float = 600.0) -> None:
+        self.results = Stored(kept_s=results_kept_s, clock=time.monotonic)
+        self.large_results = Stored(kept_s=results_kept_s, clock=time.monotonic)
+        self.ceilings = Ceilings()
+        self.sizes = Sizes()
+        self.done = 0
+        self.failed = 0
+        self._run_s: Lru[str, float] = Lru(MOST_MODELS)
+        self._load_s: Lru[str, float] = Lru(MOST_MODELS)
+        self._rate: Lru[str, float] = Lru(MOST_MODELS)
+        self._bytes: Lru[str, float] = Lru(MOST_MODELS)
+
+    def ran(self, model: str, *, jobs: int, seconds: float, size_bytes: int) -> None:
+        """A batch of ``jobs`` jobs took ``seconds`` and had ``size_bytes`` of inputs together."""
+        self._average(self._run_s, model, seconds)
+        self._average(self._rate, model, jobs / max(seconds, 1e-6))
+        self._average(self._bytes, model, size_bytes / max(jobs, 1))
+
+    def run_s(self, model: str) -> float | None:
+        """Mean seconds of a run, None before the first."""
+        return self._run_s.get(model)
+
+    def loaded(self, model: str, seconds: float) -> None:
+        """A version of the model was loaded and warmed up in ``seconds``."""
+        self._average(self._load_s, model, seconds)
+
+    def load_s(self, model: str) -> float | None:
+        """Mean seconds of a load, None before the first."""
+        return self._load_s.get(model)
+
+    def mean_bytes(self, model: str) -> float:
+        """Mean input bytes of a job, 0 before the first."""
+        return self._bytes.get(model) or 0.0
+
+    def rates(self) -> dict[str, float]:
+        """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
+        return {
+            model: float(f"{rate:.3g}")  # a run of minutes has a rate, too
+            for model, rate in islice(self._rate.newest_first(), MOST_TOLD)
+        }
+
+    @staticmethod
+    def _average(table: Lru[str, float], model: str, value: float) -> None:
+        before = table.get(model)
+        table[model] = value if before is None else before + SHARE * (value - before)
