@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _is_healthy(settings: GatewaySettings, *, ends_stuck: bool) -> bool:
-    from gateway_plugin.health import check_health, end_stuck
+    from gateway_plugin.hooks.health import check_health, end_stuck
 
     if not ends_stuck:
         return await check_health(settings.listen, settings.request_timeout_s)

@@ -13,7 +13,7 @@ import uvloop
 
 from gateway_plugin.edge.report import CrowdingReport
 from gateway_plugin.gateway import Gateway
-from gateway_plugin.server import PluginServer
+from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
 from signalbox import log, metrics, topology
 from signalbox.bus import Bus

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 import grpc.aio
 
 from gateway_plugin.gateway import Gateway
+from gateway_plugin.hooks.server import SERVICE, PluginServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from gateway_plugin.server import SERVICE, PluginServer
 from gateway_plugin.settings import GatewaySettings
 from signalbox import job as life
 from signalbox import keys, names, payloads, table, tensors, topology

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.decoder import INPUT_FIELDS
+from gateway_plugin.codec.decoder import INPUT_FIELDS
 from signalbox.errors import InvalidRequest
 from signalbox.jsonbody import Bounds, parse
 

@@ -1,1 +1,1 @@
-"""Bodies to tensors and back: whose turn it is."""
+"""Bodies to tensors and back, in turn: formats, signatures made ready, and the processes for large bodies."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from signalbox.jsoncodec import Plan, plans
+from gateway_plugin.codec.jsoncodec import Plan, plans
 from signalbox.messages import Model, Version
 
 

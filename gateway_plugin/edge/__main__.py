@@ -9,12 +9,12 @@ import sys
 import msgspec
 import uvloop
 
+from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.edge.app import Edge
 from gateway_plugin.edge.definition import load as load_front
 from gateway_plugin.edge.remote import RemotePlugin
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.edge.settings import EdgeSettings
-from gateway_plugin.service.pool import bodies_pool
 from signalbox import log
 from signalbox.errors import Misconfigured
 from signalbox.front.bounds import raise_descriptors

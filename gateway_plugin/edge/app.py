@@ -6,8 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from gateway_plugin.answers import dialect_of, refusal
-from gateway_plugin.dispatcher import count_refusal
+from gateway_plugin.admission.pool import Held, Pool, bodies_pool
 from gateway_plugin.edge import answers
 from gateway_plugin.edge.answers import Answer, ErrorPages, Headers
 from gateway_plugin.edge.bodies import (
@@ -21,9 +20,10 @@ from gateway_plugin.edge.definition import Front
 from gateway_plugin.edge.limits import Limits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
 from gateway_plugin.edge.target import Redirect, Target, read
+from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.pool import Held, Pool, bodies_pool
+from gateway_plugin.service.answers import dialect_of, refusal
 from signalbox.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange

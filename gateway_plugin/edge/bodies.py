@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from gateway_plugin.service.pool import Held
+from gateway_plugin.admission.pool import Held
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 

@@ -9,10 +9,10 @@ from typing import Final, Self
 
 import uvicorn
 
-from gateway_plugin.dispatcher import count_refusal
+from gateway_plugin.admission.pool import Pool
 from gateway_plugin.edge.app import Call, Edge
 from gateway_plugin.edge.definition import SOURCE, load
-from gateway_plugin.service.pool import Pool
+from gateway_plugin.hooks.dispatcher import count_refusal
 from signalbox.errors import Misconfigured
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front

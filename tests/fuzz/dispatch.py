@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from gateway_plugin.answers import JOB_ID
-from gateway_plugin.dispatcher import AUTH, POST
 from gateway_plugin.gateway import Gateway
+from gateway_plugin.hooks.dispatcher import AUTH, POST
 from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.service.answers import JOB_ID
 from gateway_plugin.settings import GatewaySettings
 from signalbox import keys, names
 from signalbox.answers import Stored

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import orjson
 
-from gateway_plugin.answers import problem
+from gateway_plugin.admission.submission import wishes_of
 from gateway_plugin.api.jobbody import target_of
-from gateway_plugin.decoder import INPUT_FIELDS, inflate
-from gateway_plugin.submission import wishes_of
+from gateway_plugin.codec.decoder import INPUT_FIELDS, inflate
+from gateway_plugin.codec.jsoncodec import COLUMNAR, ROW, decode, plans
+from gateway_plugin.codec.jsonrender import render, split_strings
+from gateway_plugin.service.answers import problem
 from signalbox.errors import InvalidRequest, SignalboxError, meaning
 from signalbox.jsonbody import MAX_DEPTH, Bounds, parse
-from signalbox.jsoncodec import COLUMNAR, ROW, decode, plans
-from signalbox.jsonrender import render, split_strings
 from signalbox.messages import Signature, TensorSpec
 from signalbox.tensors import ITEM_SIZE, Tensor
 

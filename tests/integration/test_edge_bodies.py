@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from gateway_plugin.service.pool import bodies_pool
 from signalbox import metrics
 from signalbox.natsserver import NatsServer
 from tests.gatewayrig import Key, ScriptedWorker, key, model, rig

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from gateway_plugin.admission import DEMOTED
+from gateway_plugin.admission.queues import DEMOTED
 from signalbox import names
 from signalbox.messages import Batching, Record, Signature, TensorSpec, Version, decode
 from signalbox.names import PRIORITIES, Header, Stream

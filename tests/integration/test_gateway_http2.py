@@ -11,13 +11,13 @@ import grpc.aio
 import hpack
 import pytest
 
-from gateway_plugin import http2
-from gateway_plugin.answers import Answer
-from gateway_plugin.dispatcher import Dispatcher
-from gateway_plugin.health import check_health
-from gateway_plugin.http2 import PREFACE, frame
+from gateway_plugin.hooks import http2
+from gateway_plugin.hooks.dispatcher import Dispatcher
+from gateway_plugin.hooks.health import check_health
+from gateway_plugin.hooks.http2 import PREFACE, frame
+from gateway_plugin.hooks.server import DISPATCH, EVENT, PluginServer
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.server import DISPATCH, EVENT, PluginServer
+from gateway_plugin.service.answers import Answer
 from gateway_plugin.settings import GatewaySettings
 from signalbox import metrics
 

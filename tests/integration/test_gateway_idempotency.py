@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin.idempotency import Idempotency, digest_of
+from gateway_plugin.admission.idempotency import Idempotency, digest_of
 from signalbox import names
 from signalbox.names import Bucket, Stream
 from signalbox.natsserver import NatsServer

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gateway_plugin.codec.intake import Intake
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.intake import Intake
 from gateway_plugin.settings import GatewaySettings
 from signalbox import tensors
 from signalbox.errors import (

@@ -14,9 +14,9 @@ from typing import Any, Self
 import grpc.aio
 import pytest
 
-from gateway_plugin.health import check_health, end_stuck
+from gateway_plugin.hooks.health import check_health, end_stuck
+from gateway_plugin.hooks.server import SERVICE
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.server import SERVICE
 from signalbox import names, table, topology
 from signalbox.bus import Bus, Message
 from signalbox.messages import Crowding, decode

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway_plugin.dispatcher import REFUSED
-from gateway_plugin.service.room import REFUSED as REFUSED_FOR_ROOM
-from gateway_plugin.waiting import End
+from gateway_plugin.admission.room import REFUSED as REFUSED_FOR_ROOM
+from gateway_plugin.hooks.dispatcher import REFUSED
+from gateway_plugin.service.waiting import End
 from signalbox import metrics, table
 from signalbox.messages import Signature, TensorSpec, Version
 from signalbox.names import Bucket, Stream

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin.service.room import REFUSED
+from gateway_plugin.admission.room import REFUSED
 from signalbox import names, table
 from signalbox.messages import Device, Share, State, Worker
 from signalbox.names import Bucket, Stream

@@ -19,15 +19,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from gateway_plugin.acceptance import Acceptance
-from gateway_plugin.admission import Admission
+from gateway_plugin.admission.acceptance import Acceptance
+from gateway_plugin.admission.idempotency import Idempotency
+from gateway_plugin.admission.queues import Admission
+from gateway_plugin.admission.submission import Submitter, Wishes
+from gateway_plugin.api.routing import Act, Route
+from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.idempotency import Idempotency
-from gateway_plugin.intake import Inputs
-from gateway_plugin.jobs import Found, Jobs
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from gateway_plugin.routing import Act, Route
-from gateway_plugin.submission import Submitter, Wishes
+from gateway_plugin.service.jobs import Found, Jobs
 from signalbox import job as life
 from signalbox import topology
 from signalbox.answers import Stored

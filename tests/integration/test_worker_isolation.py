@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway_plugin.jobs import Jobs
+from gateway_plugin.service.jobs import Jobs
 from signalbox import job as life
 from signalbox import names
 from signalbox.bus import Bus

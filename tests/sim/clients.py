@@ -5,8 +5,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway_plugin.jobs import Found
-from gateway_plugin.waiting import End
+from gateway_plugin.service.jobs import Found
+from gateway_plugin.service.waiting import End
 from signalbox.errors import Conflict, NotFound, SignalboxError
 from signalbox.messages import State
 from tests.sim.runner import Task

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from gateway_plugin.admission.idempotency import Idempotency, Slip
+from gateway_plugin.admission.submission import Submitter, Wishes
+from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.idempotency import Idempotency, Slip
-from gateway_plugin.intake import Inputs
-from gateway_plugin.jobs import Found, Jobs
-from gateway_plugin.submission import Submitter, Wishes
-from gateway_plugin.waiting import End as JobEnd
-from gateway_plugin.waiting import Waiters
+from gateway_plugin.service.jobs import Found, Jobs
+from gateway_plugin.service.waiting import End as JobEnd
+from gateway_plugin.service.waiting import Waiters
 from signalbox import messages
 from signalbox.bus import Bus
 from signalbox.errors import SignalboxError
@@ -195,7 +195,7 @@ class Gateway(Host):
     async def submit(
         self, task: Task, priority: Any, wait_s: float, key: str = ""
     ) -> tuple[str, JobEnd | None]:
-        """As :mod:`gateway_plugin.post`: accept a job, with ``wait_s`` wait for its end, with ``key`` only once."""
+        """As :mod:`gateway_plugin.hooks.post`: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
         assert self.bus is not None
         slip = None
         if key:

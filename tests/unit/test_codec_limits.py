@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.decoder import inflate
+from gateway_plugin.codec.decoder import inflate
+from gateway_plugin.codec.jsoncodec import decode, plans
 from signalbox.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
 from signalbox.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
-from signalbox.jsoncodec import decode, plans
 from signalbox.messages import Signature, TensorSpec
 from signalbox.tensors import ITEM_SIZE
 

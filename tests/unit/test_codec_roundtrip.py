@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from gateway_plugin.codec.jsoncodec import Decoded, decode, plans
+from gateway_plugin.codec.jsonrender import render
 from signalbox.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
 from signalbox.jsonbody import Bounds, parse
-from signalbox.jsoncodec import Decoded, decode, plans
-from signalbox.jsonrender import render
 from signalbox.messages import Signature, TensorSpec
 from signalbox.tensors import ITEM_SIZE, Tensor
 

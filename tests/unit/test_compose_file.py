@@ -406,7 +406,7 @@ def test_time_to_stop_covers_what_the_programs_ask_for() -> None:
 
 
 def test_api_definition_names_the_hooks_the_plugin_has() -> None:
-    from gateway_plugin.dispatcher import AUTH, POST
+    from gateway_plugin.hooks.dispatcher import AUTH, POST
 
     hooks = API["custom_middleware"]
     assert hooks["auth_check"]["name"] == AUTH

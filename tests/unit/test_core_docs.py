@@ -43,7 +43,7 @@ def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
     for module in (
         "console.accounts.throttle", "console.fleet.management.commands.serve", "console.fleet.storage",
         "console.live.origin",
-        "gateway_plugin.dispatcher", "gateway_plugin.service.room",
+        "gateway_plugin.hooks.dispatcher", "gateway_plugin.admission.room",
         "signalbox.looplag", "signalbox.stalls", "workers.host.gauges",
     ):  # fmt: skip
         importlib.import_module(module)

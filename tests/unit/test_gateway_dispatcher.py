@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gateway_plugin.answers import Answer
-from gateway_plugin.dispatcher import AUTH, POST, Dispatcher
+from gateway_plugin.hooks.dispatcher import AUTH, POST, Dispatcher
 from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.service.answers import Answer
 from signalbox import log
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.fairness import LEAST, Shares
+from gateway_plugin.admission.fairness import LEAST, Shares
 from signalbox.names import PRIORITIES, Priority
 
 ROOM = 8

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway_plugin.addresses import client_address, forwarded_address
-from gateway_plugin.failures import Failures
-from gateway_plugin.keyring import Keyring
+from gateway_plugin.admission.addresses import client_address, forwarded_address
+from gateway_plugin.admission.failures import Failures
+from gateway_plugin.admission.keyring import Keyring
 from signalbox import keys
 from signalbox.errors import LimitExceeded, Unauthorized, Unavailable
 from signalbox.messages import ApiKey

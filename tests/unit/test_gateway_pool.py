@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.service.pool import Pool
+from gateway_plugin.admission.pool import Pool
 from signalbox.errors import LimitExceeded, Unavailable
 
 SIZE = 16

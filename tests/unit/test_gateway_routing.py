@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.auth import credential, session_of
-from gateway_plugin.preferences import Preference, preference
-from gateway_plugin.routing import Act, Route, Routes, route
+from gateway_plugin.api.preferences import Preference, preference
+from gateway_plugin.api.routing import Act, Route, Routes, route
+from gateway_plugin.hooks.auth import credential, session_of
 from signalbox.errors import InvalidRequest, MethodNotAllowed, NotFound
 from signalbox.messages import ApiKey
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway_plugin.jobs import Jobs
+from gateway_plugin.service.jobs import Jobs
 from signalbox import names
 from signalbox.connection import parse_headers
 from signalbox.errors import Ambiguous, Conflict, Unavailable

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_plugin.decoder import Decoder, Refused, RenderAsk, rendered
+from gateway_plugin.codec.decoder import Decoder, Refused, RenderAsk, rendered
+from gateway_plugin.codec.jsoncodec import decode as decode_body
+from gateway_plugin.codec.jsoncodec import plans
+from gateway_plugin.codec.jsonrender import MOST_SHRUNK, least_bytes, render
 from signalbox.errors import Bug, ResultTooLarge, TooLarge, meaning
 from signalbox.jsonbody import Bounds, parse
-from signalbox.jsoncodec import decode as decode_body
-from signalbox.jsoncodec import plans
-from signalbox.jsonrender import MOST_SHRUNK, least_bytes, render
 from signalbox.messages import Signature, TensorSpec
 from signalbox.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
 

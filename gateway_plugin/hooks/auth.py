@@ -6,11 +6,11 @@ from typing import Final
 
 import orjson
 
-from gateway_plugin.addresses import forwarded_address
-from gateway_plugin.answers import Answer
+from gateway_plugin.admission.addresses import forwarded_address
+from gateway_plugin.admission.keyring import SUBMIT, Keyring, tenant_of
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN
-from gateway_plugin.keyring import SUBMIT, Keyring, tenant_of
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
+from gateway_plugin.service.answers import Answer
 from signalbox.messages import ApiKey
 
 _MOST_SESSIONS: Final = 50_000
@@ -22,8 +22,8 @@ _NO_INPUTS_BYTES: Final = 65_536
 class Auth:
     """The SignalboxAuth hook.
 
-    max_body_bytes: of a key that may submit. trusted_proxies: see :mod:`gateway_plugin.addresses`. org_id: of the API
-    definition; part of the token.
+    max_body_bytes: of a key that may submit. trusted_proxies: see :mod:`gateway_plugin.admission.addresses`.
+    org_id: of the API definition; part of the token.
     """
 
     def __init__(

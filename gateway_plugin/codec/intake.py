@@ -13,10 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import orjson
 
-from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.codec.ready import Ready
-from gateway_plugin.codec.turns import Turns
-from gateway_plugin.decoder import (
+from gateway_plugin.codec.decoder import (
     LENGTH,
     Ask,
     DecodeAsk,
@@ -29,6 +26,11 @@ from gateway_plugin.decoder import (
     too_costly,
     too_large,
 )
+from gateway_plugin.codec.errorcodes import error_of
+from gateway_plugin.codec.jsoncodec import decode
+from gateway_plugin.codec.jsonrender import MOST_SHRUNK
+from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.turns import Turns
 from gateway_plugin.settings import GatewaySettings
 from signalbox import log, tensors
 from signalbox.errors import (
@@ -39,8 +41,6 @@ from signalbox.errors import (
     UnsupportedEncoding,
 )
 from signalbox.jsonbody import Bounds, parse
-from signalbox.jsoncodec import decode
-from signalbox.jsonrender import MOST_SHRUNK
 
 _RETRY_AFTER_S: Final = 2.0
 _PIPE_LIMIT: Final = 1024 * 1024
@@ -50,7 +50,7 @@ Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
 
 
 class Inputs(NamedTuple):
-    """Decoded inputs of one request, as :class:`signalbox.jsoncodec.Decoded`, framed."""
+    """Decoded inputs of one request, as :class:`gateway_plugin.codec.jsoncodec.Decoded`, framed."""
 
     frame: bytes
     signature: str
@@ -74,7 +74,7 @@ class _Process:
     @classmethod
     async def start(cls, memory_bytes: int, timeout_s: float) -> "_Process":
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway_plugin.decoder", str(memory_bytes),
+            sys.executable, "-m", "gateway_plugin.codec.decoder", str(memory_bytes),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_PIPE_LIMIT,
         )  # fmt: skip
         return cls(process, timeout_s)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.service.room import REFUSED
+from gateway_plugin.admission.room import REFUSED
 from signalbox.answers import unix_time
 from signalbox.bus import Bus
 from signalbox.errors import LimitExceeded, Unavailable

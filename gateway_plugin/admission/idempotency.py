@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway_plugin.jobs import Found, Jobs
-from gateway_plugin.keyring import tenant_of
-from gateway_plugin.service.holdings import Holdings
-from gateway_plugin.service.room import REFUSED
+from gateway_plugin.admission.holdings import Holdings
+from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.room import REFUSED
+from gateway_plugin.service.jobs import Found, Jobs
 from signalbox import log, metrics, names
 from signalbox.bus import Bus
 from signalbox.errors import (

@@ -1,6 +1,6 @@
 """A process that decodes and renders large JSON bodies, so that no other request waits for them.
 
-``python -m gateway_plugin.decoder`` answers frames on standard input with frames on standard output:
+``python -m gateway_plugin.codec.decoder`` answers frames on standard input with frames on standard output:
 a 4-byte big-endian length and msgpack. It ends when its input does, so it cannot outlive the plugin.
 """
 
@@ -13,6 +13,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from gateway_plugin.codec.jsoncodec import decode, plans
+from gateway_plugin.codec.jsonrender import least_bytes, render
 from signalbox import tensors
 from signalbox.errors import (
     Bug,
@@ -23,8 +25,6 @@ from signalbox.errors import (
     TooLarge,
 )
 from signalbox.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
-from signalbox.jsoncodec import decode, plans
-from signalbox.jsonrender import least_bytes, render
 from signalbox.messages import Signature
 
 LENGTH: Final = struct.Struct(">I")
@@ -44,7 +44,7 @@ class ParseAsk(msgspec.Struct, tag="parse"):
 
 
 class DecodeAsk(msgspec.Struct, tag="decode"):
-    """Decode the kept body for a version's signatures; see :func:`signalbox.jsoncodec.decode`."""
+    """Decode the kept body for a version's signatures; see :func:`gateway_plugin.codec.jsoncodec.decode`."""
 
     signatures: dict[str, Signature]
     batch_prefix: str
@@ -118,7 +118,7 @@ def too_large(size_bytes: int, limit: int) -> ResultTooLarge:
 
 
 def rendered(frame: bytes, style: str, limit: int) -> bytes:
-    """The JSON of a result; see :func:`signalbox.jsonrender.render`.
+    """The JSON of a result; see :func:`gateway_plugin.codec.jsonrender.render`.
 
     Raises :class:`ResultTooLarge` for more than ``limit`` bytes, where that can be known before anything is written,
     and :class:`Bug` for what is no result.

@@ -1,7 +1,7 @@
 """What callers hold for a while of something there is only so much of: a bound for all, and a share for each account.
 
 An account may hold no more than is still free, so whoever is alone gets half of everything, each of two a third, and
-somebody who holds nothing always finds some: the dynamic thresholds of :mod:`gateway_plugin.fairness`.
+somebody who holds nothing always finds some: the dynamic thresholds of :mod:`gateway_plugin.admission.fairness`.
 """
 
 from typing import Final, Self

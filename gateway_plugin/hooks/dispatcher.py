@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter
 
-from gateway_plugin.answers import Answer, dialect_of, refusal
 from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.service.answers import Answer, dialect_of, refusal
 from signalbox import log, metrics
 from signalbox.errors import Bug, SignalboxError, Unavailable
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from gateway_plugin.line import Line
+from gateway_plugin.admission.line import Line
 from signalbox.names import PRIORITIES, Priority
 
 LEAST: Final = PRIORITIES[-1]

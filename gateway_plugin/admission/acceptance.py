@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.admission import Admission
+from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
+from gateway_plugin.admission.idempotency import Idempotency, Slip, digest_of
+from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.queues import Admission
+from gateway_plugin.admission.submission import Submitter, Wishes
+from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.idempotency import HEADER as IDEMPOTENCY_KEY
-from gateway_plugin.idempotency import Idempotency, Slip, digest_of
-from gateway_plugin.intake import Inputs
-from gateway_plugin.keyring import tenant_of
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from gateway_plugin.submission import Submitter, Wishes
 from signalbox import metrics
 from signalbox.errors import SignalboxError
 from signalbox.jobs import joblog

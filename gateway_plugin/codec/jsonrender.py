@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from gateway_plugin.codec.jsoncodec import ROW
 from signalbox.errors import InvalidRequest
-from signalbox.jsoncodec import ROW
 from signalbox.tensors import ITEM_SIZE, Tensor
 
 _NUMPY: Final[dict[str, np.dtype[Any]]] = {

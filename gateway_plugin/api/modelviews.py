@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from gateway_plugin.catalog import Catalog
+from gateway_plugin.admission.keyring import may_use
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.fleet import Fleet
-from gateway_plugin.keyring import may_use
+from gateway_plugin.tables.catalog import Catalog
+from gateway_plugin.tables.fleet import Fleet
 from signalbox.errors import NotFound
 from signalbox.messages import ApiKey, Model, TensorSpec
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from gateway_plugin.service.holdings import Holding, Holdings
-from gateway_plugin.service.room import REFUSED
+from gateway_plugin.admission.holdings import Holding, Holdings
+from gateway_plugin.admission.room import REFUSED
 from signalbox import names
 from signalbox.bus import Bus
 from signalbox.errors import LimitExceeded, QueueFull, Unavailable

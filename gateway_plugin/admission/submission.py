@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.resultsroom import ResultsRoom
+from gateway_plugin.admission.storedinputs import StoredInputs
+from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.intake import Inputs
-from gateway_plugin.keyring import tenant_of
-from gateway_plugin.service.resultsroom import ResultsRoom
-from gateway_plugin.service.storedinputs import StoredInputs
 from signalbox import names, payloads
 from signalbox.bus import Bus
 from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision

@@ -7,7 +7,7 @@ Nobody is refused on that sum alone: it forgets what workers took meanwhile, so 
 import asyncio
 from typing import Final
 
-from gateway_plugin.fairness import LEAST, Shares
+from gateway_plugin.admission.fairness import LEAST, Shares
 from signalbox import metrics
 from signalbox.bus import Bus
 from signalbox.errors import NotFound, QueueFull, Unavailable

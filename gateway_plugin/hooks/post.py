@@ -9,17 +9,10 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from gateway_plugin.acceptance import Acceptance, Entry
-from gateway_plugin.addresses import client_address
-from gateway_plugin.answers import JOB_ID, JSON, Answer, answer, retry_after
-from gateway_plugin.api.jobbody import require_empty, target_of
-from gateway_plugin.catalog import Catalog, require_open
-from gateway_plugin.codec.ready import Ready
-from gateway_plugin.hooks.session import KEY_ID
-from gateway_plugin.idempotency import REPLAYED
-from gateway_plugin.intake import C, Choose, Inputs, Intake
-from gateway_plugin.jobs import Found, Jobs, failure
-from gateway_plugin.keyring import (
+from gateway_plugin.admission.acceptance import Acceptance, Entry
+from gateway_plugin.admission.addresses import client_address
+from gateway_plugin.admission.idempotency import REPLAYED
+from gateway_plugin.admission.keyring import (
     CANCEL,
     READ,
     SUBMIT,
@@ -29,14 +22,21 @@ from gateway_plugin.keyring import (
     require_urgent,
     tenant_of,
 )
-from gateway_plugin.modelviews import ModelViews, metadata
-from gateway_plugin.preferences import Preference, preference
+from gateway_plugin.admission.pool import Held, Pool
+from gateway_plugin.admission.submission import Wishes, wishes_of
+from gateway_plugin.api.jobbody import require_empty, target_of
+from gateway_plugin.api.modelviews import ModelViews, metadata
+from gateway_plugin.api.preferences import Preference, preference
+from gateway_plugin.api.routing import Act, Route, Routes
+from gateway_plugin.codec.intake import C, Choose, Inputs, Intake
+from gateway_plugin.codec.ready import Ready
+from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
-from gateway_plugin.routing import Act, Route, Routes
-from gateway_plugin.service.pool import Held, Pool
+from gateway_plugin.service.answers import JOB_ID, JSON, Answer, answer, retry_after
+from gateway_plugin.service.jobs import Found, Jobs, failure
+from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
-from gateway_plugin.submission import Wishes, wishes_of
-from gateway_plugin.waiting import End, Waiters
+from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox import metrics
 from signalbox.errors import DeadlineExceeded, SignalboxError
 from signalbox.job import first_record

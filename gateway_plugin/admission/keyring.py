@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from gateway_plugin.addresses import is_within, neighbourhood
-from gateway_plugin.failures import Failures
+from gateway_plugin.admission.addresses import is_within, neighbourhood
+from gateway_plugin.admission.failures import Failures
 from signalbox import keys, metrics
 from signalbox.errors import (
     Forbidden,

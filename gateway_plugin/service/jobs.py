@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from gateway_plugin.catalog import Catalog
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.fleet import Fleet
-from gateway_plugin.intake import Intake
+from gateway_plugin.codec.intake import Intake
 from gateway_plugin.service.forecast import in_front, starts_in
-from gateway_plugin.waiting import End
+from gateway_plugin.service.waiting import End
+from gateway_plugin.tables.catalog import Catalog
+from gateway_plugin.tables.fleet import Fleet
 from signalbox import job as life
 from signalbox import names, payloads
 from signalbox.bus import Bus
