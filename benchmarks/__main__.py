@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import bare, console, day, fairness, front, production, sizes
-from signalbox.errors import SignalboxError
-from signalbox.up.tyk import find
+from signalbox.ops.up.tyk import find
+from signalbox.program.errors import SignalboxError
 
 PARTS: Final = ("edge", "tyk", "handover", "fairness", "console")
 ON_PRODUCTION: Final = ("production", "leases", "sizes")

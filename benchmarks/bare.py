@@ -15,10 +15,10 @@ import uvloop
 from benchmarks.front import BODY, IN_FLIGHT, PATH
 from benchmarks.load import prepare, run
 from gateway_plugin.proto.coprocess_pb2 import Object
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
-from signalbox.up.tyk import Programs, Tyk
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.tyk import Programs, Tyk
 
 ANSWER: Final = json.dumps({"predictions": [2.5]})
 TOKEN: Final = "eyJvcmciOiJzaWduYWxib3giLCJpZCI6ImJlbmNoIiwiaCI6InNoYTI1NiJ9"  # noqa: S105  public key id

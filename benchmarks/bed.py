@@ -10,16 +10,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from signalbox import keys, table, topology
-from signalbox.bus import Bus
-from signalbox.client import Client
-from signalbox.errors import SignalboxError
-from signalbox.messages import ApiKey, Batching, Model, Signature, Version, decode
-from signalbox.names import Bucket, token
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
-from signalbox.up.tyk import Programs, Tyk
+from signalbox.bus import table, topology
+from signalbox.bus.client import Bus
+from signalbox.client.client import Client
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.tyk import Programs, Tyk
+from signalbox.program import keys
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.messages import ApiKey, Batching, Model, Signature, Version, decode
+from signalbox.wire.names import Bucket, token
 
 MAX_BATCH: Final = 128
 FIRST_ANSWER_S: Final = 90.0

@@ -12,14 +12,14 @@ from benchmarks.bed import headers_of
 from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import cost
-from signalbox.client import Client
-from signalbox.errors import SignalboxError
-from signalbox.http1 import Pool
-from signalbox.up.child import Child
-from signalbox.up.ground import DataDir
-from signalbox.up.main import bring_up
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.client.client import Client
+from signalbox.client.http1 import Pool
+from signalbox.ops.up.child import Child
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.main import bring_up
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.program.errors import SignalboxError
 
 PROGRAMS: Final = ("console", "controller", "projector")
 IN_FLIGHT: Final = {32: 0.9, 128: 0.85}

@@ -26,12 +26,12 @@ from benchmarks.dayfigures import MARGIN, Turn, highest, shown, table, verdicts
 from benchmarks.daylooks import Site, keep_looking, look, pool
 from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, prepare, run
-from signalbox.errors import Misconfigured, SignalboxError
-from signalbox.ports import free_port
-from signalbox.up.ground import DataDir
-from signalbox.up.main import bring_up
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.ops.ports import free_port
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.main import bring_up
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.program.errors import Misconfigured, SignalboxError
 
 PREDICTS: Final = 24
 SUBMITS: Final = 8

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.processes import cost, descendants
-from signalbox.errors import Misconfigured
-from signalbox.http1 import Pool
+from signalbox.client.http1 import Pool
+from signalbox.program.errors import Misconfigured
 
 LOOK_EVERY_S: Final = 10.0
 _SUPERVISORS: Final = frozenset({"up", "production"})

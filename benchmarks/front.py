@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.bed import Bed, made
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import Cost, SyncCounter, cost, descendants, title
-from signalbox.up.tyk import Programs
+from signalbox.ops.up.tyk import Programs
 
 BODY: Final = json.dumps({"instances": [1.0]}).encode()
 PATH: Final = "/v1/models/half_plus_two:predict"

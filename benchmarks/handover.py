@@ -20,11 +20,13 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox import log, tensors, topology
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.tensors import Tensor
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program import log
+from signalbox.program.settings import Wire
+from signalbox.wire import tensors
+from signalbox.wire.tensors import Tensor
 from workers.device import devices
 from workers.device.lane import Lane, LaneSettings
 from workers.host.identity import WorkerIdentity

@@ -14,9 +14,9 @@ from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import SyncCounter, cost, descendants, title
 from benchmarks.standing import standing
-from signalbox.bus import Bus
-from signalbox.production.running import Running
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.ops.production.running import Running
+from signalbox.program.settings import Wire
 
 PREDICTS: Final = (1, 32, 128)
 SUBMITS: Final = (1, 32)

@@ -14,9 +14,9 @@ from benchmarks import bed
 from benchmarks.load import prepare, run
 from benchmarks.processes import cost
 from benchmarks.standing import POLL_S, standing
-from signalbox.bus import Bus
-from signalbox.names import Stream
-from signalbox.production.running import Running
+from signalbox.bus.client import Bus
+from signalbox.ops.production.running import Running
+from signalbox.wire.names import Stream
 
 MODEL: Final = "half_plus_two"
 IN_FLIGHT: Final = 128

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from signalbox.errors import Unavailable
-from signalbox.production.running import Running
+from signalbox.ops.production.running import Running
+from signalbox.program.errors import Unavailable
 
 START_S: Final = 600.0
 END_S: Final = 120.0

@@ -9,11 +9,11 @@ from typing import Final
 
 from benchmarks.load import Target, run
 from benchmarks.standing import POLL_S, until
-from signalbox import messages
-from signalbox.bus import Bus
-from signalbox.names import Bucket, key, token
-from signalbox.production.running import Running
-from signalbox.table import Table
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
+from signalbox.ops.production.running import Running
+from signalbox.wire import messages
+from signalbox.wire.names import Bucket, key, token
 
 KILLS: Final = 4
 HELD_S: Final = 60.0

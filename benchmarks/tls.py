@@ -21,13 +21,14 @@ from typing import Final
 import uvloop
 
 from benchmarks.processes import cost
-from signalbox import names, topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.names import Stream
-from signalbox.natsserver import NatsServer
-from signalbox.ports import HOST, free_ports
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import HOST, free_ports
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.names import Stream
 
 MAKE: Final = Path(__file__).resolve().parents[1] / "deploy" / "make_secrets.py"
 BODY: Final = bytes(1024)

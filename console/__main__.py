@@ -7,7 +7,7 @@
 import os
 import sys
 
-from signalbox.errors import SignalboxError
+from signalbox.program.errors import SignalboxError
 
 
 def main(argv: list[str]) -> int:
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
 
 def _check_config() -> int:
     from console import config
-    from signalbox.settings import describe
+    from signalbox.program.settings import describe
 
     print(describe(config.read()))  # noqa: T201
     return 0

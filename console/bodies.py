@@ -24,8 +24,8 @@ from console.accounts.rights import Act, Actor, may
 from console.accounts.sessions import owner
 from console.api.authentication import OperatorTokenAuthentication
 from console.database import DATABASE_FAULTS, database_away
-from signalbox import log, metrics
-from signalbox.errors import SignalboxError, TooLarge
+from signalbox.program import log, metrics
+from signalbox.program.errors import SignalboxError, TooLarge
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

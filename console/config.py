@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from signalbox.errors import Misconfigured
 from signalbox.front.bounds import HttpBounds
-from signalbox.names import MODEL_NAME
-from signalbox.settings import load
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import load
+from signalbox.wire.names import MODEL_NAME
 
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
 UPLOADS: Final = "uploads"

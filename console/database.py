@@ -4,7 +4,7 @@ from typing import Final
 
 from django.db import InterfaceError, OperationalError
 
-from signalbox.errors import Unavailable
+from signalbox.program.errors import Unavailable
 
 DATABASE_FAULTS: Final = (OperationalError, InterfaceError)
 """What Django raises when the database is away; a fault of ours raises others."""

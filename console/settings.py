@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from csp.constants import NONE, SELF
 
 from console import config
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 CONSOLE: Final = config.read()
 """The typed settings of this process; our own code reads these and not Django's."""
@@ -236,5 +236,5 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
 }
 
-# Signalbox logs JSON lines of its own (signalbox.log); Django's records join them there.
+# Signalbox logs JSON lines of its own (signalbox.program.log); Django's records join them there.
 LOGGING_CONFIG = None

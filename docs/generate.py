@@ -16,10 +16,10 @@ from console.config import Console
 from gateway_plugin.edge.settings import EdgeSettings
 from gateway_plugin.settings import PREFIX as GATEWAY
 from gateway_plugin.settings import GatewaySettings
-from signalbox import errors, settings
-from signalbox.doctor.main import catalog_page
-from signalbox.errors import MEANINGS, Meaning, SignalboxError
-from signalbox.settings import Wire
+from signalbox.ops.doctor.main import catalog_page
+from signalbox.program import errors, settings
+from signalbox.program.errors import MEANINGS, Meaning, SignalboxError
+from signalbox.program.settings import Wire
 from workers.settings import PREFIX as WORKER
 from workers.settings import WorkerSettings
 

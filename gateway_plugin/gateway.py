@@ -22,14 +22,14 @@ from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.fleet import Fleet
 from gateway_plugin.tables.rollouts import Rollouts
-from signalbox.bus import Bus
-from signalbox.errors import Unavailable
-from signalbox.messages import ApiKey, Desired, Model, Serving, Worker
-from signalbox.names import Bucket
-from signalbox.ops.disk import Reserve
-from signalbox.records import Records
-from signalbox.sharedclock import SharedClock
-from signalbox.table import Table
+from signalbox.bus.client import Bus
+from signalbox.bus.disk import Reserve
+from signalbox.bus.sharedclock import SharedClock
+from signalbox.bus.table import Table
+from signalbox.jobs.records import Records
+from signalbox.program.errors import Unavailable
+from signalbox.wire.messages import ApiKey, Desired, Model, Serving, Worker
+from signalbox.wire.names import Bucket
 
 
 class Gateway:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway_plugin.settings import PREFIX, GatewaySettings
-from signalbox.errors import Misconfigured, SignalboxError
-from signalbox.settings import describe, load
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.settings import describe, load
 
 
 def main(arguments: Sequence[str]) -> int:

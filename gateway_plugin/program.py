@@ -15,12 +15,13 @@ from gateway_plugin.edge.report import CrowdingReport
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
-from signalbox import log, metrics, topology
-from signalbox.bus import Bus
-from signalbox.errors import Misconfigured
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
 from signalbox.front.bounds import raise_descriptors
-from signalbox.looplag import LoopWatch
-from signalbox.ops.heldfile import HeldFile
+from signalbox.program import log, metrics
+from signalbox.program.errors import Misconfigured
+from signalbox.program.heldfile import HeldFile
+from signalbox.program.looplag import LoopWatch
 
 if TYPE_CHECKING:
     from gateway_plugin.edge.server import EdgeServer

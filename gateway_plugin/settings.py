@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from signalbox.front.bounds import HttpBounds
-from signalbox.jsonbody import MAX_NAMES
+from signalbox.wire.jsonbody import MAX_NAMES
 
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
 UNIX: Final = "unix://"

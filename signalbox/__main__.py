@@ -2,7 +2,7 @@
 
 import sys
 
-from signalbox.cli import main
+from signalbox.ops.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.production.running import Running
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.production.running import Running
+from signalbox.program.settings import Wire
 from tests import depth, streams
 from tests.chaos.network import SmallDisk, data_with_a_small_disk
 

@@ -19,10 +19,15 @@ from gateway_plugin.gateway import Gateway
 from gateway_plugin.hooks.server import SERVICE, PluginServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from gateway_plugin.settings import GatewaySettings
-from signalbox import job as life
-from signalbox import keys, names, payloads, table, tensors, topology
-from signalbox.bus import Bus
-from signalbox.messages import (
+from signalbox.bus import table, topology
+from signalbox.bus.client import Bus
+from signalbox.bus.pull import Delivery, Puller
+from signalbox.jobs import life, payloads
+from signalbox.jobs.records import Records
+from signalbox.program import keys
+from signalbox.program.settings import Wire
+from signalbox.wire import names, tensors
+from signalbox.wire.messages import (
     ApiKey,
     Device,
     ErrorInfo,
@@ -36,11 +41,8 @@ from signalbox.messages import (
     Worker,
     header,
 )
-from signalbox.names import PRIORITIES, Bucket, Header
-from signalbox.pull import Delivery, Puller
-from signalbox.records import Records
-from signalbox.settings import Wire
-from signalbox.tensors import Tensor
+from signalbox.wire.names import PRIORITIES, Bucket, Header
+from signalbox.wire.tensors import Tensor
 
 PEPPER = "pepper of the tests"
 ALL_SCOPES = ("jobs:submit", "jobs:read", "jobs:cancel", "jobs:urgent")

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import workers.device.keeper
-from signalbox import log, tensors
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import Device
-from signalbox.settings import Wire
-from signalbox.tensors import Tensor
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire import tensors
+from signalbox.wire.messages import Device
+from signalbox.wire.tensors import Tensor
 from tests import models
 from workers.device import devices
 from workers.device.lane import Hold, Lane, LaneSettings

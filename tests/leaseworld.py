@@ -7,7 +7,7 @@ applied after their time-out, events that never arrive, processes frozen or kill
 from collections import deque
 from dataclasses import dataclass, field
 
-from signalbox import messages
+from signalbox.wire import messages
 from workers.lease import moves
 from workers.lease.machine import HELD, Claimant, Lease
 from workers.lease.rules import Rules

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from signalbox import tensors
-from signalbox.errors import ModelError, NotFound, OutOfMemory
-from signalbox.messages import Signature
-from signalbox.tensors import Tensor
+from signalbox.program.errors import ModelError, NotFound, OutOfMemory
+from signalbox.wire import tensors
+from signalbox.wire.messages import Signature
+from signalbox.wire.tensors import Tensor
 from workers.runner import process
 
 _libc = ctypes.PyDLL(None)

@@ -1,6 +1,6 @@
 """A whole stack in the test's own event loop, whose programs a test kills and brings back.
 
-It is the stack of ``signalbox up`` (:mod:`signalbox.up.stack`), with every port chosen by the system.
+It is the stack of ``signalbox up`` (:mod:`signalbox.ops.up.stack`), with every port chosen by the system.
 """
 
 import asyncio
@@ -16,8 +16,13 @@ from typing import Any, Final, Self
 
 import httpx
 
-from signalbox import keys, table, topology
-from signalbox.messages import (
+from signalbox.bus import table, topology
+from signalbox.ops.up.child import Child
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.program import keys
+from signalbox.wire.messages import (
     ApiKey,
     Batching,
     Lease,
@@ -27,11 +32,7 @@ from signalbox.messages import (
     TensorSpec,
     Version,
 )
-from signalbox.names import Bucket, token
-from signalbox.up.child import Child
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.wire.names import Bucket, token
 from tests.processes import gone
 
 ALL_SCOPES: Final = ("jobs:submit", "jobs:read", "jobs:cancel")

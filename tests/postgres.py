@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from signalbox.ports import HOST, free_port
-from signalbox.up.child import Child, Spec
+from signalbox.ops.ports import HOST, free_port
+from signalbox.ops.up.child import Child, Spec
 from tests.processes import gone
 
 

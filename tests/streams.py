@@ -3,10 +3,10 @@
 import contextlib
 from typing import Final
 
-from signalbox import topology
-from signalbox.assets import STREAMS
-from signalbox.bus import Bus
-from signalbox.errors import NotFound
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.program.errors import NotFound
+from signalbox.wire.assets import STREAMS
 
 _ANCHOR: Final = {"name": "ANCHOR", "storage": "file", "max_msgs": 1}
 """A moment after its last stream has gone, nats-server removes the folder they were in, and with it fails whoever makes

@@ -12,12 +12,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from signalbox import names, tensors, topology
-from signalbox.bus import Bus, Message
-from signalbox.messages import Batching, Job, Limits, Model, Record, Version, decode, header
-from signalbox.names import Bucket, Header, Stream, token
-from signalbox.table import put
-from signalbox.tensors import Tensor
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Message
+from signalbox.bus.table import put
+from signalbox.wire import names, tensors
+from signalbox.wire.messages import Batching, Job, Limits, Model, Record, Version, decode, header
+from signalbox.wire.names import Bucket, Header, Stream, token
+from signalbox.wire.tensors import Tensor
 
 
 def floats(*values: float, name: str = "x") -> bytes:

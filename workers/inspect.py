@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from signalbox.errors import InvalidRequest, SignalboxError
-from signalbox.messages import Signature
+from signalbox.program.errors import InvalidRequest, SignalboxError
+from signalbox.wire.messages import Signature
 from workers.runner import operations, savedmodel
 from workers.sandbox.confine import confine
 from workers.sandbox.confinement import Sandbox

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import uvloop
 
-from signalbox import log, metrics
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.looplag import LoopWatch
-from signalbox.settings import describe, load
+from signalbox.bus.client import Bus
+from signalbox.program import log, metrics
+from signalbox.program.errors import SignalboxError
+from signalbox.program.looplag import LoopWatch
+from signalbox.program.settings import describe, load
 from workers.device import devices
 from workers.host.identity import WorkerIdentity
 from workers.sandbox.confine import probe

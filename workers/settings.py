@@ -10,8 +10,8 @@ from typing import Annotated, Final, cast, get_args
 
 from msgspec import Meta
 
-from signalbox.errors import Misconfigured
-from signalbox.settings import Wire
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import Wire
 from workers.device.lane import LaneSettings
 from workers.runner.wire import FROZEN_S
 from workers.sandbox.confinement import Mode, Sandbox

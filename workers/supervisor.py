@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 import signalbox
-from signalbox import log, topology
-from signalbox.bus import Bus
-from signalbox.messages import Device, Worker
-from signalbox.records import Records
-from signalbox.sharedclock import SharedClock
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.sharedclock import SharedClock
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.wire.messages import Device, Worker
 from workers.device.lane import Hold, Lane
 from workers.guard.link import GuardLink, StartGuard
 from workers.host import gauges

@@ -14,8 +14,8 @@ from typing import Final
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
 
-from signalbox import log, metrics
-from signalbox.errors import Unavailable
+from signalbox.program import log, metrics
+from signalbox.program.errors import Unavailable
 
 _RETRY_S: Final = 5.0
 _REFUSED: Final = metrics.counter(

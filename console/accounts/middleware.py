@@ -12,8 +12,8 @@ from django.shortcuts import render
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.api import problems
-from signalbox import log, metrics
-from signalbox.errors import InvalidRequest, SignalboxError, meaning
+from signalbox.program import log, metrics
+from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 
 Respond = Callable[[HttpRequest], HttpResponse]
 _NUL: Final = "\0"

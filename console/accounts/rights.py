@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.utils import timezone
 
-from signalbox.errors import Forbidden
+from signalbox.program.errors import Forbidden
 
 if TYPE_CHECKING:
     from console.accounts.models import User

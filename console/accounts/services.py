@@ -15,7 +15,7 @@ from console.accounts import sessions, throttle, tokens
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import ROLES, Act, Actor, authorize, may
 from console.audit.acts import Target, act, check
-from signalbox.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 
 TOKEN_DAYS_MAX: Final = 366
 

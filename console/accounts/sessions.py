@@ -16,7 +16,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.dispatch import Signal
 from django.http import HttpRequest, HttpResponse
 
-from signalbox import log
+from signalbox.program import log
 
 if TYPE_CHECKING:
     from console.accounts.models import User

@@ -21,7 +21,7 @@ from django.urls import reverse
 
 from console.accounts import services, sessions
 from console.accounts.middleware import actor_of
-from signalbox.errors import SignalboxError
+from signalbox.program.errors import SignalboxError
 
 Rest = ParamSpec("Rest")
 View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]

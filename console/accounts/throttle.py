@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from console.accounts import hashing
 from console.accounts.models import LoginFailure
-from signalbox import log, metrics
-from signalbox.errors import LimitExceeded
+from signalbox.program import log, metrics
+from signalbox.program.errors import LimitExceeded
 
 WINDOW: Final = timedelta(minutes=15)
 """Failures older than this are forgotten."""

@@ -25,7 +25,7 @@ from console.accounts.rights import ROLES, WORDS, Act, authorize
 from console.accounts.sudo import ConfirmForm, asks_password, confirmed
 from console.api import problems
 from console.database import DATABASE_FAULTS, database_away
-from signalbox.errors import LimitExceeded, SignalboxError
+from signalbox.program.errors import LimitExceeded, SignalboxError
 
 Rest = ParamSpec("Rest")
 View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]

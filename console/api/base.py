@@ -14,7 +14,7 @@ from console.accounts.rights import Act, Actor, authorize
 from console.accounts.sessions import is_confirmed
 from console.api.schema import taken
 from console.api.strict import Strict, refuse_odd_query, refuse_unknown
-from signalbox.errors import Forbidden
+from signalbox.program.errors import Forbidden
 
 Form = TypeVar("Form", bound=Strict)
 

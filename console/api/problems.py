@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from console.database import DATABASE_FAULTS, database_away
-from signalbox import log
-from signalbox.errors import SignalboxError, meaning
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, meaning
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "/api/"

@@ -9,8 +9,8 @@ from django.db import transaction
 
 from console.accounts.rights import Act, Actor, authorize
 from console.audit.models import AuditEntry
-from signalbox import log
-from signalbox.errors import Forbidden, SignalboxError
+from signalbox.program import log
+from signalbox.program.errors import Forbidden, SignalboxError
 
 
 class Target(NamedTuple):

@@ -10,13 +10,14 @@ from typing import Final
 from channels.db import database_sync_to_async
 
 from console.audit.models import AuditEntry, AuditHead
-from signalbox import log, messages, metrics
-from signalbox.answers import Stored, stored_of
-from signalbox.bus import Bus
-from signalbox.connection import status
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import AuditMark
-from signalbox.names import AUDIT_HEAD, Stream
+from signalbox.bus.answers import Stored, stored_of
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import status
+from signalbox.program import log, metrics
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire import messages
+from signalbox.wire.messages import AuditMark
+from signalbox.wire.names import AUDIT_HEAD, Stream
 
 _BATCH: Final = 1000
 _MARKED: Final = metrics.counter(

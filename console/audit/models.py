@@ -14,7 +14,7 @@ from django.db import models, transaction
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
-from signalbox.errors import Bug
+from signalbox.program.errors import Bug
 
 _PAGES: Final = frozenset({"model", "account", "key", "job", "worker"})
 _NAMED: Final = 5

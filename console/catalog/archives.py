@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, NoReturn, cast
 
-from signalbox.errors import InvalidRequest, TooLarge
+from signalbox.program.errors import InvalidRequest, TooLarge
 
 _CHUNK: Final = 1024 * 1024
 _MAX_RATIO: Final = 200

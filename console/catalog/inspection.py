@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from signalbox.errors import DeadlineExceeded, InvalidRequest, Misconfigured
-from signalbox.messages import Signature
+from signalbox.program.errors import DeadlineExceeded, InvalidRequest, Misconfigured
+from signalbox.wire.messages import Signature
 
 _TAIL = 600
 

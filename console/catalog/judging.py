@@ -15,8 +15,8 @@ from console.accounts.rights import Act, system_actor
 from console.audit.acts import Target, act
 from console.catalog import inspection
 from console.catalog.models import ModelVersion
-from signalbox import log
-from signalbox.errors import SignalboxError
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
 
 EVERY_S: Final = 3600.0
 """For versions that could not be read when this program started."""

@@ -6,7 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
-from signalbox import messages
+from signalbox.wire import messages
 
 
 def _real(kept: str) -> str:

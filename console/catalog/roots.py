@@ -11,8 +11,8 @@ from django.conf import settings
 from console.catalog import inspection
 from console.catalog.archives import SAVED_MODEL
 from console.catalog.models import ModelVersion, ServedModel
-from signalbox import log
-from signalbox.errors import SignalboxError
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
 
 
 def relocate() -> None:

@@ -18,9 +18,9 @@ from console.catalog import archives, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
-from signalbox import metrics
-from signalbox.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
-from signalbox.names import MODEL_NAME, Bucket, untoken
+from signalbox.program import metrics
+from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from signalbox.wire.names import MODEL_NAME, Bucket, untoken
 
 SETTINGS = (
     "description", "replicas", "max_batch_size", "max_batch_delay_ms", "max_delivery", "timeout_s",

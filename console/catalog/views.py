@@ -22,8 +22,8 @@ from console.jobs.models import Job
 from console.live.lifespan import lifespan
 from console.outbox import flash
 from console.outbox import services as outbox
-from signalbox.errors import SignalboxError
-from signalbox.names import Bucket
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.names import Bucket
 
 
 class DefaultField(forms.TypedChoiceField):

@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils import timezone
 
-from signalbox import messages
+from signalbox.wire import messages
 
 
 class Wish(models.Model):

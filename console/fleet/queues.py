@@ -5,10 +5,11 @@ from typing import Final
 from channels.db import database_sync_to_async
 
 from console.catalog.models import ServedModel
-from signalbox import log, topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.names import PRIORITIES, Stream, consumer
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire.names import PRIORITIES, Stream, consumer
 
 _MOST_NAMED: Final = 20
 

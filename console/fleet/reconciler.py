@@ -22,15 +22,15 @@ from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
 from console.projector import damage, store
 from console.projector.fold import Heard
-from signalbox import job as life
-from signalbox import log, messages, names
-from signalbox.bus import Bus
-from signalbox.errors import InputLost, SignalboxError, StaleRevision
-from signalbox.jobs import joblog
-from signalbox.messages import ErrorInfo, Record, State
-from signalbox.names import Bucket, Header
-from signalbox.ops.damage import look
-from signalbox.records import Records
+from signalbox.bus.client import Bus
+from signalbox.bus.damage import look
+from signalbox.jobs import joblog, life
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.program.errors import InputLost, SignalboxError, StaleRevision
+from signalbox.wire import messages, names
+from signalbox.wire.messages import ErrorInfo, Record, State
+from signalbox.wire.names import Bucket, Header
 
 _LOST: Final = ErrorInfo(
     code=InputLost.code,

@@ -8,7 +8,7 @@ from django.apps import apps
 from django.db import connection
 
 from console.database import DATABASE_FAULTS
-from signalbox import metrics
+from signalbox.program import metrics
 
 EVERY_S: Final = 30.0
 _ROWS: Final = metrics.gauge(

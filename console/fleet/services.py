@@ -11,7 +11,7 @@ from console.fleet import workers
 from console.fleet.models import Wish
 from console.outbox import services as outbox
 from console.outbox.services import post_document, post_release
-from signalbox.names import Bucket, token
+from signalbox.wire.names import Bucket, token
 
 
 def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> Wish:

@@ -3,9 +3,10 @@
 import asyncio
 from typing import Final
 
-from signalbox import metrics, storage
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
+from signalbox.bus import storage
+from signalbox.bus.client import Bus
+from signalbox.program import metrics
+from signalbox.program.errors import SignalboxError
 
 EVERY_S: Final = 30.0
 _USED: Final = metrics.gauge("stream_bytes", "Bytes a stream holds.", "stream")

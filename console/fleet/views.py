@@ -17,7 +17,7 @@ from console.jobs.models import Job
 from console.live.rows import WorkerRow
 from console.outbox import flash
 from console.outbox import services as outbox
-from signalbox.names import Bucket
+from signalbox.wire.names import Bucket
 
 
 @sees(Act.SYSTEM_VIEW)

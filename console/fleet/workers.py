@@ -4,7 +4,7 @@ from console.fleet.models import Wish
 from console.jobs.models import Job
 from console.live.lifespan import lifespan
 from console.live.rows import WorkerRow
-from signalbox.errors import NotFound, Unavailable
+from signalbox.program.errors import NotFound, Unavailable
 
 
 def present() -> dict[str, WorkerRow]:

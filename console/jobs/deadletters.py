@@ -14,10 +14,10 @@ from django.conf import settings
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act, check
 from console.outbox import services as outbox
-from signalbox.bus import Bus
-from signalbox.errors import Conflict, SignalboxError, Unavailable
+from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
+from signalbox.program.errors import Conflict, SignalboxError, Unavailable
 
 _TOLD_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""

@@ -9,11 +9,12 @@ from asgiref.sync import async_to_sync
 from console.jobs.models import Job
 from console.live.lifespan import lifespan
 from console.projector import fold, store
-from signalbox import log, messages
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import Record, decode
-from signalbox.names import JOB_ID, Header, Stream, job_anywhere, state
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import messages
+from signalbox.wire.messages import Record, decode
+from signalbox.wire.names import JOB_ID, Header, Stream, job_anywhere, state
 
 ASK_S: Final = 2.0
 

@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from console.jobs.models import Job
 from console.jobs.query import STATES, Filter
-from signalbox.errors import InvalidRequest
+from signalbox.program.errors import InvalidRequest
 
 SCAN: Final = 20_000
 """Rows of one index that one look reads at most."""

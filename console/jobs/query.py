@@ -11,9 +11,9 @@ from django.db.models import Q
 
 from console import bounds
 from console.jobs.models import HAS_ERROR
-from signalbox.errors import InvalidRequest
-from signalbox.messages import State
-from signalbox.names import JOB_ID
+from signalbox.program.errors import InvalidRequest
+from signalbox.wire.messages import State
+from signalbox.wire.names import JOB_ID
 
 STATES: Final = tuple(state.value for state in State)
 _COLUMNS: Final = {

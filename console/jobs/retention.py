@@ -15,8 +15,8 @@ from django.utils import timezone
 from console.accounts import sessions
 from console.jobs.models import Job, JobEvent
 from console.outbox import services as outbox
-from signalbox import log
-from signalbox.messages import State
+from signalbox.program import log
+from signalbox.wire.messages import State
 
 EVERY_S: Final = 60.0
 CHUNK: Final = 500

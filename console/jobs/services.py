@@ -7,7 +7,7 @@ from console.audit.acts import Target, act, check
 from console.jobs import fresh
 from console.jobs.models import Job, JobEvent
 from console.outbox.services import post_cancel
-from signalbox.errors import Conflict, NotFound
+from signalbox.program.errors import Conflict, NotFound
 
 _EVENTS: Final = 500
 """Most events of one job that are shown: a job has a few for each of its attempts."""

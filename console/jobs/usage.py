@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from console.jobs import pages, query
 from console.jobs.models import Job
-from signalbox.messages import State
+from signalbox.wire.messages import State
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from console.jobs import pages, query, retention, services, timeline
 from console.jobs.models import Job
 from console.keys.models import Account
 from console.outbox import services as outbox
-from signalbox import job as life
-from signalbox.errors import InvalidRequest
+from signalbox.jobs import life
+from signalbox.program.errors import InvalidRequest
 
 
 @sees(Act.JOBS_VIEW)

@@ -18,7 +18,7 @@ from console.jobs import usage
 from console.keys import accounts
 from console.keys.forms import AccountForm
 from console.outbox import flash
-from signalbox.errors import SignalboxError
+from signalbox.program.errors import SignalboxError
 
 _SHOWN: Final = 1000
 """Accounts in the list, and keys of one account."""

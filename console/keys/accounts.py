@@ -13,10 +13,11 @@ from console.catalog.models import ServedModel
 from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
-from signalbox import keys, messages
-from signalbox.assets import KEPT_MAX_BYTES, KIB
-from signalbox.errors import Conflict, InvalidRequest, NotFound
-from signalbox.names import Bucket
+from signalbox.program import keys
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.wire import messages
+from signalbox.wire.assets import KEPT_MAX_BYTES, KIB
+from signalbox.wire.names import Bucket
 
 MOST_NAME: Final = 100
 MOST_NOTE: Final = 500

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import models
 from django.utils import timezone
 
-from signalbox import messages
+from signalbox.wire import messages
 
 
 class Account(models.Model):
@@ -13,7 +13,7 @@ class Account(models.Model):
 
     id: what jobs carry as ``key_id``; of an account that was made with a key, that key's id. models_allowed: empty =
     all. stored_bytes, waiting, idempotency_keys, result_bytes: what it may hold at once
-    (:class:`signalbox.messages.Share`); 0 = what the gateways' settings give every account.
+    (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
     """
 
     id = models.CharField(primary_key=True, max_length=32)

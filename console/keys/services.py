@@ -16,9 +16,9 @@ from console.keys import accounts, strays
 from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
-from signalbox import keys
-from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
-from signalbox.names import Bucket
+from signalbox.program import keys
+from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured, NotFound
+from signalbox.wire.names import Bucket
 
 SCOPE_WORDS: Final = {
     "jobs:submit": "submit jobs and predictions",

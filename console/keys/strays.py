@@ -16,9 +16,10 @@ from console.keys import accounts
 from console.keys.ends import with_ends_of
 from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox.services import post_document
-from signalbox import log, messages
-from signalbox.errors import Conflict, NotFound
-from signalbox.names import Bucket
+from signalbox.program import log
+from signalbox.program.errors import Conflict, NotFound
+from signalbox.wire import messages
+from signalbox.wire.names import Bucket
 
 _MOST_LETTERS: Final = 32
 _WHY: Final = "NATS knew of it, and this database did not: was it restored from an older backup?"

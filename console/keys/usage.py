@@ -10,8 +10,9 @@ import msgspec
 from channels.db import database_sync_to_async
 
 from console.keys.models import ApiKey
-from signalbox import log, names
-from signalbox.bus import Bus, Message
+from signalbox.bus.client import Bus, Message
+from signalbox.program import log
+from signalbox.wire import names
 
 _decode = msgspec.json.Decoder(list[str]).decode
 

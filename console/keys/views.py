@@ -26,8 +26,8 @@ from console.keys import services, strays
 from console.keys.forms import ModelsForm, offer
 from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox import services as outbox
-from signalbox.errors import SignalboxError
-from signalbox.names import Bucket
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.names import Bucket
 
 _WINDOWS = [(3600, "an hour"), (86_400, "a day"), (7 * 86_400, "a week"), (30 * 86_400, "30 days")]
 _OFFERED: Final = 1000

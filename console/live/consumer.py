@@ -18,7 +18,7 @@ from console.live.attendance import attendance
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.live.protocol import Backlog, Frame
-from signalbox import log, metrics
+from signalbox.program import log, metrics
 
 RECHECK_S: Final = 15.0
 """How often a connection's login and rights are looked at again, besides at once when they change here."""

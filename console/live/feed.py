@@ -22,11 +22,15 @@ from console.live.hub import Hub
 from console.live.rows import Alarm, Health
 from console.live.storage import StorageFigure
 from console.live.view import LiveView
-from signalbox import log
-from signalbox.answers import unix_time
-from signalbox.bus import Bus, Message, Subscription
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import (
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.bus.disk import Reserve
+from signalbox.bus.stalls import WHY
+from signalbox.bus.table import Table
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import (
     Crowding,
     Desired,
     Job,
@@ -38,7 +42,7 @@ from signalbox.messages import (
     Worker,
     decode,
 )
-from signalbox.names import (
+from signalbox.wire.names import (
     KEY_USE,
     NATS_FAULT,
     NATS_STALLED,
@@ -50,10 +54,6 @@ from signalbox.names import (
     key,
     untoken,
 )
-from signalbox.ops.disk import Reserve
-from signalbox.settings import Wire
-from signalbox.stalls import WHY
-from signalbox.table import Table
 
 FLUSH_S: Final = 0.1
 TICK_S: Final = 1.0

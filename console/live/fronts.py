@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from console.live.rows import Alarm
-from signalbox.messages import Crowding
+from signalbox.wire.messages import Crowding
 
 KEPT_S: Final = 45.0
 """So long after a gateway last said that it turns connections away the alarm stands; it says so every ten seconds."""

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any, Final
 
 from console.live.queues import Gauge
-from signalbox.answers import unix_time
-from signalbox.bus import Bus
-from signalbox.errors import NotFound
-from signalbox.names import PRIORITIES, Priority, Stream, consumer, jobs_of, untoken
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.program.errors import NotFound
+from signalbox.wire.names import PRIORITIES, Priority, Stream, consumer, jobs_of, untoken
 
 OLDEST_EVERY_S: Final = 1.0
 """How often the oldest waiting job of one priority is looked up, at most."""

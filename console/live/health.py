@@ -6,11 +6,11 @@ from typing import Final
 
 from console.live.lanes import UNTOLD, word
 from console.live.rows import Health, Lane
-from signalbox import log
-from signalbox.answers import unix_time
-from signalbox.bus import Bus
-from signalbox.errors import NotFound, SignalboxError
-from signalbox.names import RECORDS, Stream
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.program.errors import NotFound, SignalboxError
+from signalbox.wire.names import RECORDS, Stream
 
 Cursor = Callable[[], Awaitable[int | None]]
 """Tells the last sequence of STATE that the projector has applied; None where it is not known."""

@@ -10,12 +10,12 @@ from console.live.lanes import STRIP_S, history
 from console.live.protocol import ENTRIES
 from console.live.rows import Stretch, Transition
 from console.live.view import transition
-from signalbox.answers import Stored, stored_of
-from signalbox.bus import Bus
-from signalbox.connection import status
-from signalbox.events import is_removal
-from signalbox.messages import Lease, Record, decode
-from signalbox.names import RECORDS, Bucket, Header, Stream, event_of_key, untoken
+from signalbox.bus.answers import Stored, stored_of
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import status
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Lease, Record, decode
+from signalbox.wire.names import RECORDS, Bucket, Header, Stream, event_of_key, untoken
 
 _RECORDS_READ: Final = 240
 """Sequences of STATE looked through; most are revisions that have been overwritten."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from console.live.protocol import Topic
 from console.live.rows import Lane, LaneRun, RunningJob, Stretch, Waiter
-from signalbox.messages import Device, Lease, Record, State, Ticket, Worker
+from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
 STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""

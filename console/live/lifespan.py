@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from console.live.feed import Feed
 from console.live.fronts import Own
-from signalbox import log
-from signalbox.settings import Wire
+from signalbox.program import log
+from signalbox.program.settings import Wire
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from console.live.protocol import Topic
 from console.live.rows import Bucket, Queue
 from signalbox.jobs import times
-from signalbox.messages import Desired, Model, Record, Run, State, Worker
+from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 
 RATE_S: Final = 60
 SAMPLES: Final = 400

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from signalbox import rollout
-from signalbox.messages import Model, Serving
+from signalbox.wire import rollout
+from signalbox.wire.messages import Model, Serving
 
 
 class Pending(NamedTuple):

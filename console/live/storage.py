@@ -3,10 +3,11 @@
 from typing import Final
 
 from console.live.rows import Health
-from signalbox import log, storage
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.storage import NEARLY_FULL
+from signalbox.bus import storage
+from signalbox.bus.client import Bus
+from signalbox.bus.storage import NEARLY_FULL
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
 
 EVERY_S: Final = 30.0
 

@@ -11,8 +11,8 @@ from console.live.damaged import damaged
 from console.live.rows import Alarm
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
-from signalbox import log
-from signalbox.names import Bucket
+from signalbox.program import log
+from signalbox.wire.names import Bucket
 
 SHOWN: Final = 8
 """More are counted in one alarm."""

@@ -17,7 +17,7 @@ from console.live.protocol import Frame, Topic, Topics
 from console.live.queues import Gauge, Queues
 from console.live.rollouts import Rollouts
 from console.live.rows import Alarm, Health, Loaded, Transition, WorkerRow
-from signalbox.messages import (
+from signalbox.wire.messages import (
     Desired,
     Job,
     Lease,

@@ -8,7 +8,7 @@ from console.accounts.middleware import actor_of
 from console.accounts.rights import Act, may
 from console.accounts.views import sees
 from console.fleet.services import ask_release
-from signalbox.errors import SignalboxError, meaning
+from signalbox.program.errors import SignalboxError, meaning
 
 
 @require_GET

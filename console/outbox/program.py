@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from console.outbox.publisher import Publisher
-from signalbox import log, metrics
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.program import log, metrics
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
 
 _RETRY_S: Final = 1.0
 Parts = Callable[[Bus], list[Coroutine[Any, Any, None]]]

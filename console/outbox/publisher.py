@@ -16,10 +16,12 @@ from django.utils import timezone
 from console.keys.ends import with_ends_of
 from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
-from signalbox import job as life
-from signalbox import log, messages, names, topology
-from signalbox.bus import Bus
-from signalbox.errors import (
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.jobs import deadletters, joblog, life
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.program.errors import (
     Conflict,
     InputLost,
     NotFound,
@@ -28,10 +30,9 @@ from signalbox.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.jobs import deadletters, joblog
-from signalbox.messages import Job, State
-from signalbox.names import Bucket, Header
-from signalbox.records import Records
+from signalbox.wire import messages, names
+from signalbox.wire.messages import Job, State
+from signalbox.wire.names import Bucket, Header
 
 _BATCH: Final = 200
 _RACES: Final = 20

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from console.outbox import wake
 from console.outbox.models import OutboxEntry
-from signalbox import messages, names
-from signalbox.names import Bucket
+from signalbox.wire import messages, names
+from signalbox.wire.names import Bucket
 
 _TOLD_WITHIN_S: Final = 0.5
 """How long an answer waits to say whether the fleet knows."""

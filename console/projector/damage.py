@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from console.jobs.models import HAS_ERROR, Job
 from console.projector.models import Damage
-from signalbox import log
-from signalbox.assets import SECOND, STATE
-from signalbox.errors import InputLost
+from signalbox.program import log
+from signalbox.program.errors import InputLost
+from signalbox.wire.assets import SECOND, STATE
 
 SHOWN: Final = timedelta(days=1)
 _RESULTS_KEPT: Final = timedelta(seconds=STATE["max_age"] / SECOND)

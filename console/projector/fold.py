@@ -10,8 +10,8 @@ cancellation that was asked for. A job that began and ended within a batch is on
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from signalbox import messages
-from signalbox.messages import ErrorInfo, PayloadRef, Record, State
+from signalbox.wire import messages
+from signalbox.wire.messages import ErrorInfo, PayloadRef, Record, State
 
 
 class Heard(NamedTuple):

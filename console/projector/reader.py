@@ -16,12 +16,12 @@ from console.projector import damage, store
 from console.projector.fold import Heard
 from console.projector.store import Place
 from console.projector.tail import Tail
-from signalbox import log
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import Record, decode
-from signalbox.names import Header, Stream
-from signalbox.pull import Delivery
+from signalbox.bus.client import Bus
+from signalbox.bus.pull import Delivery
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire.messages import Record, decode
+from signalbox.wire.names import Header, Stream
 
 EVERY_S: Final = 1.0
 """From one write to the next, unless so much waits that one write does not take it all."""

@@ -17,9 +17,9 @@ from django.utils import timezone
 from console.jobs.models import Job, JobEvent
 from console.projector.fold import EventRow, Heard, JobRow, fold
 from console.projector.models import Cursor
-from signalbox import log
 from signalbox.jobs import joblog
-from signalbox.messages import State
+from signalbox.program import log
+from signalbox.wire.messages import State
 
 _FIXED: Final = frozenset({"id", "size_in"})
 """Columns a later record does not know."""

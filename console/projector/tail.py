@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from signalbox.bus import Bus
-from signalbox.errors import Conflict, NotFound
-from signalbox.names import PROJECTOR, Stream
-from signalbox.pull import Delivery, Puller
+from signalbox.bus.client import Bus
+from signalbox.bus.pull import Delivery, Puller
+from signalbox.program.errors import Conflict, NotFound
+from signalbox.wire.names import PROJECTOR, Stream
 
 _NANO: Final = 1_000_000_000
 _PARKED_S: Final = 30.0

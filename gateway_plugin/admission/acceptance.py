@@ -12,10 +12,10 @@ from gateway_plugin.admission.submission import Submitter, Wishes
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from signalbox import metrics
-from signalbox.errors import SignalboxError
 from signalbox.jobs import joblog
-from signalbox.messages import ApiKey, Job, Share
+from signalbox.program import metrics
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.messages import ApiKey, Job, Share
 
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 FRONT_S_WORD: Final = "X-Client-Addr"
 _FORWARDED: Final = "X-Forwarded-For"

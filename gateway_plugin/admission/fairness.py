@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway_plugin.admission.line import Line
-from signalbox.names import PRIORITIES, Priority
+from signalbox.wire.names import PRIORITIES, Priority
 
 LEAST: Final = PRIORITIES[-1]
 _ROOM_S: Final = 0.5

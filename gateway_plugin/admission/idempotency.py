@@ -17,9 +17,9 @@ from gateway_plugin.admission.holdings import Holdings
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.room import REFUSED
 from gateway_plugin.service.jobs import Found, Jobs
-from signalbox import log, metrics, names
-from signalbox.bus import Bus
-from signalbox.errors import (
+from signalbox.bus.client import Bus
+from signalbox.program import log, metrics
+from signalbox.program.errors import (
     Ambiguous,
     Conflict,
     InvalidRequest,
@@ -31,8 +31,9 @@ from signalbox.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.messages import ApiKey, Idem, decode, encode
-from signalbox.names import Bucket, Priority
+from signalbox.wire import names
+from signalbox.wire.messages import ApiKey, Idem, decode, encode
+from signalbox.wire.names import Bucket, Priority
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"

@@ -10,15 +10,15 @@ from typing import Final, Protocol
 
 from gateway_plugin.admission.addresses import is_within, neighbourhood
 from gateway_plugin.admission.failures import Failures
-from signalbox import keys, metrics
-from signalbox.errors import (
+from signalbox.program import keys, metrics
+from signalbox.program.errors import (
     Forbidden,
     LimitExceeded,
     SignalboxError,
     Unauthorized,
     Unavailable,
 )
-from signalbox.messages import ApiKey
+from signalbox.wire.messages import ApiKey
 
 SUBMIT: Final = "jobs:submit"
 READ: Final = "jobs:read"
@@ -38,7 +38,7 @@ REFUSED: Final = metrics.counter("keys_refused", "API keys refused, by the reaso
 
 
 class KeyTable(Protocol):
-    """What of :class:`signalbox.table.Table` is needed."""
+    """What of :class:`signalbox.bus.table.Table` is needed."""
 
     @property
     def synced_age_s(self) -> float:

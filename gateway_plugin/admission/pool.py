@@ -6,7 +6,7 @@ somebody who holds nothing always finds some: the dynamic thresholds of :mod:`ga
 
 from typing import Final, Self
 
-from signalbox.errors import LimitExceeded, Unavailable
+from signalbox.program.errors import LimitExceeded, Unavailable
 
 _RETRY_AFTER_S: Final = 1.0
 

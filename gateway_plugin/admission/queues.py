@@ -8,11 +8,11 @@ import asyncio
 from typing import Final
 
 from gateway_plugin.admission.fairness import LEAST, Shares
-from signalbox import metrics
-from signalbox.bus import Bus
-from signalbox.errors import NotFound, QueueFull, Unavailable
-from signalbox.messages import Model
-from signalbox.names import PRIORITIES, Priority, consumer
+from signalbox.bus.client import Bus
+from signalbox.program import metrics
+from signalbox.program.errors import NotFound, QueueFull, Unavailable
+from signalbox.wire.messages import Model
+from signalbox.wire.names import PRIORITIES, Priority, consumer
 
 _STALE_S: Final = 1.0
 _STALE_WHEN_CROWDED_S: Final = 0.1

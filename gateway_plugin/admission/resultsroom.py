@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission.room import REFUSED
-from signalbox.answers import unix_time
-from signalbox.bus import Bus
-from signalbox.errors import LimitExceeded, Unavailable
-from signalbox.messages import Worker
-from signalbox.names import Stream
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.program.errors import LimitExceeded, Unavailable
+from signalbox.wire.messages import Worker
+from signalbox.wire.names import Stream
 
 FILLED: Final = 0.8
 """Of ``STATE`` and ``PAYLOADS``, from where acceptance may have to stop."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from signalbox import metrics
+from signalbox.program import metrics
 
 REFUSED: Final = metrics.counter(
     "refused_for_room",

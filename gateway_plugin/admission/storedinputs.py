@@ -9,11 +9,11 @@ from typing import Final
 
 from gateway_plugin.admission.holdings import Holding, Holdings
 from gateway_plugin.admission.room import REFUSED
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.errors import LimitExceeded, QueueFull, Unavailable
+from signalbox.bus.client import Bus
 from signalbox.jobs import inputs
-from signalbox.names import Stream
+from signalbox.program.errors import LimitExceeded, QueueFull, Unavailable
+from signalbox.wire import names
+from signalbox.wire.names import Stream
 
 FILLED: Final = 0.95
 """Of ``INPUTS`` that is given away. What is above takes what gateways let in at the same moment."""

@@ -12,14 +12,15 @@ from gateway_plugin.admission.resultsroom import ResultsRoom
 from gateway_plugin.admission.storedinputs import StoredInputs
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
-from signalbox import names, payloads
-from signalbox.bus import Bus
-from signalbox.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
+from signalbox.bus.client import Bus
+from signalbox.bus.stalls import BOUND, WHY
+from signalbox.jobs import payloads
 from signalbox.jobs.inputs import tell_refused
-from signalbox.messages import ApiKey, Job, Worker, header
-from signalbox.names import PRIORITIES, Header, Priority, Stream
-from signalbox.payloads import StoredInput
-from signalbox.stalls import BOUND, WHY
+from signalbox.jobs.payloads import StoredInput
+from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
+from signalbox.wire import names
+from signalbox.wire.messages import ApiKey, Job, Worker, header
+from signalbox.wire.names import PRIORITIES, Header, Priority, Stream
 
 _REPEATS: Final = 2
 _HEADER_BYTES: Final = 4096

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from signalbox import names
-from signalbox.bus import Bus
+from signalbox.bus.client import Bus
+from signalbox.wire import names
 
 EVERY_S: Final = 60.0
 _AT_ONCE: Final = 5_000

@@ -6,8 +6,8 @@ from gateway_plugin.admission.keyring import may_use
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.fleet import Fleet
-from signalbox.errors import NotFound
-from signalbox.messages import ApiKey, Model, TensorSpec
+from signalbox.program.errors import NotFound
+from signalbox.wire.messages import ApiKey, Model, TensorSpec
 
 _DTYPES: Final = {
     "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF", "bfloat16": "DT_BFLOAT16",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from signalbox.errors import InvalidRequest, MethodNotAllowed, NotFound
+from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 _MODELS: Final = re.compile(
     r"/(?i:v1/models)(?:/(?P<model>[^/:]+)"

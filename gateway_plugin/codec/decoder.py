@@ -15,8 +15,7 @@ import msgspec
 
 from gateway_plugin.codec.jsoncodec import decode, plans
 from gateway_plugin.codec.jsonrender import least_bytes, render
-from signalbox import tensors
-from signalbox.errors import (
+from signalbox.program.errors import (
     Bug,
     DeadlineExceeded,
     InvalidRequest,
@@ -24,8 +23,9 @@ from signalbox.errors import (
     SignalboxError,
     TooLarge,
 )
-from signalbox.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
-from signalbox.messages import Signature
+from signalbox.wire import tensors
+from signalbox.wire.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
+from signalbox.wire.messages import Signature
 
 LENGTH: Final = struct.Struct(">I")
 INPUT_FIELDS: Final = frozenset({"instances", "inputs", "input"})
@@ -70,7 +70,7 @@ class Done(msgspec.Struct, tag="done"):
 
 
 class Refused(msgspec.Struct, tag="refused"):
-    """An error of :mod:`signalbox.errors`, by code."""
+    """An error of :mod:`signalbox.program.errors`, by code."""
 
     code: str
     message: str

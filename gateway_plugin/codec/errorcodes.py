@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from signalbox import errors
-from signalbox.errors import SignalboxError
+from signalbox.program import errors
+from signalbox.program.errors import SignalboxError
 
 
 class Cancelled(SignalboxError):

@@ -32,15 +32,16 @@ from gateway_plugin.codec.jsonrender import MOST_SHRUNK
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.settings import GatewaySettings
-from signalbox import log, tensors
-from signalbox.errors import (
+from signalbox.program import log
+from signalbox.program.errors import (
     LimitExceeded,
     SignalboxError,
     TooLarge,
     Unavailable,
     UnsupportedEncoding,
 )
-from signalbox.jsonbody import Bounds, parse
+from signalbox.wire import tensors
+from signalbox.wire.jsonbody import Bounds, parse
 
 _RETRY_AFTER_S: Final = 2.0
 _PIPE_LIMIT: Final = 1024 * 1024

@@ -16,8 +16,8 @@ import numpy as np
 import orjson
 
 from gateway_plugin.codec.jsoncodec import ROW
-from signalbox.errors import InvalidRequest
-from signalbox.tensors import ITEM_SIZE, Tensor
+from signalbox.program.errors import InvalidRequest
+from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 _NUMPY: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway_plugin.codec.jsoncodec import Plan, plans
-from signalbox.messages import Model, Version
+from signalbox.wire.messages import Model, Version
 
 
 class Ready:

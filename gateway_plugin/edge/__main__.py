@@ -15,10 +15,10 @@ from gateway_plugin.edge.definition import load as load_front
 from gateway_plugin.edge.remote import RemotePlugin
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.edge.settings import EdgeSettings
-from signalbox import log
-from signalbox.errors import Misconfigured
 from signalbox.front.bounds import raise_descriptors
-from signalbox.settings import describe, load
+from signalbox.program import log
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import describe, load
 
 _PREFIX = "SIGNALBOX_EDGE_"
 

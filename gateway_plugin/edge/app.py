@@ -24,10 +24,10 @@ from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
 from gateway_plugin.service.answers import dialect_of, refusal
-from signalbox.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
-from signalbox.log import get_logger
+from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
+from signalbox.program.log import get_logger
 
 Call = Callable[[Object], Awaitable[Object]]
 Scope = dict[str, Any]

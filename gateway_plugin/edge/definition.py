@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 SOURCE: Final = Path(__file__).resolve().parents[1] / "tyk"
 """In a checkout a link to the project's ``tyk/``, in a wheel a copy."""

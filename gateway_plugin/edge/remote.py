@@ -6,7 +6,7 @@ from typing import Self
 import grpc
 
 from gateway_plugin.proto.coprocess_pb2 import Object
-from signalbox.errors import Unavailable
+from signalbox.program.errors import Unavailable
 
 _METHOD = "/coprocess.Dispatcher/Dispatch"
 _SIZES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))

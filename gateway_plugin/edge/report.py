@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.messages import Crowding, header
-from signalbox.names import Header
+from signalbox.bus.client import Bus
+from signalbox.wire import names
+from signalbox.wire.messages import Crowding, header
+from signalbox.wire.names import Header
 
 EVERY_S: Final = 10.0
 

@@ -8,7 +8,7 @@ from typing import Final
 from gateway_plugin.edge.definition import HookedApi
 from gateway_plugin.edge.target import Target, parameters
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 _NO_BUNDLE: Final = "d41d8cd98f00b204e9800998ecf8427e"  # what Tyk sends as bundle_hash without one
 _FORM: Final = "application/x-www-form-urlencoded"

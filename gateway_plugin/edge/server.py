@@ -13,10 +13,10 @@ from gateway_plugin.admission.pool import Pool
 from gateway_plugin.edge.app import Call, Edge
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.hooks.dispatcher import count_refusal
-from signalbox.errors import Misconfigured
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
-from signalbox.messages import Crowding
+from signalbox.program.errors import Misconfigured
+from signalbox.wire.messages import Crowding
 
 _FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's to close
 

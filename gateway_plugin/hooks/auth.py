@@ -11,7 +11,7 @@ from gateway_plugin.admission.keyring import SUBMIT, Keyring, tenant_of
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
 from gateway_plugin.service.answers import Answer
-from signalbox.messages import ApiKey
+from signalbox.wire.messages import ApiKey
 
 _MOST_SESSIONS: Final = 50_000
 _SESSION_LIFETIME_S: Final = 3600

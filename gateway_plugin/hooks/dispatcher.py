@@ -13,8 +13,8 @@ from prometheus_client import Counter
 
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.answers import Answer, dialect_of, refusal
-from signalbox import log, metrics
-from signalbox.errors import Bug, SignalboxError, Unavailable
+from signalbox.program import log, metrics
+from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
 AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"

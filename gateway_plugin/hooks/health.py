@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway_plugin.settings import UNIX
-from signalbox.ops.heldfile import HeldFile
+from signalbox.program.heldfile import HeldFile
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 SERVING: Final = b"\x08\x01"
@@ -58,7 +58,7 @@ async def end_stuck(listen: str, pid_file: Path, stuck_s: float = STUCK_S) -> bo
     if found is Health.SILENT:
         # The file is locked while the process lives, so the id is not another's by now.
         if not lock.take() and (holder := lock.holder()) == asked and holder.isdecimal():
-            from signalbox import log
+            from signalbox.program import log
 
             log.error("gateway.stuck_killed", pid=int(holder), silent_s=stuck_s)
             os.kill(int(holder), signal.SIGKILL)

@@ -37,12 +37,12 @@ from gateway_plugin.service.jobs import Found, Jobs, failure
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
-from signalbox import metrics
-from signalbox.errors import DeadlineExceeded, SignalboxError
-from signalbox.job import first_record
 from signalbox.jobs import joblog, times
-from signalbox.messages import ApiKey, Job, Record, State
-from signalbox.names import PRIORITIES
+from signalbox.jobs.life import first_record
+from signalbox.program import metrics
+from signalbox.program.errors import DeadlineExceeded, SignalboxError
+from signalbox.wire.messages import ApiKey, Job, Record, State
+from signalbox.wire.names import PRIORITIES
 
 _TIMED_OUT: Final = "Timed out"
 

@@ -23,8 +23,8 @@ from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.hooks.http2 import Connection, Stream
 from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
 from gateway_plugin.settings import UNIX, GatewaySettings
-from signalbox import log
-from signalbox.errors import Misconfigured
+from signalbox.program import log
+from signalbox.program.errors import Misconfigured
 
 SERVICE: Final = "coprocess.Dispatcher"
 DISPATCH: Final = f"/{SERVICE}/Dispatch"

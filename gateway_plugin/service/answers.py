@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from signalbox.errors import MethodNotAllowed, SignalboxError, meaning
+from signalbox.program.errors import MethodNotAllowed, SignalboxError, meaning
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"

@@ -9,7 +9,7 @@ nothing is left. Workers that do not say what they do, from before they could, c
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from signalbox.messages import Model, Residency, Worker
+from signalbox.wire.messages import Model, Residency, Worker
 
 _IN_MEMORY: Final = frozenset({"ready", "spare"})
 

@@ -15,16 +15,15 @@ from gateway_plugin.service.forecast import in_front, starts_in
 from gateway_plugin.service.waiting import End
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.fleet import Fleet
-from signalbox import job as life
-from signalbox import names, payloads
-from signalbox.bus import Bus
-from signalbox.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
-from signalbox.jobs import joblog, times
-from signalbox.majority import Majority
-from signalbox.messages import Job, PayloadRef, Record, State, decode
-from signalbox.names import Header, Stream
-from signalbox.queues import Queues
-from signalbox.records import Records
+from signalbox.bus.client import Bus
+from signalbox.bus.majority import Majority
+from signalbox.jobs import joblog, life, payloads, times
+from signalbox.jobs.queues import Queues
+from signalbox.jobs.records import Records
+from signalbox.program.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
+from signalbox.wire import names
+from signalbox.wire.messages import Job, PayloadRef, Record, State, decode
+from signalbox.wire.names import Header, Stream
 
 _RACES: Final = 5
 _NO_JOB: Final = "There is no such job, or it is not yours."

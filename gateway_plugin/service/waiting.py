@@ -10,11 +10,12 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from signalbox import log, names
-from signalbox.bus import Bus, Message, Subscription
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import Record, decode
-from signalbox.names import Header
+from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire import names
+from signalbox.wire.messages import Record, decode
+from signalbox.wire.names import Header
 
 _ID_SIZE: Final = 36
 
@@ -27,7 +28,7 @@ class End(NamedTuple):
 
 
 class RecordReader(Protocol):
-    """What of :class:`signalbox.records.Records` is needed."""
+    """What of :class:`signalbox.jobs.records.Records` is needed."""
 
     async def read(self, job_id: str) -> tuple[Record, int, bytes] | None:
         """The record, its revision and its body."""

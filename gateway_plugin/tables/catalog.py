@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from gateway_plugin.codec.ready import Ready
-from signalbox import rollout
-from signalbox.errors import InvalidRequest, NotFound, NotServing
-from signalbox.messages import Model, Serving
-from signalbox.names import MODEL_NAME, token
+from signalbox.program.errors import InvalidRequest, NotFound, NotServing
+from signalbox.wire import rollout
+from signalbox.wire.messages import Model, Serving
+from signalbox.wire.names import MODEL_NAME, token
 
 _RETRY_AFTER_S: Final = 10.0
 
 
 class ModelTable(Protocol):
-    """What of :class:`signalbox.table.Table` is needed. Keys are ``token(name)``."""
+    """What of :class:`signalbox.bus.table.Table` is needed. Keys are ``token(name)``."""
 
     def get(self, key: str) -> Model | None:
         """One model's document."""
@@ -26,7 +26,7 @@ class ModelTable(Protocol):
 
 
 class ServingTable(Protocol):
-    """What of :class:`signalbox.table.Table` is needed. Keys are ``token(name)``."""
+    """What of :class:`signalbox.bus.table.Table` is needed. Keys are ``token(name)``."""
 
     def get(self, key: str) -> Serving | None:
         """Which versions a model's requests get now."""

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from signalbox import placement
-from signalbox.messages import Desired, Model, Worker
-from signalbox.names import token
+from signalbox.wire import placement
+from signalbox.wire.messages import Desired, Model, Worker
+from signalbox.wire.names import token
 
 
 class WorkerTable(Protocol):
-    """What of :class:`signalbox.table.Table` is needed."""
+    """What of :class:`signalbox.bus.table.Table` is needed."""
 
     def items(self) -> Mapping[str, Worker]:
         """Presence of every worker alive."""
 
 
 class DesiredTable(Protocol):
-    """What of :class:`signalbox.table.Table` is needed."""
+    """What of :class:`signalbox.bus.table.Table` is needed."""
 
     def get(self, key: str) -> Desired | None:
         """An operator's wish."""

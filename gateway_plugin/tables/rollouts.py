@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from signalbox import log, rollout
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, StaleRevision
-from signalbox.messages import Model, Serving, Worker
-from signalbox.names import Bucket
-from signalbox.table import Table, put, remove
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table, put, remove
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, StaleRevision
+from signalbox.wire import rollout
+from signalbox.wire.messages import Model, Serving, Worker
+from signalbox.wire.names import Bucket
 
 DESERTED_S: Final = 10.0
 """A model that nobody serves for so long waits for nobody: longer than presence takes to come back after NATS."""

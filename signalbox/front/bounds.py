@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from signalbox.errors import Misconfigured
-from signalbox.settings import Wire
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import Wire
 
 SPARE_DESCRIPTORS: Final = 512
 """For files, NATS, gRPC, child processes, and connections that are told that there is no room."""

@@ -4,7 +4,7 @@ import ipaddress
 from collections import Counter
 from typing import Final
 
-from signalbox.messages import Crowding
+from signalbox.wire.messages import Crowding
 
 FULL: Final = "unavailable:connections"
 """The listener has as many connections as it may."""

@@ -8,11 +8,11 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from signalbox import log, metrics
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.connections import ADDRESS, Connections
 from signalbox.front.gate import Gate, Shared, current
-from signalbox.messages import Crowding
+from signalbox.program import log, metrics
+from signalbox.wire.messages import Crowding
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

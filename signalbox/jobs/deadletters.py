@@ -17,14 +17,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from signalbox import job as life
-from signalbox import log, metrics, names, payloads, table, tensors
-from signalbox.answers import Stored, stored_of
-from signalbox.bus import Bus
-from signalbox.connection import parse_headers, status, status_text
-from signalbox.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
-from signalbox.jobs import inputs
-from signalbox.messages import (
+from signalbox.bus import table
+from signalbox.bus.answers import Stored, stored_of
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import parse_headers, status, status_text
+from signalbox.jobs import inputs, life, payloads
+from signalbox.jobs.records import Records
+from signalbox.program import log, metrics
+from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
+from signalbox.wire import names, tensors
+from signalbox.wire.messages import (
     DeadLetter,
     Job,
     Model,
@@ -34,8 +36,7 @@ from signalbox.messages import (
     encode,
     header,
 )
-from signalbox.names import Bucket, Header, Stream, token
-from signalbox.records import Records
+from signalbox.wire.names import Bucket, Header, Stream, token
 
 MOST: Final = 200
 """Letters of one page."""

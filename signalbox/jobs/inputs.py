@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.messages import Job, RefusedInput, encode
-from signalbox.names import Stream
-from signalbox.payloads import CHUNK_BYTES, StoredInput
+from signalbox.bus.client import Bus
+from signalbox.jobs.payloads import CHUNK_BYTES, StoredInput
+from signalbox.wire import names
+from signalbox.wire.messages import Job, RefusedInput, encode
+from signalbox.wire.names import Stream
 
 GROUP: Final = 16
 """Removals in flight at once. One takes the server a millisecond in the order of storing, six out of it (ADR 0191)."""

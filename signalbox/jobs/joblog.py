@@ -8,8 +8,8 @@ and the texts of errors (they may quote an input) are never in a line.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from signalbox import log
-from signalbox.messages import Job, Record, State
+from signalbox.program import log
+from signalbox.wire.messages import Job, Record, State
 
 _NEVER_SLOW_S: Final = float("inf")
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from signalbox.bus import Bus
-from signalbox.errors import Misconfigured, SignalboxError
+from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import summary
+from signalbox.program.errors import Misconfigured, SignalboxError
 
 _MIB: Final = 1024 * 1024
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_id(shown)
     shown.add_argument(
         "--save", type=Path, metavar="FILE",
-        help="Write the input's frame (signalbox.tensors) into this new file, which only you may read.",
+        help="Write the input's frame (signalbox.wire.tensors) into this new file, which only you may read.",
     )  # fmt: skip
     redriven = acts.add_parser(
         "redrive",

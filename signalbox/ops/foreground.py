@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from signalbox import log
-from signalbox.errors import SignalboxError
-from signalbox.up.ground import DataDir
+from signalbox.ops.up.ground import DataDir
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
 
 UP_FILE: Final = "up.json"
 """What runs, for as long as it does: in the stack's data folder."""

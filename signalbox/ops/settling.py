@@ -9,8 +9,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from signalbox.bus import Bus
-from signalbox.errors import NotFound, Unavailable
+from signalbox.bus.client import Bus
+from signalbox.program.errors import NotFound, Unavailable
 
 STILL_S: Final = 60.0
 """Without any progress for so long, waiting is given up. A copy of many gibibytes makes progress all the time."""

@@ -5,13 +5,14 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from signalbox import roles, topology
-from signalbox.bus import Bus
-from signalbox.errors import Unavailable
-from signalbox.natsserver import NatsServer
-from signalbox.ports import HOST
-from signalbox.settings import Wire
-from signalbox.up.ground import DataDir
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import HOST
+from signalbox.ops.up.ground import DataDir
+from signalbox.program.errors import Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import roles
 from tests.chaos.census import Census, carries
 from tests.chaos.disk import Disk
 from tests.chaos.history import Recorder

@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from typing import Any, Final
 
-from signalbox.errors import SignalboxError
-from signalbox.http1 import Pool, Response
+from signalbox.client.http1 import Pool, Response
+from signalbox.program.errors import SignalboxError
 from tests.chaos.evidence import ENDED
 from tests.chaos.history import Entry, Journal, now
 

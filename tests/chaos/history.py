@@ -25,12 +25,12 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from signalbox import messages, names, tensors
-from signalbox.bus import Bus, Message, Stored, Subscription
-from signalbox.errors import SignalboxError
-from signalbox.events import is_removal
-from signalbox.messages import Record, Ticket
-from signalbox.names import Bucket, Header
+from signalbox.bus.client import Bus, Message, Stored, Subscription
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import messages, names, tensors
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Record, Ticket
+from signalbox.wire.names import Bucket, Header
 
 Entry = dict[str, Any]
 SECRETS: Final = "secrets.json"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
 from tests.chaos import faults, link
 from tests.chaos import power as powers
 from tests.chaos.clients import Load

@@ -8,9 +8,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from signalbox import topology
-from signalbox.names import Stream
-from signalbox.natsserver import NatsServer
+from signalbox.bus import topology
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire.names import Stream
 from tests.chaos import disk
 from tests.chaos.disk import Disk
 from tests.chaos.faults import Fault, measured, struck

@@ -17,13 +17,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from signalbox import log
-from signalbox.assets import SECOND, Config
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.natsserver import NatsServer, binary
-from signalbox.pull import Delivery
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.bus.pull import Delivery
+from signalbox.ops.natsserver import NatsServer, binary
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.assets import SECOND, Config
 from tests.chaos.disk import Disk, reason_against
 from tests.chaos.power import blackout
 from tests.nodes import nodes, started

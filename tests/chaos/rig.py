@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from signalbox import settings
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.messages import Worker, decode
-from signalbox.names import Bucket, key, token
-from signalbox.ports import HOST
-from signalbox.up.child import Child, Spec
-from signalbox.up.ground import DataDir
+from signalbox.ops.ports import HOST
+from signalbox.ops.up.child import Child, Spec
+from signalbox.ops.up.ground import DataDir
+from signalbox.program import settings
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire.messages import Worker, decode
+from signalbox.wire.names import Bucket, key, token
 from tests.chaos.bed import Bed
 from tests.chaos.clients import CANARY
 from tests.chaos.disk import Disk

@@ -7,8 +7,8 @@ say here is an address where nobody listens, as a connection beside the proxies 
 from collections.abc import Sequence
 from typing import Final
 
-from signalbox.natsserver import NatsServer
-from signalbox.ports import HOST, free_ports
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import HOST, free_ports
 from tests.chaos.proxy import CALM, CUT, Proxy, Weather
 
 NOWHERE: Final = f"{HOST}:1"

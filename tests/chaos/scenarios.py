@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from signalbox import table
-from signalbox.messages import ApiKey, decode
-from signalbox.names import Bucket, key
+from signalbox.bus import table
+from signalbox.wire.messages import ApiKey, decode
+from signalbox.wire.names import Bucket, key
 from tests import models
 from tests.chaos import checks, faults, outages, runs, soak, split
 from tests.chaos.checks import Violation

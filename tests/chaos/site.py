@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.names import Bucket, key
+from signalbox.bus.client import Bus
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.names import Bucket, key
 from tests.chaos.census import GUARD, Census
 from tests.chaos.history import Entry, Journal, Recorder, now
 from tests.outagerig import becomes

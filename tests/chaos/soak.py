@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from signalbox.http1 import Pool
-from signalbox.ports import HOST, free_ports
+from signalbox.client.http1 import Pool
+from signalbox.ops.ports import HOST, free_ports
 from tests.chaos import faults
 from tests.chaos.catalogue import catalogue
 from tests.chaos.clients import Load

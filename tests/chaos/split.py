@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from signalbox.errors import SignalboxError
-from signalbox.natsserver import NatsServer
-from signalbox.ports import HOST, free_ports
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import HOST, free_ports
+from signalbox.program.errors import SignalboxError
 from tests.chaos import faults
 from tests.chaos.clients import Load, Tenant
 from tests.chaos.history import Entry, now

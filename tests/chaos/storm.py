@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from signalbox.errors import SignalboxError
-from signalbox.messages import Limits
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.messages import Limits
 from tests import models
 from tests.chaos import checks, line, power
 from tests.chaos.catalogue import catalogue

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from signalbox.ports import HOST, free_port
-from signalbox.production.running import Running
+from signalbox.ops.ports import HOST, free_port
+from signalbox.ops.production.running import Running
 from tests.conformance import programs
 from tests.conformance.programs import FILES, Program, tyk_binary
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from signalbox.ports import HOST, free_port
-from signalbox.production.running import Running
+from signalbox.ops.ports import HOST, free_port
+from signalbox.ops.production.running import Running
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tyk"

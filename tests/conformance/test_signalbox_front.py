@@ -16,14 +16,15 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from signalbox import keys, table, topology
-from signalbox.bus import Bus
-from signalbox.names import PRIORITIES, Bucket, token
-from signalbox.natsserver import NatsServer
-from signalbox.ports import HOST, free_port
-from signalbox.production.running import Running
-from signalbox.pull import Delivery
-from signalbox.settings import Wire
+from signalbox.bus import table, topology
+from signalbox.bus.client import Bus
+from signalbox.bus.pull import Delivery
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import HOST, free_port
+from signalbox.ops.production.running import Running
+from signalbox.program import keys
+from signalbox.program.settings import Wire
+from signalbox.wire.names import PRIORITIES, Bucket, token
 from tests import streams
 from tests.conformance import programs
 from tests.conformance.conftest import RUNNING, Front, put_tyk_in_front

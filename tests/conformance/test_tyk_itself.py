@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from signalbox.ports import HOST
+from signalbox.ops.ports import HOST
 from tests.conformance.conftest import Front, FrontMaker
 
 pytestmark = pytest.mark.tyk

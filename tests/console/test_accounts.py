@@ -21,8 +21,8 @@ from console.keys.accounts import Terms
 from console.keys.models import Account, ApiKey
 from console.keys.services import Grant
 from console.outbox.models import OutboxEntry
-from signalbox import messages
-from signalbox.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.wire import messages
 from tests.console.conftest import submit
 from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY

@@ -224,7 +224,7 @@ def test_tokens_that_are_wrong_revoked_expired_or_orphaned_are_all_401(
 
 
 def test_nobody_revokes_somebody_else_s_token_but_the_admin(cast: dict[str, User]) -> None:
-    from signalbox.errors import Forbidden
+    from signalbox.program.errors import Forbidden
 
     mine, _ = accounts.create_token(Actor(user=cast["viewer"]), "mine", 1)
     with pytest.raises(Forbidden):

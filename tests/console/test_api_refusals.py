@@ -20,7 +20,7 @@ from console.fleet.models import Wish
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.outbox.models import OutboxEntry
-from signalbox.settings import Wire
+from signalbox.program.settings import Wire
 from tests.console.conftest import submit
 from tests.console.test_api_rights import operations
 from tests.console.test_jobs import make

@@ -15,10 +15,10 @@ from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor
 from console.audit.models import AuditEntry
 from console.config import Console
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
 from tests.console.test_jobs import make
 
 ASKED: dict[tuple[str, str], Act | None] = {

@@ -9,7 +9,7 @@ from django.db import connection
 from console.accounts import services as accounts
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry, AuditHead, breaks
-from signalbox.errors import Bug, Forbidden
+from signalbox.program.errors import Bug, Forbidden
 from tests.console.conftest import PASSWORD, in_thread
 
 

@@ -16,14 +16,14 @@ from console.accounts.rights import system_actor
 from console.audit import marks
 from console.audit.models import AuditEntry, AuditHead, breaks
 from console.config import Console
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import AuditMark, decode
-from signalbox.names import AUDIT_HEAD
-from signalbox.natsserver import NatsServer
-from signalbox.ports import free_port
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import AuditMark, decode
+from signalbox.wire.names import AUDIT_HEAD
 from tests.console.conftest import in_thread
 from tests.console.test_audit_chain import by_hand
 

@@ -20,7 +20,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.bodies import BodyLimit
 from console.config import Console
-from signalbox import metrics
+from signalbox.program import metrics
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SMALL = django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE

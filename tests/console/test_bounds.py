@@ -15,8 +15,8 @@ from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.jobs import query
 from console.keys.models import ApiKey
-from signalbox import metrics
-from signalbox.errors import InvalidRequest
+from signalbox.program import metrics
+from signalbox.program.errors import InvalidRequest
 from tests.console.conftest import submit
 from tests.console.test_api_refusals import program
 from tests.console.test_keys import FORM as KEY

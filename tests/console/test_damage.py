@@ -15,11 +15,12 @@ from console.fleet.reconciler import Reconciler
 from console.jobs.models import Job
 from console.live.unpublished import unpublished
 from console.projector.models import Damage
-from signalbox import messages, topology
-from signalbox.bus import Bus
-from signalbox.names import PRIORITIES, Stream, consumer
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire import messages
+from signalbox.wire.names import PRIORITIES, Stream, consumer
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accept, accepted, projecting, run_job, states, until
 

@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.utils import ConnectionHandler
 
 from console import settings
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 from tests.console.conftest import in_thread
 from tests.console.test_bootstrap import run
 

@@ -21,13 +21,13 @@ from console.outbox.publisher import Publisher
 from console.outbox.services import post_discard, post_redrive
 from console.projector import store
 from console.projector.fold import Heard
-from signalbox import messages, names
-from signalbox.bus import Bus
-from signalbox.errors import NotFound
+from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
-from signalbox.names import Header, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import NotFound
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accepted
 from tests.integration.test_core_deadletters import dead, enable, frame_of
@@ -195,7 +195,7 @@ async def test_without_nats_nothing_is_promised(
 
 
 def _redrive_without_nats(admin: Actor) -> str:
-    from signalbox.errors import SignalboxError
+    from signalbox.program.errors import SignalboxError
 
     try:
         service.redrive(admin, accepted(1).id)

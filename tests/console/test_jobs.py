@@ -17,7 +17,7 @@ from console.audit.models import AuditEntry
 from console.jobs import fresh, pages, query, retention, services, timeline
 from console.jobs.models import Job, JobEvent
 from console.outbox.models import OutboxEntry
-from signalbox.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from tests.console.conftest import in_thread, submit
 
 Browser = Callable[[str], Client]

@@ -15,10 +15,11 @@ from console.keys import services
 from console.keys.models import ApiKey
 from console.keys.usage import UseLog
 from console.outbox.models import OutboxEntry
-from signalbox import keys, messages
-from signalbox.bus import Message
-from signalbox.errors import Conflict, InvalidRequest, Misconfigured, NotFound
-from signalbox.names import KEY_USE
+from signalbox.bus.client import Message
+from signalbox.program import keys
+from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured, NotFound
+from signalbox.wire import messages
+from signalbox.wire.names import KEY_USE
 from tests.console.conftest import in_thread, submit
 
 Browser = Callable[[str], Client]

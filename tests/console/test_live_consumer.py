@@ -18,8 +18,8 @@ from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
 from console.live.routing import websocket_urlpatterns
-from signalbox.bus import Bus
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.program.settings import Wire
 from tests.console.mirror import TOPICS, Mirror
 from tests.console.traffic import GPU, Railway
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from console.live import feed as feed_module
-from signalbox import stalls, topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.names import NATS_FAULT, NATS_STALLED
-from signalbox.natsserver import NatsServer
-from signalbox.roles import ROLES
-from signalbox.settings import Wire
+from signalbox.bus import stalls, topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.names import NATS_FAULT, NATS_STALLED
+from signalbox.wire.roles import ROLES
 from tests.chaos.network import SmallDisk
 from tests.console.test_live_feed import watching
 

@@ -17,8 +17,8 @@ from console.live import consumer, origin
 from console.live.attendance import Attendance, attendance
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
-from signalbox import metrics
-from signalbox.settings import Wire
+from signalbox.program import metrics
+from signalbox.program.settings import Wire
 from tests.console.test_live_consumer import Tab, _log_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from console.live import feed as feed_module
 from console.live.feed import Feed
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.messages import Desired, Lease
-from signalbox.names import NATS_FAULT, Bucket, Stream, job, token
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.table import put, remove
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put, remove
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Desired, Lease
+from signalbox.wire.names import NATS_FAULT, Bucket, Stream, job, token
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_view import worker
 from tests.console.traffic import GPU, Railway, accepted, submit

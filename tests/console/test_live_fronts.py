@@ -5,10 +5,10 @@ import time
 import pytest
 
 from console.live.fronts import KEPT_S, Fronts
-from signalbox.bus import Bus
-from signalbox.messages import Crowding, header
-from signalbox.names import KEY_USE, Header
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Crowding, header
+from signalbox.wire.names import KEY_USE, Header
 from tests.console.test_live_feed import watching
 
 FULL = Crowding(

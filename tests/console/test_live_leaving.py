@@ -22,7 +22,7 @@ from console.live.consumer import LiveConsumer
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.live.routing import websocket_urlpatterns
-from signalbox.settings import Wire
+from signalbox.program.settings import Wire
 from tests.console.test_live_consumer import Tab, _log_in
 from tests.console.test_serve import Visitor, served
 

@@ -11,8 +11,8 @@ from console.live.health import gpus
 from console.live.lanes import STRIP_LIMIT, STRIP_S
 from console.live.queues import Gauge
 from console.live.view import TICKER_PER_FLUSH, LiveView
-from signalbox import job as life
-from signalbox.messages import (
+from signalbox.jobs import life
+from signalbox.wire.messages import (
     Desired,
     Device,
     ErrorInfo,

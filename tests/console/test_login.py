@@ -14,7 +14,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import Console
-from signalbox.errors import Conflict, InvalidRequest
+from signalbox.program.errors import Conflict, InvalidRequest
 from tests.console.conftest import PASSWORD, submit
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from console.accounts import hashing, throttle
 from console.accounts.models import LoginFailure, User
 from console.config import Console
-from signalbox.errors import LimitExceeded, Unavailable
+from signalbox.program.errors import LimitExceeded, Unavailable
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_serve import PASSWORD as SERVED_PASSWORD
 from tests.console.test_serve import Visitor, served

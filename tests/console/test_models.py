@@ -19,9 +19,9 @@ from console.config import Console
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.outbox.models import OutboxEntry
-from signalbox import messages
-from signalbox.errors import Conflict, InvalidRequest, NotFound
-from signalbox.settings import Wire
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.settings import Wire
+from signalbox.wire import messages
 from tests.console.conftest import FOUND, submit
 
 Browser = Callable[[str], Client]

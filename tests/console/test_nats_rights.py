@@ -11,14 +11,15 @@ from console.keys import services as keys
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.outbox.services import post_cancel, post_document
-from signalbox import messages, names, topology
-from signalbox.bus import Bus
-from signalbox.errors import Misconfigured, SignalboxError
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.settings import Wire
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
 from tests.console.test_live_feed import watching

@@ -13,15 +13,15 @@ from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.outbox.services import post_document, why_waiting
-from signalbox import job as life
-from signalbox import messages, names
-from signalbox.bus import Bus
-from signalbox.errors import Unavailable
-from signalbox.messages import Record, State
-from signalbox.names import Bucket, Header
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.messages import Record, State
+from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import FOUND, in_thread
 from tests.models import half_plus_two
 
@@ -190,7 +190,7 @@ def _explode(*_: Any, **__: Any) -> None:
 
 def messages_not_found() -> type[Exception]:
     """The error for a model that is not there."""
-    from signalbox.errors import NotFound
+    from signalbox.program.errors import NotFound
 
     return NotFound
 

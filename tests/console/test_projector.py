@@ -26,16 +26,17 @@ from console.projector.fold import Heard, fold
 from console.projector.models import Cursor
 from console.projector.reader import EVERY_S, Projector
 from console.projector.tail import Tail
-from signalbox import job as life
-from signalbox import messages, names, topology
-from signalbox.bus import Bus
-from signalbox.errors import Conflict, NotFound
-from signalbox.messages import ErrorInfo, Record
-from signalbox.names import Header, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.pull import Delivery
-from signalbox.records import Records
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.pull import Delivery
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Conflict, NotFound
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.messages import ErrorInfo, Record
+from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -17,12 +17,12 @@ from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.projector import store
 from console.projector.fold import Heard
-from signalbox import job as life
-from signalbox import messages, names
-from signalbox.bus import Bus
-from signalbox.messages import State
-from signalbox.names import Bucket, Header
-from signalbox.records import Records
+from signalbox.bus.client import Bus
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.wire import messages, names
+from signalbox.wire.messages import State
+from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
 from tests.console.test_projector import NOW, accept, accepted, run_job

@@ -17,7 +17,7 @@ from console.accounts.rights import ROLES, Act, Actor, may, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.keys import services as keys
-from signalbox.errors import Forbidden
+from signalbox.program.errors import Forbidden
 from tests.console.conftest import PASSWORD, submit
 
 Browser = Callable[[str], Client]

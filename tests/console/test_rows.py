@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from console.fleet import rows
-from signalbox.metrics import REGISTRY
+from signalbox.program.metrics import REGISTRY
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
 

@@ -20,12 +20,13 @@ from pathlib import Path
 import pytest
 import websockets
 
-from signalbox import messages, names, topology
-from signalbox.bus import Bus, Message
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.ports import free_port
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Message
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.names import Bucket
 from tests.hostileclients import (
     LIMIT_S,
     half_body,

@@ -19,7 +19,7 @@ from console.accounts.models import LoginFailure, User
 from console.accounts.rights import Actor
 from console.config import Console
 from console.keys import services as keys
-from signalbox.errors import LimitExceeded
+from signalbox.program.errors import LimitExceeded
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_login import log_in
 

@@ -13,13 +13,14 @@ import pytest
 
 from console.fleet.storage import measure
 from console.live.storage import EVERY_S, StorageFigure
-from signalbox import names, topology
-from signalbox.assets import MIB
-from signalbox.bus import Bus
-from signalbox.metrics import REGISTRY
-from signalbox.natsserver import NatsServer
-from signalbox.ports import free_port
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program.metrics import REGISTRY
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.assets import MIB
 from tests.console.mirror import Viewer
 from tests.console.test_live_feed import watching
 from tests.outagerig import becomes

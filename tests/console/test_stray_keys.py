@@ -24,10 +24,10 @@ from console.keys.models import ApiKey, StrayKey
 from console.live.unpublished import unpublished
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from signalbox import messages, names
-from signalbox.bus import Bus
-from signalbox.errors import Conflict, NotFound
-from signalbox.names import Bucket
+from signalbox.bus.client import Bus
+from signalbox.program.errors import Conflict, NotFound
+from signalbox.wire import messages, names
+from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)

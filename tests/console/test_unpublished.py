@@ -20,12 +20,12 @@ from console.live.feed import Feed
 from console.live.unpublished import unpublished
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from signalbox import topology
-from signalbox.assets import KEPT_MAX_BYTES
-from signalbox.bus import Bus
-from signalbox.errors import InvalidRequest
-from signalbox.names import Bucket, Stream
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.program.errors import InvalidRequest
+from signalbox.program.settings import Wire
+from signalbox.wire.assets import KEPT_MAX_BYTES
+from signalbox.wire.names import Bucket, Stream
 from tests.console.conftest import in_thread, submit
 from tests.console.mirror import Viewer
 from tests.console.test_jobs import make

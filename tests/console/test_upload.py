@@ -25,7 +25,7 @@ from console.catalog import inspection, judging, services
 from console.catalog.archives import Caps, unpack
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
-from signalbox.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
+from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
 from tests.hostilemodel import hostile
 from tests.models import half_plus_two
@@ -469,7 +469,7 @@ def test_an_archive_over_the_cap_is_refused_while_it_arrives(
 
 
 def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settings: Any) -> None:
-    from signalbox.errors import DeadlineExceeded
+    from signalbox.program.errors import DeadlineExceeded
 
     settings.CONSOLE = replace(
         console, inspect_timeout_s=0.2, inspect_command="sh -c 'sleep 60' inspector"
@@ -479,7 +479,7 @@ def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settin
 
 
 def test_without_an_inspector_the_reason_is_said(console: Console, settings: Any) -> None:
-    from signalbox.errors import Misconfigured
+    from signalbox.program.errors import Misconfigured
 
     for command in ("/no/such/program", "python -m no_such_module", "echo not-json"):
         settings.CONSOLE = replace(console, inspect_command=command)

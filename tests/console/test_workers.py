@@ -9,8 +9,8 @@ from console.audit.models import AuditEntry
 from console.fleet.models import Wish
 from console.live.feed import Feed
 from console.live.lifespan import lifespan
-from signalbox.messages import Residency
-from signalbox.settings import Wire
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Residency
 from tests.console.conftest import submit
 from tests.console.test_jobs import make
 from tests.console.test_live_view import computing, worker

@@ -13,10 +13,13 @@ import time
 import uuid
 from pathlib import Path
 
-from signalbox import job as life
-from signalbox import topology
-from signalbox.bus import Bus, Delivery
-from signalbox.messages import (
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.table import put, remove
+from signalbox.jobs import life
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import (
     Desired,
     Device,
     ErrorInfo,
@@ -31,7 +34,7 @@ from signalbox.messages import (
     Worker,
     header,
 )
-from signalbox.names import (
+from signalbox.wire.names import (
     PRIORITIES,
     Bucket,
     Header,
@@ -43,9 +46,6 @@ from signalbox.names import (
     ticket,
     token,
 )
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.table import put, remove
 
 TTL_S = 20
 GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)

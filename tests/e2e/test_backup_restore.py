@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import topology
-from signalbox.backup import MANIFEST
-from signalbox.errors import NotFound, Unavailable
+from signalbox.bus import topology
+from signalbox.ops.backup import MANIFEST
+from signalbox.program.errors import NotFound, Unavailable
 from tests import models, outagerig
 from tests.outagerig import Caller, Holders, House, becomes, floats
 

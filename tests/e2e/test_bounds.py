@@ -20,10 +20,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from console.live.consumer import TOO_MANY
-from signalbox import keys, names, table
-from signalbox.messages import Desired, Limits, Share, Worker, decode
-from signalbox.names import Bucket, Stream
-from signalbox.ports import HOST, free_port
+from signalbox.bus import table
+from signalbox.ops.ports import HOST, free_port
+from signalbox.program import keys
+from signalbox.wire import names
+from signalbox.wire.messages import Desired, Limits, Share, Worker, decode
+from signalbox.wire.names import Bucket, Stream
 from tests import models, outagerig
 from tests.hostileclients import (
     LIMIT_S,

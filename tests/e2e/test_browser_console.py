@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from console.live.protocol import Topic, Topics
 from console.live.rows import Waiter
-from signalbox.production.running import Running
+from signalbox.ops.production.running import Running
 from tests import depth, models
 from tests.console.mirror import Mirror
 from tests.console.test_rights import is_endpoint, routes

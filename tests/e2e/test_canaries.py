@@ -10,8 +10,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from signalbox import keys
-from signalbox.messages import Signature, TensorSpec
+from signalbox.program import keys
+from signalbox.wire.messages import Signature, TensorSpec
 from tests import models, outagerig
 from tests.canaries import canary, leaks, read_all
 from tests.outagerig import House, becomes, floats

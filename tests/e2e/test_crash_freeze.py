@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.errors import Unavailable
-from signalbox.messages import Batching, State
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, State
 from tests import models
 from tests.processes import is_alive
 from tests.submit import Ledger, floats, read_floats, register

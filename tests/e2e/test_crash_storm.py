@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import messages, names, tensors
-from signalbox.bus import Bus
-from signalbox.messages import Batching, State
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.table import Table
-from signalbox.tensors import Tensor
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names, tensors
+from signalbox.wire.messages import Batching, State
+from signalbox.wire.names import Bucket
+from signalbox.wire.tensors import Tensor
 from tests import models
 from tests.submit import Ledger, floats, read_floats, register
 from tests.workerprocess import WorkerProcess

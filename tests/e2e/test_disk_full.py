@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from signalbox.client import Client
-from signalbox.errors import SignalboxError
+from signalbox.client.client import Client
+from signalbox.program.errors import SignalboxError
 from tests.chaos.network import SmallDisk
 from tests.e2e.upprocess import Up
 

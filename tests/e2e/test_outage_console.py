@@ -7,7 +7,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from signalbox.up.console import Console
+from signalbox.ops.up.console import Console
 from tests import models, outagerig, postgres
 from tests.outagerig import Caller, House, becomes
 from tests.postgres import Postgres

@@ -10,9 +10,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from signalbox import keys, table
-from signalbox.messages import Desired, Limits
-from signalbox.names import PRIORITIES, Bucket, consumer
+from signalbox.bus import table
+from signalbox.program import keys
+from signalbox.wire.messages import Desired, Limits
+from signalbox.wire.names import PRIORITIES, Bucket, consumer
 from tests import models, outagerig
 from tests.outagerig import Caller, House, becomes, floats
 

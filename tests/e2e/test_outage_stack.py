@@ -10,9 +10,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from signalbox import keys, topology
-from signalbox.errors import Unavailable
-from signalbox.messages import Limits, State
+from signalbox.bus import topology
+from signalbox.program import keys
+from signalbox.program.errors import Unavailable
+from signalbox.wire.messages import Limits, State
 from tests import models, outagerig
 from tests.outagerig import Caller, Holders, House, becomes, floats, load
 from tests.submit import Ledger

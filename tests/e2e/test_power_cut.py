@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from signalbox import natsserver
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.ops import natsserver
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
 from tests.chaos import checks, power
 from tests.chaos.disk import Disk, reason_against
 from tests.chaos.evidence import ENDED, History, accepted

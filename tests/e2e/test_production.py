@@ -13,9 +13,9 @@ from urllib.error import HTTPError
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.production import compose, machine
-from signalbox.production.options import COMPOSE_FILE
+from signalbox.ops.production import compose, machine
+from signalbox.ops.production.options import COMPOSE_FILE
+from signalbox.program.errors import Misconfigured
 from tests.e2e.upprocess import ROOT, Up, wait_until_gone
 
 WAIT_S: Final = 120.0

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.production import machine
+from signalbox.ops.production import machine
+from signalbox.program.errors import Misconfigured
 from tests.chaos import checks, network
 from tests.chaos.evidence import History, accepted
 from tests.e2e.test_production import RETRYABLE, predict

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from signalbox.production.running import Running
+from signalbox.ops.production.running import Running
 from tests.e2e.upprocess import END_S, ROOT, Up, wait_until_gone
 
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()

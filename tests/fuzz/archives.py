@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from console.catalog.archives import SAVED_MODEL, Caps, unpack
-from signalbox.errors import InvalidRequest, TooLarge
+from signalbox.program.errors import InvalidRequest, TooLarge
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "archives"
 SHARE: Final = 15_000

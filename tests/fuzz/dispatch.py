@@ -21,13 +21,14 @@ from gateway_plugin.hooks.dispatcher import AUTH, POST
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.answers import JOB_ID
 from gateway_plugin.settings import GatewaySettings
-from signalbox import keys, names
-from signalbox.answers import Stored
-from signalbox.bus import ConsumerInfo, Message
-from signalbox.errors import StaleRevision
-from signalbox.messages import ApiKey, Model, Signature, TensorSpec, Version, encode
-from signalbox.names import Bucket, Stream
-from signalbox.stalls import Stalls
+from signalbox.bus.answers import Stored
+from signalbox.bus.client import ConsumerInfo, Message
+from signalbox.bus.stalls import Stalls
+from signalbox.program import keys
+from signalbox.program.errors import StaleRevision
+from signalbox.wire import names
+from signalbox.wire.messages import ApiKey, Model, Signature, TensorSpec, Version, encode
+from signalbox.wire.names import Bucket, Stream
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "dispatch"
 SHARE: Final = 50_000

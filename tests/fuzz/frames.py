@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Final
 
-from signalbox.errors import Bug
+from signalbox.program.errors import Bug
 from workers.runner import frames
 from workers.runner.wire import RunnerWire
 

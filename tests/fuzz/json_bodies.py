@@ -19,10 +19,10 @@ from gateway_plugin.codec.decoder import INPUT_FIELDS, inflate
 from gateway_plugin.codec.jsoncodec import COLUMNAR, ROW, decode, plans
 from gateway_plugin.codec.jsonrender import render, split_strings
 from gateway_plugin.service.answers import problem
-from signalbox.errors import InvalidRequest, SignalboxError, meaning
-from signalbox.jsonbody import MAX_DEPTH, Bounds, parse
-from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import ITEM_SIZE, Tensor
+from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
+from signalbox.wire.jsonbody import MAX_DEPTH, Bounds, parse
+from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "json_bodies"
 SHARE: Final = 90_000

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
-from signalbox.errors import InvalidRequest
+from signalbox.program.errors import InvalidRequest
 from workers.runner import savedmodel
 from workers.runner.operations import judge
 

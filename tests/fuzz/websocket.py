@@ -21,7 +21,7 @@ from console.live.consumer import ACTS, MESSAGE_LIMIT, Subscribe, read  # noqa: 
 from console.live.hub import Hub  # noqa: E402  Django first
 from console.live.protocol import BACKLOG, Backlog, Frame  # noqa: E402  Django first
 from console.live.view import LiveView  # noqa: E402  Django first
-from signalbox.messages import Desired  # noqa: E402  Django first
+from signalbox.wire.messages import Desired  # noqa: E402  Django first
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "websocket"
 SHARE: Final = 15_000

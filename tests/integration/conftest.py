@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
 from tests.chaos.routes import Routes
 from tests.gatewayrig import Key, Rig, key, model, rig
 from tests.nodes import nodes, started

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from signalbox.bus import Bus
-from signalbox.connection import Connection
-from signalbox.errors import SignalboxError
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import Connection
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
 from tests.chaos.proxy import CALM, Proxy, Weather
 from tests.outagerig import becomes
 

@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
 from tests.chaos.routes import Routes
 from tests.outagerig import becomes
 

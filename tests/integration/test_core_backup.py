@@ -16,15 +16,17 @@ from typing import Any, cast
 
 import pytest
 
-from signalbox import backup, names, snapshots, topology
-from signalbox.assets import COUNTED, MIB, STREAMS
-from signalbox.backup import KEPT, MANIFEST
-from signalbox.bus import Bus
-from signalbox.errors import Misconfigured, NotFound, SignalboxError, Unavailable
-from signalbox.names import Bucket, Stream
-from signalbox.natsserver import NatsServer
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops import backup, snapshots
+from signalbox.ops.backup import KEPT, MANIFEST
+from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.settling import settle
-from signalbox.settings import Wire
+from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.assets import COUNTED, MIB, STREAMS
+from signalbox.wire.names import Bucket, Stream
 from tests.chaos.routes import Routes
 from tests.integration.test_edge_nats_cluster import Cluster, cluster
 from tests.outagerig import becomes

@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from signalbox import log, topology
-from signalbox.bus import Bus, Delivery, Message
-from signalbox.errors import (
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program import log
+from signalbox.program.errors import (
     Ambiguous,
     Misconfigured,
     NotFound,
@@ -19,9 +21,8 @@ from signalbox.errors import (
     TooLarge,
     Unavailable,
 )
-from signalbox.names import Bucket, Stream, consumer, job
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.program.settings import Wire
+from signalbox.wire.names import Bucket, Stream, consumer, job
 from tests.processes import stop
 
 HI = consumer("m", "hi")

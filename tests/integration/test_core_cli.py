@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from signalbox.keys import digest, parse
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.keys import digest, parse
 
 
 async def run(*arguments: str, stdin: str = "", **env: str) -> tuple[int, str, str]:
@@ -25,8 +25,8 @@ async def test_topology_is_applied_then_as_declared_then_found_different(nats: N
     env = {"SIGNALBOX_NATS_URL": nats.url}
     assert await run("topology", "check", **env) == (0, "as declared\n", "")
     assert "numbered JOBS" in (await run("topology", "apply", **env))[1]
-    from signalbox.bus import Bus
-    from signalbox.settings import Wire
+    from signalbox.bus.client import Bus
+    from signalbox.program.settings import Wire
 
     bus = await Bus.connect(Wire(nats_url=nats.url), role="admin")
     await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
@@ -82,7 +82,7 @@ async def test_the_printed_users_are_what_a_server_takes(tmp_path: object) -> No
     config = f"{tmp_path}/nats.conf"
     with open(config, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123  a test may block
         file.write(f"port: -1\n{out}")
-    from signalbox.natsserver import binary
+    from signalbox.ops.natsserver import binary
 
     passwords = {f"NATS_{role}_PASSWORD": "p" for role in ("GATEWAY", "WORKER", "CONSOLE", "ADMIN")}
     process = await asyncio.create_subprocess_exec(binary(), "-t", "-c", config, env=passwords)

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.errors import Unavailable
-from signalbox.names import Stream
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire.names import Stream
 from tests.nodes import nodes, started
 
 T = TypeVar("T")

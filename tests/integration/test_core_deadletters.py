@@ -10,17 +10,28 @@ from typing import Any
 
 import pytest
 
-from signalbox import metrics, names, payloads, tensors, topology
-from signalbox.assets import MIB, STREAMS
-from signalbox.bus import Bus
-from signalbox.errors import Conflict, InputLost, NotFound, Unavailable
-from signalbox.jobs import deadletters
-from signalbox.messages import DeadLetter, ErrorInfo, Job, Limits, Model, Poison, Version, decode
-from signalbox.names import Bucket, Header, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.roles import ROLES
-from signalbox.settings import Wire
-from signalbox.table import put
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.jobs import deadletters, payloads
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program import metrics
+from signalbox.program.errors import Conflict, InputLost, NotFound, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import names, tensors
+from signalbox.wire.assets import MIB, STREAMS
+from signalbox.wire.messages import (
+    DeadLetter,
+    ErrorInfo,
+    Job,
+    Limits,
+    Model,
+    Poison,
+    Version,
+    decode,
+)
+from signalbox.wire.names import Bucket, Header, Stream
+from signalbox.wire.roles import ROLES
 from tests.integration.test_core_cli import run
 from tests.submit import floats
 

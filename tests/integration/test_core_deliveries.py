@@ -2,8 +2,9 @@
 
 import asyncio
 
-from signalbox import names, topology
-from signalbox.bus import Bus, Delivery
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery
+from signalbox.wire import names
 from tests.submit import Ledger, floats
 
 

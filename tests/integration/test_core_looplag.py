@@ -8,13 +8,13 @@ import sys
 import threading
 from pathlib import Path
 
-from signalbox.looplag import LoopWatch
-from signalbox.metrics import REGISTRY
+from signalbox.program.looplag import LoopWatch
+from signalbox.program.metrics import REGISTRY
 
 ROOT = Path(__file__).parent.parent.parent
 BLOCKED = """
 import asyncio, sys, threading
-from signalbox.looplag import LoopWatch
+from signalbox.program.looplag import LoopWatch
 async def main():
     LoopWatch(abort_s=0.3, period_s=0.05).start()
     await asyncio.sleep(0)
@@ -24,7 +24,7 @@ asyncio.run(main())
 """
 STOPPED = """
 import asyncio, os, signal, sys
-from signalbox.looplag import LoopWatch
+from signalbox.program.looplag import LoopWatch
 async def main():
     LoopWatch(abort_s=0.5, period_s=0.05).start()
     loop = asyncio.get_running_loop()

@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 
-from signalbox import table, topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, Unavailable
-from signalbox.majority import Majority
-from signalbox.messages import ApiKey
-from signalbox.names import Bucket, Stream, state
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.table import Table
+from signalbox.bus import table, topology
+from signalbox.bus.client import Bus
+from signalbox.bus.majority import Majority
+from signalbox.bus.table import Table
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import ApiKey
+from signalbox.wire.names import Bucket, Stream, state
 from tests.chaos.routes import Routes
 from tests.outagerig import becomes
 

@@ -6,10 +6,10 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from signalbox.bus import Bus
-from signalbox.errors import Bug, NotFound
-from signalbox.names import Stream, payload
-from signalbox.payloads import CHUNK_BYTES, fetch, store
+from signalbox.bus.client import Bus
+from signalbox.jobs.payloads import CHUNK_BYTES, fetch, store
+from signalbox.program.errors import Bug, NotFound
+from signalbox.wire.names import Stream, payload
 
 JOB_ID = "00000000-0000-4000-8000-000000000001"
 

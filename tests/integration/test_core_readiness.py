@@ -6,12 +6,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from signalbox import metrics, readiness, stalls
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.ops.disk import Reserve
-from signalbox.ports import free_port
-from signalbox.settings import Wire
+from signalbox.bus import stalls
+from signalbox.bus.client import Bus
+from signalbox.bus.disk import Reserve
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program import metrics, readiness
+from signalbox.program.settings import Wire
 
 
 async def ask(port: int, path: str = "/readyz") -> tuple[int, str]:

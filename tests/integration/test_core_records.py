@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from signalbox import job as life
-from signalbox import queues, topology
-from signalbox.bus import Bus
-from signalbox.connection import Connection
-from signalbox.errors import NotFound, StaleRevision
-from signalbox.messages import Job, Record, header
-from signalbox.names import Header, Stream, consumer
-from signalbox.names import job as job_subject
-from signalbox.queues import Position, Queues
-from signalbox.records import Records
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import Connection
+from signalbox.jobs import life, queues
+from signalbox.jobs.queues import Position, Queues
+from signalbox.jobs.records import Records
+from signalbox.program.errors import NotFound, StaleRevision
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Job, Record, header
+from signalbox.wire.names import Header, Stream, consumer
+from signalbox.wire.names import job as job_subject
 
 ID = "00000000-0000-4000-8000-000000000002"
 

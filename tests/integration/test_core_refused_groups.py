@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from signalbox import assets
-from signalbox.bus import Bus
-from signalbox.errors import QueueFull, StaleRevision, TooLarge, Unavailable
-from signalbox.names import Stream
-from signalbox.writes import Write
+from signalbox.bus.client import Bus
+from signalbox.bus.writes import Write
+from signalbox.program.errors import QueueFull, StaleRevision, TooLarge, Unavailable
+from signalbox.wire import assets
+from signalbox.wire.names import Stream
 
 ROOM = 30
 

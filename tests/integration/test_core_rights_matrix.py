@@ -1,6 +1,6 @@
 """Everything one can ask of NATS, by every role, on a server that enforces it: allowed are these, and nothing else.
 
-The lists below are written out, not derived from :mod:`signalbox.roles`: a right that slips in is found here.
+The lists below are written out, not derived from :mod:`signalbox.wire.roles`: a right that slips in is found here.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from signalbox import topology
-from signalbox.assets import STREAMS
-from signalbox.bus import Bus
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.roles import OWN_RIGHTS, permissions
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire.assets import STREAMS
+from signalbox.wire.names import Bucket
+from signalbox.wire.roles import OWN_RIGHTS, permissions
 from tests.conftest import ServerThread
 
 BOUND = ("worker-1", "worker-2")

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from signalbox import topology
-from signalbox.bus import Bus, Delivery, Message
-from signalbox.errors import Bug, Misconfigured
-from signalbox.messages import ApiKey, Desired, Job, Model, State, Worker
-from signalbox.names import Bucket, Stream, consumer, job
-from signalbox.natsserver import NatsServer
-from signalbox.payloads import fetch, store, store_input
-from signalbox.roles import ROLES, permissions
-from signalbox.settings import Wire
-from signalbox.table import Table
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.bus.table import Table
+from signalbox.jobs.payloads import fetch, store, store_input
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Bug, Misconfigured
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
+from signalbox.wire.names import Bucket, Stream, consumer, job
+from signalbox.wire.roles import ROLES, permissions
 from tests import models
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from signalbox.bus import Bus
-from signalbox.errors import Unavailable
-from signalbox.sharedclock import SharedClock
+from signalbox.bus.client import Bus
+from signalbox.bus.sharedclock import SharedClock
+from signalbox.program.errors import Unavailable
 
 HOUR_S = 3600.0
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from signalbox import messages, topology
-from signalbox.bus import Bus, Stored
-from signalbox.errors import Unavailable
-from signalbox.messages import Desired, Ticket
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.ports import free_port
-from signalbox.settings import Wire
-from signalbox.table import Table, put, remove
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Stored
+from signalbox.bus.table import Table, put, remove
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program.errors import Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import messages
+from signalbox.wire.messages import Desired, Ticket
+from signalbox.wire.names import Bucket
 
 
 class Watch:
@@ -145,7 +146,7 @@ async def test_a_table_of_a_stopped_server_grows_old(own_nats: NatsServer) -> No
 async def test_a_table_that_asks_the_leader_notices_that_its_subscription_died(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signalbox.table._PROOF_S", 0.05)
+    monkeypatch.setattr("signalbox.bus.table._PROOF_S", 0.05)
     table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
     watch = Watch(table)
     await table.start()
@@ -161,8 +162,8 @@ async def test_a_table_that_asks_the_leader_notices_that_its_subscription_died(
 async def test_without_the_leader_s_word_a_table_is_not_proven_though_our_server_answers(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signalbox.table._PROOF_S", 0.01)
-    monkeypatch.setattr("signalbox.table._RETRY_S", 0.01)
+    monkeypatch.setattr("signalbox.bus.table._PROOF_S", 0.01)
+    monkeypatch.setattr("signalbox.bus.table._RETRY_S", 0.01)
     table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
     await table.start()
     asked = asyncio.Semaphore(0)
@@ -184,7 +185,7 @@ async def test_without_the_leader_s_word_a_table_is_not_proven_though_our_server
 async def test_a_bucket_put_back_to_an_earlier_day_is_read_as_it_is_now(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signalbox.table._PROOF_S", 0.05)
+    monkeypatch.setattr("signalbox.bus.table._PROOF_S", 0.05)
     table = Table(bus, Bucket.DESIRED, Desired, asks_leader=True)
     watch = Watch(table)
     for _ in range(3):
@@ -204,7 +205,7 @@ async def test_a_bucket_put_back_to_an_earlier_day_is_read_as_it_is_now(
 async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signalbox.table._PROOF_S", 0.05)
+    monkeypatch.setattr("signalbox.bus.table._PROOF_S", 0.05)
     stream = Bucket.DESIRED.stream
     config = (await bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))["config"]
     await bus.request_json(f"$JS.API.STREAM.DELETE.{stream}")

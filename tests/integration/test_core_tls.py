@@ -17,11 +17,11 @@ import msgspec
 import pytest
 import uvloop
 
-from signalbox.bus import Bus
-from signalbox.connection import Connection
-from signalbox.errors import Misconfigured, Unavailable
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import Connection
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Misconfigured, Unavailable
+from signalbox.program.settings import Wire
 
 WAIT_S = 1.0
 ARRIVAL_S = 60.0
@@ -157,7 +157,7 @@ async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
     tmp_path: Path, certified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[str] = []
-    monkeypatch.setattr("signalbox.log.error", lambda event, **_: logged.append(event))
+    monkeypatch.setattr("signalbox.program.log.error", lambda event, **_: logged.append(event))
     ours = str(certified / "tls_ca")
     async with sealed(tmp_path / "nats", certified) as server:
         bus = await Bus.connect(Wire(nats_url=server.url, nats_ca_file=ours), role="admin")
@@ -269,7 +269,8 @@ async def test_a_way_others_can_read_is_warned_of_at_the_start(
 ) -> None:
     said: list[tuple[str, object]] = []
     monkeypatch.setattr(
-        "signalbox.log.warning", lambda event, **fields: said.append((event, fields.get("servers")))
+        "signalbox.program.log.warning",
+        lambda event, **fields: said.append((event, fields.get("servers"))),
     )
     asked = wire(url, nats_ca_file=ca_file, connect_timeout_s=0.05)
     with pytest.raises(Unavailable):

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import assets, payloads, topology
-from signalbox.bus import Bus, Delivery
-from signalbox.connection import Connection
-from signalbox.errors import Misconfigured
-from signalbox.events import is_removal
-from signalbox.names import PRIORITIES, Stream, consumer, job
-from signalbox.natsserver import NatsServer
-from signalbox.queues import Position, Queues
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.connection import Connection
+from signalbox.jobs import payloads
+from signalbox.jobs.queues import Position, Queues
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import Wire
+from signalbox.wire import assets
+from signalbox.wire.events import is_removal
+from signalbox.wire.names import PRIORITIES, Stream, consumer, job
 
 
 async def test_applying_twice_changes_nothing(bus: Bus) -> None:

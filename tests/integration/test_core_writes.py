@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from signalbox.bus import Bus
-from signalbox.connection import Connection
-from signalbox.errors import Ambiguous, SignalboxError, StaleRevision, TooLarge, Unavailable
-from signalbox.names import Stream
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.writes import BATCH_FROM, Write
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import Connection
+from signalbox.bus.writes import BATCH_FROM, Write
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, TooLarge, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire.names import Stream
 
 
 class Ask(NamedTuple):

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from signalbox import names, topology
-from signalbox.assets import MIB
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.ports import free_port
-from signalbox.roles import ROLES
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.assets import MIB
+from signalbox.wire.roles import ROLES
 from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
 from tests.unit.test_compose_file import OURS, different, local, secrets
 

@@ -11,8 +11,8 @@ import pytest
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from signalbox import metrics
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program import metrics
 from tests.gatewayrig import Key, ScriptedWorker, key, model, rig
 
 LIMIT_S = 60

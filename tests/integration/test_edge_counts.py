@@ -7,7 +7,7 @@ import pytest
 
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object, SessionState
-from signalbox import metrics
+from signalbox.program import metrics
 
 LIMIT_S = 60
 CALL = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import Desired
-from signalbox.names import Bucket
-from signalbox.natsserver import binary
-from signalbox.ports import HOST, free_port
-from signalbox.settings import Wire
-from signalbox.table import put
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.ops.natsserver import binary
+from signalbox.ops.ports import HOST, free_port
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Desired
+from signalbox.wire.names import Bucket
 from tests.conformance.programs import Program
 
 ROOT = Path(__file__).resolve().parents[2]

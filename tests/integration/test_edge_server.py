@@ -11,7 +11,7 @@ import pytest
 
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from signalbox import metrics
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Front
 from signalbox.front.gate import Gate, Shared
+from signalbox.program import metrics
 from tests.hostileclients import (
     LIMIT_S,
     Address,

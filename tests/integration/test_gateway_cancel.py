@@ -4,12 +4,12 @@ import asyncio
 import collections
 import random
 
-from signalbox import job as life
-from signalbox import tensors
-from signalbox.errors import StaleRevision
-from signalbox.messages import Job, State, decode
-from signalbox.names import Header, Stream, job_anywhere
-from signalbox.records import Records
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.program.errors import StaleRevision
+from signalbox.wire import tensors
+from signalbox.wire.messages import Job, State, decode
+from signalbox.wire.names import Header, Stream, job_anywhere
 from tests.gatewayrig import Key, Reply, Rig
 
 BODY = {"model": "half", "input": {"x": [1.0]}}

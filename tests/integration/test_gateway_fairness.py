@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from gateway_plugin.admission.queues import DEMOTED
-from signalbox import names
-from signalbox.messages import Batching, Record, Signature, TensorSpec, Version, decode
-from signalbox.names import PRIORITIES, Header, Stream
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, Record, Signature, TensorSpec, Version, decode
+from signalbox.wire.names import PRIORITIES, Header, Stream
 from tests import models
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 from tests.submit import Ledger

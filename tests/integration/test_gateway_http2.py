@@ -19,7 +19,7 @@ from gateway_plugin.hooks.server import DISPATCH, EVENT, PluginServer
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.answers import Answer
 from gateway_plugin.settings import GatewaySettings
-from signalbox import metrics
+from signalbox.program import metrics
 
 LIMIT = 4 * 1024 * 1024
 SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9

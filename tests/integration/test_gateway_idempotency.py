@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway_plugin.admission.idempotency import Idempotency, digest_of
-from signalbox import names
-from signalbox.names import Bucket, Stream
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import names
+from signalbox.wire.names import Bucket, Stream
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, model, rig
 
 PREDICT = "/v1/models/half:predict"

@@ -13,8 +13,8 @@ import pytest
 from gateway_plugin.codec.intake import Intake
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.settings import GatewaySettings
-from signalbox import tensors
-from signalbox.errors import (
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import (
     DeadlineExceeded,
     InvalidInput,
     InvalidJson,
@@ -23,8 +23,8 @@ from signalbox.errors import (
     TooLarge,
     Unavailable,
 )
-from signalbox.natsserver import NatsServer
-from signalbox.tensors import Tensor
+from signalbox.wire import tensors
+from signalbox.wire.tensors import Tensor
 from tests.gatewayrig import PEPPER, ScriptedWorker, key, model, rig
 
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from signalbox import names, table
+from signalbox.bus import table
 from signalbox.jobs import deadletters
-from signalbox.messages import (
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import names
+from signalbox.wire.messages import (
     DeadLetter,
     Desired,
     Device,
@@ -25,9 +28,7 @@ from signalbox.messages import (
     Worker,
     decode,
 )
-from signalbox.names import Bucket, Header
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
+from signalbox.wire.names import Bucket, Header
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}

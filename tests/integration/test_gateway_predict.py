@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import names, topology
-from signalbox.bus import Bus
-from signalbox.messages import ErrorInfo, Share, Signature, TensorSpec, Version
-from signalbox.names import Stream
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.tensors import Tensor
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import ErrorInfo, Share, Signature, TensorSpec, Version
+from signalbox.wire.names import Stream
+from signalbox.wire.tensors import Tensor
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 
 

@@ -17,13 +17,14 @@ import pytest
 from gateway_plugin.hooks.health import check_health, end_stuck
 from gateway_plugin.hooks.server import SERVICE
 from gateway_plugin.proto.coprocess_pb2 import Object
-from signalbox import names, table, topology
-from signalbox.bus import Bus, Message
-from signalbox.messages import Crowding, decode
-from signalbox.names import Bucket, Header
-from signalbox.natsserver import NatsServer
-from signalbox.ports import free_port
-from signalbox.settings import Wire
+from signalbox.bus import table, topology
+from signalbox.bus.client import Bus, Message
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import free_port
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import Crowding, decode
+from signalbox.wire.names import Bucket, Header
 from tests.gatewayrig import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
 from tests.hostileclients import LIMIT_S, dial
 from tests.processes import stop

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from gateway_plugin.admission.room import REFUSED as REFUSED_FOR_ROOM
 from gateway_plugin.hooks.dispatcher import REFUSED
 from gateway_plugin.service.waiting import End
-from signalbox import metrics, table
-from signalbox.messages import Signature, TensorSpec, Version
-from signalbox.names import Bucket, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.tensors import MAX_HOLLOW, Tensor
+from signalbox.bus import table
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program import metrics
+from signalbox.wire.messages import Signature, TensorSpec, Version
+from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.tensors import MAX_HOLLOW, Tensor
 from tests.gatewayrig import (
     HALF_PLUS_TWO,
     Key,

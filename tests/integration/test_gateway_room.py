@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from gateway_plugin.admission.room import REFUSED
-from signalbox import names, table
-from signalbox.messages import Device, Share, State, Worker
-from signalbox.names import Bucket, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.tensors import Tensor
+from signalbox.bus import table
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import names
+from signalbox.wire.messages import Device, Share, State, Worker
+from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.tensors import Tensor
 from tests import gatewayrig
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
 from tests.integration.test_gateway_stored_inputs import Ends, shrink

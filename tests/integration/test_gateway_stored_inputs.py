@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import pytest
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.messages import Job, RefusedInput, Share, State, decode, encode
-from signalbox.names import Header, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.tensors import Tensor
+from signalbox.bus.client import Bus
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import names
+from signalbox.wire.messages import Job, RefusedInput, Share, State, decode, encode
+from signalbox.wire.names import Header, Stream
+from signalbox.wire.tensors import Tensor
 from tests import gatewayrig
 from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model
 from workers.recovery.inputs import Inputs

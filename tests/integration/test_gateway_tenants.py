@@ -4,10 +4,10 @@ import itertools
 import uuid
 from typing import NamedTuple
 
-from signalbox import keys
-from signalbox.messages import ErrorInfo, Job, Record, State, decode
-from signalbox.names import Header, Stream, job_anywhere
-from signalbox.records import Records
+from signalbox.jobs.records import Records
+from signalbox.program import keys
+from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode
+from signalbox.wire.names import Header, Stream, job_anywhere
 from tests.gatewayrig import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
 
 BODY = {"model": "half", "input": {"x": [1.0]}}

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from signalbox import names
-from signalbox.bus import Bus, Message
-from signalbox.events import is_removal
-from signalbox.messages import Lease, Ticket, decode
-from signalbox.names import Bucket, Header
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus, Message
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Lease, Ticket, decode
+from signalbox.wire.names import Bucket, Header
 from tests.lightguard import Device
 from workers.device import devices
 from workers.device.lane import Lane, LaneSettings

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire.names import Bucket
 from tests.chaos.routes import Routes
 from tests.integration.test_core_majority import LIMIT_S, done, leads
 from tests.integration.test_lease_lanes import QUICK, Worker

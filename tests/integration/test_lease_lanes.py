@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from signalbox import messages, names
-from signalbox.bus import Bus, Message
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
+from signalbox.bus.client import Bus, Message
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import messages, names
+from signalbox.wire.names import Bucket
 from tests import models
 from tests.processes import gone, is_alive
 from workers.device import devices

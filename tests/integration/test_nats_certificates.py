@@ -14,13 +14,13 @@ from typing import Any
 import certifi
 import pytest
 
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import Desired
-from signalbox.names import Bucket
-from signalbox.natsserver import NatsServer
-from signalbox.ports import HOST, free_port
-from signalbox.table import put
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.ports import HOST, free_port
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.messages import Desired
+from signalbox.wire.names import Bucket
 from tests.conformance.programs import Program
 from tests.integration.test_core_tls import refusal
 from tests.integration.test_edge_nats_cluster import NODES, Cluster, cluster, tries

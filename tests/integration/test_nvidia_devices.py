@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import metrics
-from signalbox.errors import Misconfigured
-from signalbox.messages import Device
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program import metrics
+from signalbox.program.errors import Misconfigured
+from signalbox.wire.messages import Device
 from tests import workerhouse
 from tests.integration.test_lease_lanes import QUICK, Worker
 from tests.submit import Ledger, floats, register

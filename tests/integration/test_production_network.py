@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.production import machine
-from signalbox.production.compose import Compose, Network, Service
-from signalbox.production.network import Network as Networks
+from signalbox.ops.production import machine
+from signalbox.ops.production.compose import Compose, Network, Service
+from signalbox.ops.production.network import Network as Networks
+from signalbox.program.errors import Misconfigured
 
 COMPOSE: Final = Compose(
     services={
@@ -27,7 +27,7 @@ COMPOSE: Final = Compose(
 )
 RUN: Final = """
 import json, signal
-from signalbox.production.network import Network
+from signalbox.ops.production.network import Network
 from tests.integration.test_production_network import COMPOSE
 with Network(COMPOSE, "ip") as network:
     print(json.dumps([network.namespace("a"), *network.bridges.values()]), flush=True)

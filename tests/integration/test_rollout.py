@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from signalbox.messages import Model, Serving, Version, Worker
-from signalbox.names import Bucket, token
-from signalbox.natsserver import NatsServer
-from signalbox.table import Table, remove
+from signalbox.bus.table import Table, remove
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire.messages import Model, Serving, Version, Worker
+from signalbox.wire.names import Bucket, token
 from tests import gatewayrig
 from tests.gatewayrig import HALF_PLUS_TWO, Key, Rig
 from tests.workerprocess import WorkerProcess

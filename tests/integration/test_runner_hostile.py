@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from signalbox import tensors
-from signalbox.errors import ModelError, ResultTooLarge, SignalboxError
-from signalbox.messages import Device
-from signalbox.tensors import Tensor
+from signalbox.program.errors import ModelError, ResultTooLarge, SignalboxError
+from signalbox.wire import tensors
+from signalbox.wire.messages import Device
+from signalbox.wire.tensors import Tensor
 from tests.hostilemodel import hostile
 from workers.device.keeper import Keeper, Timing
 from workers.guard.link import Word

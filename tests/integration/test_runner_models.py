@@ -14,8 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from signalbox import tensors
-from signalbox.errors import (
+from signalbox.program.errors import (
     DeadlineExceeded,
     InvalidInput,
     InvalidRequest,
@@ -23,8 +22,9 @@ from signalbox.errors import (
     NotFound,
     RunnerCrashed,
 )
-from signalbox.messages import Device
-from signalbox.tensors import ITEM_SIZE, Tensor
+from signalbox.wire import tensors
+from signalbox.wire.messages import Device
+from signalbox.wire.tensors import ITEM_SIZE, Tensor
 from tests import models
 from workers import inspect
 from workers.device.keeper import Keeper, Timing, _environment

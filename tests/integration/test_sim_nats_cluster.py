@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
 from tests.nodes import nodes, started
 from tests.sim.cases.clusters import CLUSTER_CASES, patiently
 from tests.sim.cases.playing import in_virtual_time, outcome, selected

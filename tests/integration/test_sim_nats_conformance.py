@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from signalbox.natsserver import NatsServer
+from signalbox.ops.natsserver import NatsServer
 from tests.sim.cases import batching, consumers, events, lifetimes, outages, reads, writes
 from tests.sim.cases.playing import in_virtual_time, outcome, selected
 from tests.sim.cases.rig import CASES, Case

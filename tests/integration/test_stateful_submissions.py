@@ -28,11 +28,13 @@ from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from gateway_plugin.service.jobs import Found, Jobs
-from signalbox import job as life
-from signalbox import topology
-from signalbox.answers import Stored
-from signalbox.bus import Bus
-from signalbox.errors import (
+from signalbox.bus import topology
+from signalbox.bus.answers import Stored
+from signalbox.bus.client import Bus
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import (
     Ambiguous,
     Conflict,
     KeyReused,
@@ -41,11 +43,9 @@ from signalbox.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.messages import ApiKey, Job, Record, State, decode
-from signalbox.names import Header, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.settings import Wire
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import ApiKey, Job, Record, State, decode
+from signalbox.wire.names import Header, Stream
 from tests import depth, streams
 from tests.gatewayrig import model
 

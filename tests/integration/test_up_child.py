@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import Unavailable
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
-from signalbox.up import main
-from signalbox.up.child import BACKOFF_S, Child, Spec
-from signalbox.up.first import Shown
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.ops.up import main
+from signalbox.ops.up.child import BACKOFF_S, Child, Spec
+from signalbox.ops.up.first import Shown
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.program.errors import Unavailable
 
 SLEEPER = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -35,7 +35,7 @@ time.sleep(600)
 """
 PARENT = """
 import asyncio, pathlib, sys
-from signalbox.up.child import Child, Spec
+from signalbox.ops.up.child import Child, Spec
 async def ready(): return True
 async def main():
     spec = Spec("sleeper", (sys.executable, "-c", "import time; time.sleep(600)"), {}, ready)

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import stalls, topology
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.names import NATS_FAULT, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.ops.disk import Room
+from signalbox.bus import stalls, topology
+from signalbox.bus.client import Bus
+from signalbox.bus.disk import Room
 from signalbox.ops.foreground import UP_FILE
-from signalbox.settings import Wire
-from signalbox.up import ground, main, natskeeper, streams
-from signalbox.up.first import Shown
-from signalbox.up.ground import DataDir
-from signalbox.up.natskeeper import NatsKeeper
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.up import ground, main, natskeeper, streams
+from signalbox.ops.up.first import Shown
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.natskeeper import NatsKeeper
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.names import NATS_FAULT, Stream
 from tests.chaos.network import SmallDisk
 from tests.gatewayrig import ScriptedWorker, key, model, rig
 

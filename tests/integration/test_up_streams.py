@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.ops.disk import Room
-from signalbox.settings import Wire
-from signalbox.up.ground import DataDir
-from signalbox.up.natskeeper import NatsKeeper
-from signalbox.up.streams import Streams
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.disk import Room
+from signalbox.ops.natsserver import NatsServer
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.natskeeper import NatsKeeper
+from signalbox.ops.up.streams import Streams
+from signalbox.program.settings import Wire
 from tests.integration.test_core_topology import files_of
 
 

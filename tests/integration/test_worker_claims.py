@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from signalbox import job as life
-from signalbox import names
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import QueueFull, Unavailable
-from signalbox.messages import ErrorInfo, Job, Record, State, header
-from signalbox.names import Header, Stream
-from signalbox.records import Records
-from signalbox.writes import Group, Write
+from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.writes import Group, Write
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.program.errors import QueueFull, Unavailable
+from signalbox.wire import names
+from signalbox.wire.messages import ErrorInfo, Job, Record, State, header
+from signalbox.wire.names import Header, Stream
 from tests.submit import Ledger, floats
 from workers.serving.commits import Commits, Verdict
 from workers.serving.hand import Held

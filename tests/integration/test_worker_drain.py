@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import names, topology
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import Unavailable
-from signalbox.messages import Batching, Desired, State, Worker
-from signalbox.names import Bucket, token
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.table import Table, put
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.table import Table, put
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, Desired, State, Worker
+from signalbox.wire.names import Bucket, token
 from tests import models
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess

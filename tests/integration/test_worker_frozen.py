@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from signalbox.messages import Batching, Limits, State
+from signalbox.wire.messages import Batching, Limits, State
 from tests import workerhouse
 from tests.submit import Ledger, floats, register
 from tests.workerhouse import House

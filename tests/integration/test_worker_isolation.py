@@ -12,14 +12,14 @@ import pytest
 import pytest_asyncio
 
 from gateway_plugin.service.jobs import Jobs
-from signalbox import job as life
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.errors import Conflict
-from signalbox.messages import Batching, Limits, Record, State, Worker, header
-from signalbox.names import Bucket, Header, Stream, token
-from signalbox.records import Records
-from signalbox.table import Table
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.program.errors import Conflict
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, Limits, Record, State, Worker, header
+from signalbox.wire.names import Bucket, Header, Stream, token
 from tests import models, workerhouse
 from tests.submit import Ledger, floats, register
 from tests.workerhouse import House

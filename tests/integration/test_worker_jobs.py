@@ -11,15 +11,14 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from signalbox import job as life
-from signalbox import names, payloads, tensors
-from signalbox.bus import Bus
-from signalbox.jobs import deadletters
-from signalbox.messages import Batching, Desired, Limits, Serving, State, Version, Worker
-from signalbox.names import Bucket, Stream, token
-from signalbox.records import Records
-from signalbox.table import Table, put
-from signalbox.tensors import Tensor
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table, put
+from signalbox.jobs import deadletters, life, payloads
+from signalbox.jobs.records import Records
+from signalbox.wire import names, tensors
+from signalbox.wire.messages import Batching, Desired, Limits, Serving, State, Version, Worker
+from signalbox.wire.names import Bucket, Stream, token
+from signalbox.wire.tensors import Tensor
 from tests import models, workerhouse
 from tests.submit import floats, read_floats, register
 from tests.workerhouse import House

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from signalbox.messages import Record, State
+from signalbox.wire.messages import Record, State
 from tests import workerhouse
 from tests.submit import floats, register
 from tests.workerprocess import WorkerProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from signalbox.messages import State
+from signalbox.wire.messages import State
 from tests import models, workerhouse
 from tests.hostilemodel import PEEKED_BYTES, curious
 from tests.submit import floats, register

@@ -10,13 +10,14 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from signalbox import names, topology
-from signalbox.bus import Bus
-from signalbox.messages import Batching, Desired, Model, State
-from signalbox.names import PRIORITIES, Bucket, Stream, token
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
-from signalbox.table import put
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, Desired, Model, State
+from signalbox.wire.names import PRIORITIES, Bucket, Stream, token
 from tests import workerhouse
 from tests.chaos.routes import Routes
 from tests.integration.test_core_majority import done

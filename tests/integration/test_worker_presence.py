@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from signalbox.messages import Device, Residency, Worker
-from signalbox.names import Bucket, token
-from signalbox.table import Table
+from signalbox.bus.table import Table
+from signalbox.wire.messages import Device, Residency, Worker
+from signalbox.wire.names import Bucket, token
 from tests import workerhouse
 from workers.host.presence import Presence
 from workers.serving.tally import Tally

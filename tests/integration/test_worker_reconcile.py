@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from signalbox import job as life
-from signalbox import names, payloads, topology
-from signalbox.bus import Bus
-from signalbox.errors import Bug, NotFound, RunnerCrashed, Unavailable
-from signalbox.messages import (
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.jobs import life, payloads
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import (
     Device,
     ErrorInfo,
     Job,
@@ -24,11 +28,8 @@ from signalbox.messages import (
     decode,
     header,
 )
-from signalbox.names import Header, Stream
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.roles import ROLES
-from signalbox.settings import Wire
+from signalbox.wire.names import Header, Stream
+from signalbox.wire.roles import ROLES
 from tests.submit import Ledger, floats
 from workers.host.quarantine import Quarantine
 from workers.recovery import reconciler as reconcile

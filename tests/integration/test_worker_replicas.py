@@ -8,12 +8,12 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.messages import Batching, Model, State, Worker
-from signalbox.names import Bucket, token
-from signalbox.placement import homes_of
-from signalbox.table import Table, put
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table, put
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, Model, State, Worker
+from signalbox.wire.names import Bucket, token
+from signalbox.wire.placement import homes_of
 from tests import models, workerhouse
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from signalbox import names, topology
-from signalbox.bus import Bus, Delivery, Puller
-from signalbox.messages import Device, State, Worker
-from signalbox.names import Bucket, token
-from signalbox.natsserver import NatsServer
-from signalbox.records import Records
-from signalbox.settings import Wire
-from signalbox.table import put
-from signalbox.writes import Group
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery, Puller
+from signalbox.bus.table import put
+from signalbox.bus.writes import Group
+from signalbox.jobs.records import Records
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import Device, State, Worker
+from signalbox.wire.names import Bucket, token
 from tests import models
 from tests.chaos.proxy import Proxy
 from tests.outagerig import becomes

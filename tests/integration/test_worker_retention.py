@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from signalbox import job as life
-from signalbox import names, topology
-from signalbox.bus import Bus
-from signalbox.errors import QueueFull, Unavailable
-from signalbox.messages import Job, State
-from signalbox.names import Header, Stream
-from signalbox.records import Records
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.jobs import life
+from signalbox.jobs.records import Records
+from signalbox.program.errors import QueueFull, Unavailable
+from signalbox.wire import names
+from signalbox.wire.messages import Job, State
+from signalbox.wire.names import Header, Stream
 from tests.submit import Ledger, floats
 from workers.recovery import leftovers, slots
 from workers.recovery import reconciler as reconcile

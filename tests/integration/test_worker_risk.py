@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.messages import Batching, State, Worker
-from signalbox.names import PRIORITIES, Bucket
-from signalbox.table import Table
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, State, Worker
+from signalbox.wire.names import PRIORITIES, Bucket
 from tests import models, workerhouse
 from tests.submit import floats, register
 

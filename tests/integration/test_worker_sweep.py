@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import names, payloads, topology
-from signalbox.bus import Bus, Delivery
-from signalbox.names import Stream
-from signalbox.natsserver import NatsServer
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery
+from signalbox.jobs import payloads
+from signalbox.ops.natsserver import NatsServer
+from signalbox.wire import names
+from signalbox.wire.names import Stream
 from tests import models
 from tests.submit import Ledger, floats, register
 from tests.workerprocess import WorkerProcess

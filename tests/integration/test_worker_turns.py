@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from signalbox.messages import Batching, State
-from signalbox.names import Stream
-from signalbox.ports import free_port
+from signalbox.ops.ports import free_port
+from signalbox.wire.messages import Batching, State
+from signalbox.wire.names import Stream
 from tests import models, workerhouse
 from tests.submit import floats, register
 from tests.workerhouse import House

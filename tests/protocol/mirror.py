@@ -8,7 +8,7 @@ are. Of numbers nothing: the scope counts ticks and revisions, the protocol has 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from signalbox.messages import State as JobState
+from signalbox.wire.messages import State as JobState
 from tests.graph import told_path
 from tests.protocol.search import Search
 from tests.protocol.state import State, Worker, start

@@ -6,10 +6,10 @@ run ends, a frozen process thaws, a late write arrives. Faults are used up from 
 
 from typing import cast
 
-from signalbox import job as life
-from signalbox.errors import Conflict, Unavailable
-from signalbox.messages import ErrorInfo, Record
-from signalbox.records import is_same_write
+from signalbox.jobs import life
+from signalbox.jobs.records import is_same_write
+from signalbox.program.errors import Conflict, Unavailable
+from signalbox.wire.messages import ErrorInfo, Record
 from tests.scope.nodes import GPU, InHand, Node, born
 from tests.scope.world import JOBS, NS, Late, Old, World
 from workers.lease import moves

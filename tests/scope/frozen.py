@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import permutations
 from typing import Any, Final
 
-from signalbox import messages
+from signalbox.wire import messages
 from tests.scope.nodes import RULES, Node, Op
 from tests.scope.world import NS, World
 from workers.guard.machine import GuardMachine

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from signalbox.messages import Record
+from signalbox.wire.messages import Record
 from workers.guard.machine import GuardMachine
 from workers.lease import moves
 from workers.lease.machine import Claimant, Lease, Mine

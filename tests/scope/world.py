@@ -11,7 +11,7 @@ from collections.abc import Container
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from signalbox import messages
+from signalbox.wire import messages
 from tests.scope.nodes import RULES, InHand, Machines, Node, Op, born, new_guard
 from workers.guard.machine import LEAVE_NS
 from workers.lease import moves

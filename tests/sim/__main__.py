@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from signalbox import log
+from signalbox.program import log
 from tests.sim.faults import Faults
 from tests.sim.loop import Stuck, running
 from tests.sim.world import Outcome, Shape, World, draw

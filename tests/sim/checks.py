@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from signalbox.errors import InputLost
-from signalbox.messages import Lease, Record, State
+from signalbox.program.errors import InputLost
+from signalbox.wire.messages import Lease, Record, State
 from tests.sim.runner import Stay
 from workers.recovery.reconciler import NOBODY_LEFT
 

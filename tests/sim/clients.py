@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway_plugin.service.jobs import Found
 from gateway_plugin.service.waiting import End
-from signalbox.errors import Conflict, NotFound, SignalboxError
-from signalbox.messages import State
+from signalbox.program.errors import Conflict, NotFound, SignalboxError
+from signalbox.wire.messages import State
 from tests.sim.runner import Task
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from signalbox import names
-from signalbox.names import Bucket
+from signalbox.wire import names
+from signalbox.wire.names import Bucket
 from tests.sim.hosts import Host, Worker
 from tests.sim.kernel import Machine, Process
 from tests.sim.moves import Moves

@@ -11,12 +11,12 @@ from gateway_plugin.codec.ready import Ready
 from gateway_plugin.service.jobs import Found, Jobs
 from gateway_plugin.service.waiting import End as JobEnd
 from gateway_plugin.service.waiting import Waiters
-from signalbox import messages
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import ApiKey, Job, Model
-from signalbox.records import Records
-from signalbox.sharedclock import SharedClock
+from signalbox.bus.client import Bus
+from signalbox.bus.sharedclock import SharedClock
+from signalbox.jobs.records import Records
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import messages
+from signalbox.wire.messages import ApiKey, Job, Model
 from tests.sim.guarding import starter
 from tests.sim.kernel import Machine, Process
 from tests.sim.runner import Device, SimRunner, Sockets, Task, encode

@@ -7,9 +7,9 @@ any time, also where the reconciler would be wrong about who runs it.
 import random
 from typing import TYPE_CHECKING, Final
 
-from signalbox.connection import parse_headers
-from signalbox.messages import Record, decode, header
-from signalbox.names import Header
+from signalbox.bus.connection import parse_headers
+from signalbox.wire.messages import Record, decode, header
+from signalbox.wire.names import Header
 from tests.sim.nats.messages import Msg
 
 if TYPE_CHECKING:

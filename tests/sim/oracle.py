@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from signalbox import names
-from signalbox.connection import parse_headers
-from signalbox.messages import Job, Lease, Record, State, Ticket, decode
-from signalbox.names import Bucket, Header
+from signalbox.bus.connection import parse_headers
+from signalbox.wire import names
+from signalbox.wire.messages import Job, Lease, Record, State, Ticket, decode
+from signalbox.wire.names import Bucket, Header
 from tests.sim import checks
 from tests.sim.kernel import Process
 from tests.sim.nats.bus import ModelBus

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from signalbox.errors import InvalidInput, LeaseLost, ModelError, NotFound
+from signalbox.program.errors import InvalidInput, LeaseLost, ModelError, NotFound
 from tests.sim.kernel import End, Machine, Process
 from workers.runner import frames
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from signalbox import names, topology
-from signalbox.assets import STREAMS
-from signalbox.bus import Bus
-from signalbox.messages import Batching, Limits, Model, Version
-from signalbox.names import Bucket
-from signalbox.settings import Wire
-from signalbox.table import put
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.assets import STREAMS
+from signalbox.wire.messages import Batching, Limits, Model, Version
+from signalbox.wire.names import Bucket
 from tests.sim.clients import Client, Ledger
 from tests.sim.hosts import Gateway, Host, Worker
 from tests.sim.kernel import Machine, Process

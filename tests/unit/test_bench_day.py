@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import day
 from benchmarks.dayfigures import Turn, highest, table, verdicts
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 MIB = 2**20
 FIRST = Turn(

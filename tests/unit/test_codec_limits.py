@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gateway_plugin.codec.decoder import inflate
 from gateway_plugin.codec.jsoncodec import decode, plans
-from signalbox.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
-from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import ITEM_SIZE
+from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
+from signalbox.wire.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
+from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.tensors import ITEM_SIZE
 
 BOUNDS = Bounds(1_000_000, 5_000)
 

@@ -14,10 +14,10 @@ from hypothesis.extra import numpy as hnp
 
 from gateway_plugin.codec.jsoncodec import Decoded, decode, plans
 from gateway_plugin.codec.jsonrender import render
-from signalbox.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.jsonbody import Bounds, parse
-from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import ITEM_SIZE, Tensor
+from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
+from signalbox.wire.jsonbody import Bounds, parse
+from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 BOUNDS = Bounds(1_000_000, 100_000)
 NUMERIC = sorted(set(ITEM_SIZE) - {"bfloat16", "complex64", "complex128"})

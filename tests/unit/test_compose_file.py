@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from signalbox.natsserver import MAX_PAYLOAD_BYTES, authorization, password_variable
-from signalbox.production.compose import document
-from signalbox.settings import declared
+from signalbox.ops.natsserver import MAX_PAYLOAD_BYTES, authorization, password_variable
+from signalbox.ops.production.compose import document
+from signalbox.program.settings import declared
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"

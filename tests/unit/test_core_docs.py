@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from signalbox import assets, names, roles
-from signalbox.errors import MEANINGS
-from signalbox.metrics import REGISTRY
+from signalbox.program.errors import MEANINGS
+from signalbox.program.metrics import REGISTRY
+from signalbox.wire import assets, names, roles
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -44,7 +44,7 @@ def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
         "console.accounts.throttle", "console.fleet.management.commands.serve", "console.fleet.storage",
         "console.live.origin",
         "gateway_plugin.hooks.dispatcher", "gateway_plugin.admission.room",
-        "signalbox.looplag", "signalbox.stalls", "workers.host.gauges",
+        "signalbox.program.looplag", "signalbox.bus.stalls", "workers.host.gauges",
     ):  # fmt: skip
         importlib.import_module(module)
     served = {

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
 
-from signalbox.answers import ApiError, header_fields, unix_time, write_refused
-from signalbox.connection import FrameParser, Handler, parse_headers, status, status_text
-from signalbox.errors import Bug, QueueFull, StaleRevision, TooLarge, Unavailable
+from signalbox.bus.answers import ApiError, header_fields, unix_time, write_refused
+from signalbox.bus.connection import FrameParser, Handler, parse_headers, status, status_text
+from signalbox.program.errors import Bug, QueueFull, StaleRevision, TooLarge, Unavailable
 
 Got = tuple[bytes, bytes, bytes, bytes]
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox import keys
-from signalbox.errors import Unauthorized
+from signalbox.program import keys
+from signalbox.program.errors import Unauthorized
 
 
 def test_a_minted_key_is_whole_and_names_its_id() -> None:

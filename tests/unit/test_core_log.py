@@ -13,11 +13,11 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from signalbox import log, metrics
-from signalbox.errors import Misconfigured
 from signalbox.jobs import joblog
-from signalbox.messages import ErrorInfo, Job, Record, State
-from signalbox.ports import free_port
+from signalbox.ops.ports import free_port
+from signalbox.program import log, metrics
+from signalbox.program.errors import Misconfigured
+from signalbox.wire.messages import ErrorInfo, Job, Record, State
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_of_many_different_lines_none_is_hidden_and_no_count_is_lost(
 
 def test_a_program_says_its_counts_when_it_ends() -> None:
     code = (
-        "from signalbox import log; log.configure(program='it')\n"
+        "from signalbox.program import log; log.configure(program='it')\n"
         "for _ in range(3):\n"
         "    try: raise ValueError('odd')\n"
         "    except ValueError: log.exception('it.failed')\n"
@@ -192,7 +192,7 @@ def test_a_job_that_is_well_costs_no_line_at_info_and_one_a_step_at_debug(
 
 def test_a_log_that_nobody_reads_any_more_breaks_nothing() -> None:
     program = (
-        "from signalbox import log; log.configure(program='p')\n"
+        "from signalbox.program import log; log.configure(program='p')\n"
         "for number in range(3): log.info('some.event', number=number)\n"
         "print('done')"
     )
@@ -229,7 +229,7 @@ def test_a_failure_s_local_variables_are_never_shown_not_even_before_the_log_is_
     import sys
 
     program = (
-        "from signalbox import log\n"
+        "from signalbox.program import log\n"
         "def act():\n    precious = 'sesame'[::-1]\n    raise ValueError('odd')\n"
         "try:\n    act()\nexcept ValueError:\n    log.exception('thing.failed')\n"
         "log.configure('INFO', program='x')\n"

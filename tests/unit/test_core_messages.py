@@ -2,9 +2,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from signalbox import job as life
-from signalbox.errors import Conflict
-from signalbox.messages import Job, Newer, PayloadRef, Record, State, decode, encode, header
+from signalbox.jobs import life
+from signalbox.program.errors import Conflict
+from signalbox.wire.messages import Job, Newer, PayloadRef, Record, State, decode, encode, header
 
 JOB = Job(
     id="j", model="m", version=3, signature="s", priority="hi", key_id="k", created_at=1.0,

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.messages import Device, Model, Worker
-from signalbox.placement import devices_of, homes, homes_of
+from signalbox.wire.messages import Device, Model, Worker
+from signalbox.wire.placement import devices_of, homes, homes_of
 
 DEVICES = st.dictionaries(
     st.text("abc", min_size=1, max_size=6), st.sampled_from("xyz"), max_size=12

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.ports import HOST, choose_port, free_port, free_ports
+from signalbox.ops.ports import HOST, choose_port, free_port, free_ports
+from signalbox.program.errors import Misconfigured
 
-_FIRST = "from signalbox.ports import free_ports; print(*free_ports(300), flush=True); input()"
+_FIRST = "from signalbox.ops.ports import free_ports; print(*free_ports(300), flush=True); input()"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_what_another_process_was_given_is_given_to_nobody_else_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    narrow = "import signalbox.ports as p; p._LOWEST, p._HIGHEST = 20_000, 20_399\n"
+    narrow = "import signalbox.ops.ports as p; p._LOWEST, p._HIGHEST = 20_000, 20_399\n"
     with subprocess.Popen(
         [sys.executable, "-c", narrow + _FIRST],
         stdin=subprocess.PIPE,

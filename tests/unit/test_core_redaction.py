@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox import keys, log, redaction, settings
-from signalbox.redaction import HIDDEN, redact
+from signalbox.program import keys, log, redaction, settings
+from signalbox.program.redaction import HIDDEN, redact
 from tests.canaries import canary, leaks, shapes
 
 SECRET = "f00dbabe" * 5

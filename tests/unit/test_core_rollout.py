@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox import rollout
-from signalbox.messages import Device, Model, Residency, Serving, Version, Worker
+from signalbox.wire import rollout
+from signalbox.wire.messages import Device, Model, Residency, Serving, Version, Worker
 
 OLD = Serving(publication=1, default=1)
 

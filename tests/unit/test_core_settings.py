@@ -6,8 +6,8 @@ from typing import Annotated
 import pytest
 from msgspec import Meta
 
-from signalbox.errors import Misconfigured
-from signalbox.settings import Wire, declared, describe, load
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import Wire, declared, describe, load
 
 
 class Program(Wire, frozen=True, kw_only=True):

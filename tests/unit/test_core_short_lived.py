@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox import names
+from signalbox.wire import names
 
 INSTANTS = st.floats(min_value=1.7e9, max_value=4e9)
 NUMBERS = st.integers(min_value=0, max_value=2**128 - 1)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from signalbox.errors import Unavailable
-from signalbox.stalls import KNOWN_S, STALLED_S, TRY_S, WHY, Stalls
+from signalbox.bus.stalls import KNOWN_S, STALLED_S, TRY_S, WHY, Stalls
+from signalbox.program.errors import Unavailable
 
 
 class Clock:

@@ -17,15 +17,15 @@ from msgspec.structs import fields
 
 from console.config import Console
 from gateway_plugin.settings import GatewaySettings
-from signalbox import natsserver
-from signalbox.bus import Bus
-from signalbox.doctor import certificates, environment, host, main, natsconf, natsrules, tyk
-from signalbox.doctor.catalog import CATALOG, Finding, Severity, accept
-from signalbox.doctor.environment import Environment
-from signalbox.errors import Misconfigured
-from signalbox.messages import Device, Worker
-from signalbox.roles import ROLES, permissions
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.ops import natsserver
+from signalbox.ops.doctor import certificates, environment, host, main, natsconf, natsrules, tyk
+from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
+from signalbox.ops.doctor.environment import Environment
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Device, Worker
+from signalbox.wire.roles import ROLES, permissions
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from gateway_plugin.edge.answers import ErrorPages
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.edge.requests import ObjectMaker
 from gateway_plugin.edge.target import Target
-from signalbox.errors import MEANINGS, Misconfigured
+from signalbox.program.errors import MEANINGS, Misconfigured
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox import egress
-from signalbox.errors import InvalidRequest, Unavailable
+from signalbox.program import egress
+from signalbox.program.errors import InvalidRequest, Unavailable
 
 PUBLIC = "93.184.215.14"
 

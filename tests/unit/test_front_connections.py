@@ -5,9 +5,9 @@ import resource
 import pytest
 from msgspec.structs import replace
 
-from signalbox.errors import Misconfigured
 from signalbox.front.bounds import HttpBounds, raise_descriptors
 from signalbox.front.connections import ADDRESS, FULL, QUIET_S, Connections, share_of
+from signalbox.program.errors import Misconfigured
 
 
 def test_an_address_takes_its_share_and_others_still_come_in() -> None:

@@ -7,7 +7,7 @@ import pytest
 from gateway_plugin.hooks.dispatcher import AUTH, POST, Dispatcher
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.answers import Answer
-from signalbox import log
+from signalbox.program import log
 
 
 def breaks(_: Object) -> Answer | None:

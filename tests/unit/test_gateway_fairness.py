@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.admission.fairness import LEAST, Shares
-from signalbox.names import PRIORITIES, Priority
+from signalbox.wire.names import PRIORITIES, Priority
 
 ROOM = 8
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_plugin.service.forecast import in_front, starts_in
-from signalbox.messages import Device, Model, Residency, Run, Worker
+from signalbox.wire.messages import Device, Model, Residency, Run, Worker
 
 NOW = 1_000.0
 HALF = Model(name="half")

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.settings import GatewaySettings
-from signalbox import names
-from signalbox.errors import Ambiguous, SignalboxError, Unavailable
-from signalbox.messages import ApiKey, Idem, Model, decode, encode
-from signalbox.names import Bucket
+from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
+from signalbox.wire import names
+from signalbox.wire.messages import ApiKey, Idem, Model, decode, encode
+from signalbox.wire.names import Bucket
 from tests.fuzz.dispatch import MemoryBus
 from tests.gatewayrig import model
 

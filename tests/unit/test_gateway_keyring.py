@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from gateway_plugin.admission.addresses import client_address, forwarded_address
 from gateway_plugin.admission.failures import Failures
 from gateway_plugin.admission.keyring import Keyring
-from signalbox import keys
-from signalbox.errors import LimitExceeded, Unauthorized, Unavailable
-from signalbox.messages import ApiKey
+from signalbox.program import keys
+from signalbox.program.errors import LimitExceeded, Unauthorized, Unavailable
+from signalbox.wire.messages import ApiKey
 
 PEPPER = "pepper"
 

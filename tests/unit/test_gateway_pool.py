@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.admission.pool import Pool
-from signalbox.errors import LimitExceeded, Unavailable
+from signalbox.program.errors import LimitExceeded, Unavailable
 
 SIZE = 16
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from gateway_plugin.tables.rollouts import Rollouts
-from signalbox.errors import Unavailable
-from signalbox.messages import Model, Version
+from signalbox.program.errors import Unavailable
+from signalbox.wire.messages import Model, Version
 from tests.sim.loop import running
 
 MODEL = Model(name="m", versions=(Version(version=1, path="/m"),), default_version=1)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from gateway_plugin.api.preferences import Preference, preference
 from gateway_plugin.api.routing import Act, Route, Routes, route
 from gateway_plugin.hooks.auth import credential, session_of
-from signalbox.errors import InvalidRequest, MethodNotAllowed, NotFound
-from signalbox.messages import ApiKey
+from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
+from signalbox.wire.messages import ApiKey
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from signalbox import messages
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
+from signalbox.wire import messages
 from workers.lease import moves
 from workers.lease.machine import FREE, HELD, Claimant, Flock, Lease, Place
 from workers.lease.rules import Rules

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import InvalidRequest
+from signalbox.program.errors import InvalidRequest
 from workers.runner import savedmodel
 from workers.runner.operations import _HARMLESS, judge, known
 from workers.runner.operations import FILE as OPERATIONS

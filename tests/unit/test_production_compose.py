@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.production import dockerfile, variants
-from signalbox.production.compose import (
+from signalbox.ops.production import dockerfile, variants
+from signalbox.ops.production.compose import (
     Compose,
     duration_s,
     read,
     size_bytes,
     start_order,
 )
-from signalbox.production.links import hosts, plan
-from signalbox.production.options import COMPOSE_FILE
+from signalbox.ops.production.links import hosts, plan
+from signalbox.ops.production.options import COMPOSE_FILE
+from signalbox.program.errors import Misconfigured
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"

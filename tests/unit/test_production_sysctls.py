@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.production import compose
+from signalbox.ops.production import compose
+from signalbox.program.errors import Misconfigured
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.errors import Bug
+from signalbox.program.errors import Bug
 from workers.host import identity
 from workers.runner import frames, intervals
 from workers.runner.intervals import Line

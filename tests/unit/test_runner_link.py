@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from signalbox.errors import (
+from signalbox.program.errors import (
     DeadlineExceeded,
     ModelError,
     ResultTooLarge,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from signalbox.messages import Lease as Record
+from signalbox.wire.messages import Lease as Record
 from tests import depth
 from tests.scope import frozen
 from tests.scope.explore import explore

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from signalbox import topology
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import Ambiguous, StaleRevision, Unavailable
-from signalbox.events import is_removal
-from signalbox.messages import Desired
-from signalbox.names import Bucket, Stream
-from signalbox.settings import Wire
-from signalbox.table import Table, put
+from signalbox.bus import topology
+from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.table import Table, put
+from signalbox.program.errors import Ambiguous, StaleRevision, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Desired
+from signalbox.wire.names import Bucket, Stream
 from tests.sim.loop import EPOCH, running
 from tests.sim.nats.bus import ModelBus
 from tests.sim.nats.link import Link

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus import Delivery
-from signalbox.messages import ErrorInfo, Record, State
+from signalbox.bus.client import Delivery
+from signalbox.wire.messages import ErrorInfo, Record, State
 from tests.sim import checks
 from tests.sim.__main__ import play, silenced
 from tests.sim.clients import Entry

@@ -19,14 +19,14 @@ from hypothesis.stateful import (
 )
 
 from gateway_plugin.service.jobs import Jobs
-from signalbox import names
-from signalbox.connection import parse_headers
-from signalbox.errors import Ambiguous, Conflict, Unavailable
-from signalbox.messages import ErrorInfo, Job, Record, State, decode, header
-from signalbox.names import Header
-from signalbox.records import Records
-from signalbox.settings import Wire
-from signalbox.writes import Group
+from signalbox.bus.connection import parse_headers
+from signalbox.bus.writes import Group
+from signalbox.jobs.records import Records
+from signalbox.program.errors import Ambiguous, Conflict, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire import names
+from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
+from signalbox.wire.names import Header
 from tests.sim import checks
 from tests.sim.__main__ import silenced
 from tests.sim.loop import EPOCH, running

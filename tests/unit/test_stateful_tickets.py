@@ -15,13 +15,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from signalbox import messages, names
-from signalbox.bus import Bus, Message
-from signalbox.errors import SignalboxError, StaleRevision
-from signalbox.events import is_removal
-from signalbox.messages import Ticket
-from signalbox.names import Bucket, Header
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus, Message
+from signalbox.program.errors import SignalboxError, StaleRevision
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Ticket
+from signalbox.wire.names import Bucket, Header
 from tests.sim.__main__ import silenced
 from tests.sim.loop import EPOCH, SimLoop, running
 from tests.sim.nats.bus import ModelBus

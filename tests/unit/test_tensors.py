@@ -11,10 +11,10 @@ from gateway_plugin.codec.decoder import Decoder, Refused, RenderAsk, rendered
 from gateway_plugin.codec.jsoncodec import decode as decode_body
 from gateway_plugin.codec.jsoncodec import plans
 from gateway_plugin.codec.jsonrender import MOST_SHRUNK, least_bytes, render
-from signalbox.errors import Bug, ResultTooLarge, TooLarge, meaning
-from signalbox.jsonbody import Bounds, parse
-from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
+from signalbox.program.errors import Bug, ResultTooLarge, TooLarge, meaning
+from signalbox.wire.jsonbody import Bounds, parse
+from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
 
 NOTHING = b"\0\0\0\0"
 FITTING = [

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from signalbox import errors
-from signalbox.client import Client
-from signalbox.http1 import Pool
+from signalbox.client.client import Client
+from signalbox.client.http1 import Pool
+from signalbox.program import errors
 
 Answer = Callable[[bytes], bytes]
 

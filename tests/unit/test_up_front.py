@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.up.options import Options, add_arguments, parsed
-from signalbox.up.tyk import find
+from signalbox.ops.up.options import Options, add_arguments, parsed
+from signalbox.ops.up.tyk import find
+from signalbox.program.errors import Misconfigured
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
+from signalbox.program.errors import Misconfigured
 
 
 def test_a_second_stack_in_the_same_folder_is_refused_and_told_who_runs(tmp_path: Path) -> None:

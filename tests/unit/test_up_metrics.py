@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.up.child import Spec
-from signalbox.up.ground import DataDir
-from signalbox.up.options import Options
-from signalbox.up.stack import Stack
+from signalbox.ops.up.child import Spec
+from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.options import Options
+from signalbox.ops.up.stack import Stack
 
 SAYS_ITS_PORT = (
     "import os, time; print(os.environ['SIGNALBOX_METRICS_PORT'], flush=True); time.sleep(600)"

@@ -4,8 +4,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.messages import Batching, Job
-from signalbox.names import PRIORITIES, Priority
+from signalbox.wire.messages import Batching, Job
+from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batches import Line
 
 ids = count()

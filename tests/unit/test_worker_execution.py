@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox.errors import (
+from signalbox.program.errors import (
     DeadlineExceeded,
     ModelError,
     NotServing,
@@ -19,7 +19,7 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.messages import Job, Limits, Model, Record, State
+from signalbox.wire.messages import Job, Limits, Model, Record, State
 from workers.runner.link import RunReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity

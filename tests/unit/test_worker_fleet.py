@@ -1,5 +1,5 @@
-from signalbox.messages import Desired, Device, Model, Version, Worker
-from signalbox.names import token
+from signalbox.wire.messages import Desired, Device, Model, Version, Worker
+from signalbox.wire.names import token
 from workers.host.fleet import placed
 
 

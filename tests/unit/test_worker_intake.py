@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from signalbox.errors import Unavailable
-from signalbox.names import PRIORITIES
+from signalbox.program.errors import Unavailable
+from signalbox.wire.names import PRIORITIES
 from workers.queue.intake import Intake
 from workers.serving.commits import persist
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import RunnerCrashed
-from signalbox.messages import Device
+from signalbox.program.errors import RunnerCrashed
+from signalbox.wire.messages import Device
 from tests.sim import runner as simulated
 from tests.sim.guarding import SimGuard, starter
 from tests.sim.kernel import Machine, Process

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox.messages import Device, Residency, Run, Worker, encode
+from signalbox.wire.messages import Device, Residency, Run, Worker, encode
 from workers.host.presence import LIMIT_BYTES, fitting
 from workers.serving.ceilings import Ceilings
 from workers.serving.lru import Lru

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.errors import LeaseLost, ModelError, NotServing, Unavailable
-from signalbox.messages import Model, Version
+from signalbox.program.errors import LeaseLost, ModelError, NotServing, Unavailable
+from signalbox.wire.messages import Model, Version
 from workers.runner.link import LoadReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity

@@ -1,6 +1,6 @@
 import pytest
 
-from signalbox.errors import (
+from signalbox.program.errors import (
     Bug,
     DeadlineExceeded,
     InputLost,

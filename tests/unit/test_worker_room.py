@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.names import PRIORITIES, Priority
+from signalbox.wire.names import PRIORITIES, Priority
 from workers.queue.room import asks, depth
 
 NONE: dict[Priority, int] = {"hi": 0, "mid": 0, "lo": 0}

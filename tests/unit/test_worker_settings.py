@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.errors import Misconfigured
-from signalbox.settings import load
+from signalbox.program.errors import Misconfigured
+from signalbox.program.settings import load
 from workers.main import main
 from workers.settings import PREFIX, WorkerSettings
 

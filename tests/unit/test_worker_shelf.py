@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.errors import OutOfMemory
+from signalbox.program.errors import OutOfMemory
 from workers.serving.shelf import Shelf
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from signalbox.errors import ModelError, Unavailable
+from signalbox.program.errors import ModelError, Unavailable
 from workers.runner import layout, savedmodel
 from workers.runner import staging as staging_module
 from workers.runner.layout import lay_out, real_folder

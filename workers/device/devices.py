@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox import log
-from signalbox.errors import Misconfigured
-from signalbox.messages import Device
+from signalbox.program import log
+from signalbox.program.errors import Misconfigured
+from signalbox.wire.messages import Device
 from workers.host import gauges
 from workers.host.identity import host_id
 

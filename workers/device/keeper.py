@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from signalbox import log
-from signalbox.messages import Device
+from signalbox.program import log
+from signalbox.wire.messages import Device
 from workers.guard.link import GuardLink, GuardWords, StartGuard, Word
 from workers.runner.link import RunnerLink, Stage
 from workers.runner.wire import FROZEN_S

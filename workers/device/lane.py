@@ -16,11 +16,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from signalbox import log, messages, names
-from signalbox.bus import Bus, Message, Subscription
-from signalbox.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
-from signalbox.messages import Device, Ticket
-from signalbox.names import Bucket, Header
+from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.program import log
+from signalbox.program.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
+from signalbox.wire import messages, names
+from signalbox.wire.messages import Device, Ticket
+from signalbox.wire.names import Bucket, Header
 from workers.device import devices
 from workers.device.keeper import Keeper, Timing
 from workers.device.strangers import Watch

@@ -10,8 +10,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from signalbox import log
-from signalbox.messages import Device
+from signalbox.program import log
+from signalbox.wire.messages import Device
 from workers.device import devices
 from workers.device.devices import Gpu, Unfree
 from workers.host import gauges

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from signalbox import log
+from signalbox.program import log
 from workers.guard.output import BURST_BYTES, Output
 
 _PROGRAM: Final = (

@@ -7,12 +7,12 @@ last known tables and serves on when the console or NATS is away.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from signalbox import rollout
-from signalbox.bus import Bus
-from signalbox.messages import Desired, Model, Serving, Worker
-from signalbox.names import Bucket, token
-from signalbox.placement import homes_of
-from signalbox.table import Table
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
+from signalbox.wire import rollout
+from signalbox.wire.messages import Desired, Model, Serving, Worker
+from signalbox.wire.names import Bucket, token
+from signalbox.wire.placement import homes_of
 from workers.host.quarantine import Quarantine
 
 

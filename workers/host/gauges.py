@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from signalbox import metrics
+from signalbox.program import metrics
 
 ENDED: Final = metrics.counter(
     "worker_jobs_ended", "Jobs this worker ended, by how.", "model", "state"

@@ -15,12 +15,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from signalbox import log, messages
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import Residency, Worker
-from signalbox.names import Bucket, token
-from signalbox.table import put, remove
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put, remove
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import messages
+from signalbox.wire.messages import Residency, Worker
+from signalbox.wire.names import Bucket, token
 from workers.host import gauges
 
 SETTLE_S: Final = 0.1

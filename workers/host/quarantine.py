@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from signalbox import log, names
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import Job, Poison
-from signalbox.names import Bucket, token
-from signalbox.table import Table, put
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table, put
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import names
+from signalbox.wire.messages import Job, Poison
+from signalbox.wire.names import Bucket, token
 
 QUARANTINE_S: Final = 3600
 LARGE_BYTES: Final = 256 * 1024

@@ -10,10 +10,11 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 
-from signalbox import log, names
-from signalbox.bus import Bus, Message, Subscription
-from signalbox.errors import NotFound, SignalboxError
-from signalbox.names import PRIORITIES
+from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.program import log
+from signalbox.program.errors import NotFound, SignalboxError
+from signalbox.wire import names
+from signalbox.wire.names import PRIORITIES
 
 
 class Demand:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from signalbox import messages
+from signalbox.wire import messages
 from workers.lease import moves
 from workers.lease.moves import Effect, Event
 from workers.lease.rules import Rules

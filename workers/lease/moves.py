@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from signalbox import messages
+from signalbox.wire import messages
 
 # -- what happens ------------------------------------------------------------------------------------
 

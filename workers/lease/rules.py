@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 

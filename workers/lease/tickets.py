@@ -6,7 +6,7 @@ only grow and nobody hands them out. Source: spec, V2.
 
 from typing import Final, NamedTuple
 
-from signalbox.messages import Ticket
+from signalbox.wire.messages import Ticket
 
 _RETRY_S: Final = 0.5
 

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from signalbox import log, names
-from signalbox.bus import Bus, Delivery, Puller
-from signalbox.errors import NotFound, Unavailable
-from signalbox.names import PRIORITIES, Priority
+from signalbox.bus.client import Bus, Delivery, Puller
+from signalbox.program import log
+from signalbox.program.errors import NotFound, Unavailable
+from signalbox.wire import names
+from signalbox.wire.names import PRIORITIES, Priority
 from workers.queue import room
 
 PARKED_S: Final = 5.0

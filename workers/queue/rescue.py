@@ -26,13 +26,14 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox import log, names
-from signalbox.bus import Bus
-from signalbox.connection import parse_headers
-from signalbox.errors import NewerVersion, NotFound, SignalboxError
-from signalbox.messages import Job, Model, State, decode
-from signalbox.names import PRIORITIES, Header, Priority, Stream
-from signalbox.records import Records
+from signalbox.bus.client import Bus
+from signalbox.bus.connection import parse_headers
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.program.errors import NewerVersion, NotFound, SignalboxError
+from signalbox.wire import names
+from signalbox.wire.messages import Job, Model, State, decode
+from signalbox.wire.names import PRIORITIES, Header, Priority, Stream
 from workers.host import gauges
 from workers.host.fleet import Fleet
 from workers.queue.intake import PARKED_S

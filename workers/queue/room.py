@@ -9,7 +9,7 @@ latency for quick models; for slow ones it would only keep jobs from a free work
 from collections.abc import Mapping
 from typing import Final
 
-from signalbox.names import PRIORITIES, Priority
+from signalbox.wire.names import PRIORITIES, Priority
 
 QUICK_RUN_S: Final = 0.1
 """A run below this is quick: two batches are kept ready so that the device never waits."""

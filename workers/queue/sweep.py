@@ -10,12 +10,13 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from signalbox import log, names
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import NotFound, SignalboxError
+from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import inputs
-from signalbox.messages import Job
-from signalbox.names import Priority, Stream
+from signalbox.program import log
+from signalbox.program.errors import NotFound, SignalboxError
+from signalbox.wire import names
+from signalbox.wire.messages import Job
+from signalbox.wire.names import Priority, Stream
 
 PERIOD_S: Final = 1.0
 """From the first acknowledgement to the sweep that removes it and all others until then."""

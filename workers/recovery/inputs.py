@@ -14,13 +14,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from signalbox import log, names
-from signalbox.bus import Bus, Message, Subscription
-from signalbox.errors import NewerVersion
+from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.jobs import inputs
-from signalbox.messages import Record, RefusedInput, decode
-from signalbox.names import Header, Stream
-from signalbox.records import Records
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.program.errors import NewerVersion
+from signalbox.wire import names
+from signalbox.wire.messages import Record, RefusedInput, decode
+from signalbox.wire.names import Header, Stream
 from workers.host import gauges
 
 ORPHANED_S: Final = 3600.0

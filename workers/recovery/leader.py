@@ -10,12 +10,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from signalbox import names
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError, StaleRevision
-from signalbox.events import is_removal
-from signalbox.messages import Duty, decode, encode
-from signalbox.names import Bucket
+from signalbox.bus.client import Bus
+from signalbox.program.errors import SignalboxError, StaleRevision
+from signalbox.wire import names
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Duty, decode, encode
+from signalbox.wire.names import Bucket
 
 
 class Tenure:

@@ -25,12 +25,12 @@ from typing import Final
 
 import msgspec
 
-from signalbox import names
-from signalbox.answers import unix_time
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import NotFound
-from signalbox.messages import Record, decode
-from signalbox.names import Header, Stream
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus, Delivery
+from signalbox.program.errors import NotFound
+from signalbox.wire import names
+from signalbox.wire.messages import Record, decode
+from signalbox.wire.names import Header, Stream
 from workers.queue.sweep import remove
 from workers.recovery.walk import walk
 

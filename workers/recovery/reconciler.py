@@ -27,15 +27,31 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from signalbox import job as life
-from signalbox import log, names
-from signalbox.answers import Stored, header_fields
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import InputLost, NewerVersion, NotFound, SignalboxError, StaleRevision
-from signalbox.jobs import joblog
-from signalbox.messages import Duty, ErrorInfo, Job, Model, Record, State, Worker, decode, header
-from signalbox.names import PRIORITIES, RECONCILER, Header, Stream, token
-from signalbox.records import Records
+from signalbox.bus.answers import Stored, header_fields
+from signalbox.bus.client import Bus, Delivery
+from signalbox.jobs import joblog, life
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.program.errors import (
+    InputLost,
+    NewerVersion,
+    NotFound,
+    SignalboxError,
+    StaleRevision,
+)
+from signalbox.wire import names
+from signalbox.wire.messages import (
+    Duty,
+    ErrorInfo,
+    Job,
+    Model,
+    Record,
+    State,
+    Worker,
+    decode,
+    header,
+)
+from signalbox.wire.names import PRIORITIES, RECONCILER, Header, Stream, token
 from workers.host import gauges
 from workers.queue.sweep import purge_acknowledged, remove
 from workers.recovery.inputs import Inputs

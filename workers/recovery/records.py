@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from signalbox.answers import unix_time
-from signalbox.bus import Bus
-from signalbox.names import Stream
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.wire.names import Stream
 from workers.queue.sweep import remove
 from workers.recovery.leftovers import Leftovers
 from workers.recovery.walk import first_since

@@ -1,7 +1,7 @@
 """Removes the records of synchronous calls, which are short-lived: their callers were answered when they ended.
 
 They lie among records that stay for a day, so they cannot go by sequence. The second of its acceptance stands in the
-subject of each (:func:`signalbox.names.slot_of`), and all of one such slot go with one purge: the server looks at
+subject of each (:func:`signalbox.wire.names.slot_of`), and all of one such slot go with one purge: the server looks at
 some hundred subjects for it, not at all there are. A slot goes when its newest record is old enough, all its jobs have
 ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.leftovers`). What is known of slots
 comes from the reconciler's reading of ``STATE``; whoever takes the duty over reads on where the oldest slot began.
@@ -10,9 +10,10 @@ comes from the reconciler's reading of ``STATE``; whoever takes the duty over re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from signalbox import log, names
-from signalbox.bus import Bus
-from signalbox.names import Stream
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.wire import names
+from signalbox.wire.names import Stream
 from workers.host import gauges
 from workers.recovery.leftovers import Leftovers
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from signalbox.bus import Bus, Delivery
-from signalbox.errors import NotFound
-from signalbox.names import RECONCILER, Stream
+from signalbox.bus.client import Bus, Delivery
+from signalbox.program.errors import NotFound
+from signalbox.wire.names import RECONCILER, Stream
 
 ROUND: Final = 500
 """Messages asked for at once; between two rounds the event loop does its other work."""

@@ -11,8 +11,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from signalbox import errors, tensors
-from signalbox.tensors import Tensor
+from signalbox.program import errors
+from signalbox.wire import tensors
+from signalbox.wire.tensors import Tensor
 
 Array = npt.NDArray[Any]
 STRING: Final = "string"

@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from signalbox import errors, tensors
-from signalbox.messages import Signature, TensorSpec
-from signalbox.tensors import Tensor
+from signalbox.program import errors
+from signalbox.wire import tensors
+from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.tensors import Tensor
 from workers.runner import arrays, savedmodel, warmup
 from workers.runner.arrays import Array, Output
 from workers.runner.tferrors import brief, translated

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox.errors import Bug
-from signalbox.messages import Signature
+from signalbox.program.errors import Bug
+from signalbox.wire.messages import Signature
 from workers.sandbox.confinement import Confinement
 
 LENGTH_BYTES: Final = 4
@@ -97,7 +97,7 @@ class Ran(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The request failed as a whole; ``code`` is one of :mod:`signalbox.errors`."""
+    """The request failed as a whole; ``code`` is one of :mod:`signalbox.program.errors`."""
 
     id: int
     code: str

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from signalbox.errors import ModelError, Unavailable
+from signalbox.program.errors import ModelError, Unavailable
 
 _FICLONE: Final = 0x40049409
 _CHUNK_BYTES: Final = 16 << 20

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from signalbox import errors
-from signalbox.errors import (
+from signalbox.program import errors
+from signalbox.program.errors import (
     LeaseLost,
     ResultTooLarge,
     RunnerCrashed,
@@ -18,7 +18,7 @@ from signalbox.errors import (
     TooLarge,
     Unavailable,
 )
-from signalbox.messages import Signature
+from signalbox.wire.messages import Signature
 from workers.guard.link import RunnerEnds
 from workers.host import gauges
 from workers.runner import frames

@@ -22,8 +22,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from signalbox.errors import LeaseLost, NotFound, ResultTooLarge, RunnerCrashed, SignalboxError
-from signalbox.messages import Signature
+from signalbox.program.errors import (
+    LeaseLost,
+    NotFound,
+    ResultTooLarge,
+    RunnerCrashed,
+    SignalboxError,
+)
+from signalbox.wire.messages import Signature
 from workers.runner import frames
 from workers.runner.intervals import Intervals, now
 from workers.sandbox import privileges

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from signalbox.errors import InvalidRequest
-from signalbox.messages import Signature, TensorSpec
+from signalbox.program.errors import InvalidRequest
+from signalbox.wire.messages import Signature, TensorSpec
 from workers.runner.operations import Operations, Verdict, judge, rules
 from workers.runner.protowire import number, single, submessages, text
 

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from signalbox import log
-from signalbox.errors import Unavailable
+from signalbox.program import log
+from signalbox.program.errors import Unavailable
 from workers.runner.layout import lay_out
 
 _PREFIX: Final = "signalbox-staging-"

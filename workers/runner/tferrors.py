@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import tensorflow as tf
 
-from signalbox import errors
+from signalbox.program import errors
 
 T = TypeVar("T")
 _DEVICE_FAILED: Final = re.compile(r"CUDA|CUDNN|CUBLAS|GPU sync failed|\bXid\b", re.IGNORECASE)

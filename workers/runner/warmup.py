@@ -15,9 +15,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.python.framework import tensor_util
 
-from signalbox import tensors
-from signalbox.errors import ModelError
-from signalbox.tensors import Tensor
+from signalbox.program.errors import ModelError
+from signalbox.wire import tensors
+from signalbox.wire.tensors import Tensor
 
 FILE: Final = Path("assets.extra") / "tf_serving_warmup_requests"
 LIMIT: Final = 1_000

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from signalbox import log
-from signalbox.errors import Bug, DeadlineExceeded, RunnerCrashed, SignalboxError
+from signalbox.program import log
+from signalbox.program.errors import Bug, DeadlineExceeded, RunnerCrashed, SignalboxError
 from workers.host import gauges
 from workers.runner import frames
 from workers.runner.countdown import Countdown

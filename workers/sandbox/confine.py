@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from signalbox.errors import Misconfigured
+from signalbox.program.errors import Misconfigured
 from workers.sandbox import landlock, privileges, seccomp, selftest
 from workers.sandbox.confinement import Confinement, Sandbox
 from workers.sandbox.landlock import Grant

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from signalbox.messages import Run
+from signalbox.wire.messages import Run
 from workers.serving.hand import MAX_NAMED
 from workers.serving.tally import Tally
 

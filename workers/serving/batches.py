@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
-from signalbox.messages import Batching, Job
-from signalbox.names import PRIORITIES, Priority
+from signalbox.wire.messages import Batching, Job
+from signalbox.wire.names import PRIORITIES, Priority
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Bytes of inputs a batch may hold in memory; one job alone may be larger."""

@@ -12,11 +12,14 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from signalbox import job as life
-from signalbox import log, names
-from signalbox.answers import header_fields
-from signalbox.bus import Bus
-from signalbox.errors import (
+from signalbox.bus.answers import header_fields
+from signalbox.bus.client import Bus
+from signalbox.bus.writes import WITHDRAWN, Group, Write
+from signalbox.jobs import deadletters, joblog, life
+from signalbox.jobs.payloads import store
+from signalbox.jobs.records import Records, is_same_write
+from signalbox.program import log
+from signalbox.program.errors import (
     Ambiguous,
     Conflict,
     NewerVersion,
@@ -25,12 +28,9 @@ from signalbox.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.jobs import deadletters, joblog
-from signalbox.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State, header
-from signalbox.names import Header, Stream
-from signalbox.payloads import store
-from signalbox.records import Records, is_same_write
-from signalbox.writes import WITHDRAWN, Group, Write
+from signalbox.wire import names
+from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State, header
+from signalbox.wire.names import Header, Stream
 from workers.host import gauges
 from workers.serving.hand import Held, boottime
 

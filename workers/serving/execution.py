@@ -13,8 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from signalbox.bus import Bus
-from signalbox.errors import (
+from signalbox.bus.client import Bus
+from signalbox.bus.writes import Group
+from signalbox.jobs import joblog
+from signalbox.jobs.payloads import fetch
+from signalbox.program.errors import (
     Bug,
     DeadlineExceeded,
     InputLost,
@@ -29,10 +32,7 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.jobs import joblog
-from signalbox.messages import ErrorInfo, Limits, Record, State
-from signalbox.payloads import fetch
-from signalbox.writes import Group
+from signalbox.wire.messages import ErrorInfo, Limits, Record, State
 from workers.host import gauges
 from workers.host.fleet import Fleet
 from workers.runner.link import RunnerLink

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from signalbox.bus import Delivery
-from signalbox.messages import Job, Record
+from signalbox.bus.client import Delivery
+from signalbox.wire.messages import Job, Record
 
 MAX_NAMED: Final = 32
 """Ids of jobs in hand that the presence document names."""

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from signalbox import log
-from signalbox.errors import (
+from signalbox.program import log
+from signalbox.program.errors import (
     LeaseLost,
     NotServing,
     OutOfMemory,
@@ -22,7 +22,7 @@ from signalbox.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.messages import Model, Version
+from signalbox.wire.messages import Model, Version
 from workers.runner.link import LoadReport, RunnerLink
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from signalbox.errors import ResultTooLarge
+from signalbox.program.errors import ResultTooLarge
 
 MAX_RESULT_BYTES: Final = 256 * 1024 * 1024
 

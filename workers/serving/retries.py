@@ -10,7 +10,7 @@ one that is too large it is not even begun.
 from enum import Enum
 from typing import Final, NamedTuple
 
-from signalbox.errors import (
+from signalbox.program.errors import (
     DeadlineExceeded,
     InputLost,
     InvalidRequest,

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox import log
-from signalbox.bus import Bus, Delivery, Message
-from signalbox.errors import (
+from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.jobs import joblog
+from signalbox.jobs.records import Records
+from signalbox.program import log
+from signalbox.program.errors import (
     LeaseLost,
     NewerVersion,
     RunnerCrashed,
     SignalboxError,
     Unavailable,
 )
-from signalbox.jobs import joblog
-from signalbox.messages import Model, Newer, State
-from signalbox.names import PRIORITIES
-from signalbox.records import Records
+from signalbox.wire.messages import Model, Newer, State
+from signalbox.wire.names import PRIORITIES
 from workers.device.lane import Hold, Lane
 from workers.host import gauges
 from workers.host.fleet import Fleet

@@ -9,8 +9,8 @@ what is in excess has left. The version is not ready, and nothing begins a run, 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from signalbox.errors import OutOfMemory
-from signalbox.messages import Residency
+from signalbox.program.errors import OutOfMemory
+from signalbox.wire.messages import Residency
 
 Key = tuple[str, int]
 """Model name and version."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from signalbox.messages import Version
+from signalbox.wire.messages import Version
 from workers.serving.lru import Lru
 
 MIN_SIZE_BYTES: Final = 1024 * 1024

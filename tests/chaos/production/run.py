@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import httpx
 
-from signalbox.errors import SignalboxError
+from signalbox.program.errors import SignalboxError
 from tests import models
 from tests.chaos import history
 from tests.chaos.clients import CANARY, Load, Tenant
@@ -24,7 +24,7 @@ from tests.chaos.production.trials import Trial, trials
 from tests.chaos.scene import LEDGER, finished, longest_silence, more_accepted, settled
 from tests.outagerig import becomes
 
-UP: Final = Path(".signalbox/production/up.json")
+UP: Final = Path(".signalbox/ops/production/up.json")
 CALLERS: Final = 6
 """Per tenant, unless told otherwise."""
 SLOW: Final = "linger"

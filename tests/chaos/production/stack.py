@@ -14,11 +14,11 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from signalbox.bus import Bus
-from signalbox.errors import Misconfigured, SignalboxError
-from signalbox.messages import Worker, decode
-from signalbox.names import Bucket, key, token
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Worker, decode
+from signalbox.wire.names import Bucket, key, token
 from tests.chaos.census import Census
 from tests.chaos.clients import CANARY
 from tests.chaos.history import SECRETS, Recorder, now

@@ -5,9 +5,9 @@ import signal
 from contextlib import suppress
 from typing import Final
 
-from signalbox import names
-from signalbox.errors import SignalboxError
-from signalbox.names import Bucket, Header
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import names
+from signalbox.wire.names import Bucket, Header
 from tests.chaos.faults import a_holder, a_worker, measured, pause, running, struck
 from tests.chaos.history import now
 from tests.chaos.site import Site

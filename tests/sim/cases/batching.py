@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from signalbox.errors import StaleRevision
-from signalbox.names import Header, Stream
-from signalbox.writes import Write
+from signalbox.bus.writes import Write
+from signalbox.program.errors import StaleRevision
+from signalbox.wire.names import Header, Stream
 from tests.sim.cases.rig import (
     Rig,
     Staged,

@@ -8,12 +8,12 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from signalbox.bus import Bus
-from signalbox.errors import Ambiguous, SignalboxError, StaleRevision, Unavailable
-from signalbox.messages import Record, State
-from signalbox.names import Bucket, Stream
-from signalbox.records import Records
-from signalbox.writes import GroupWriter
+from signalbox.bus.client import Bus
+from signalbox.bus.writes import GroupWriter
+from signalbox.jobs.records import Records
+from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, Unavailable
+from signalbox.wire.messages import Record, State
+from signalbox.wire.names import Bucket, Stream
 from tests.sim.cases.rig import Case, Rig, consumer, get, pulling, until
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus import Bus
-from signalbox.errors import Ambiguous, NotFound, Unavailable
-from signalbox.names import Stream
+from signalbox.bus.client import Bus
+from signalbox.program.errors import Ambiguous, NotFound, Unavailable
+from signalbox.wire.names import Stream
 from tests.sim.cases.rig import Rig, case, consumer, get, info, pulling, stream, until
 
 SECOND = 1_000_000_000

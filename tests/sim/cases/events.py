@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from signalbox.bus import Message
-from signalbox.errors import Ambiguous, StaleRevision, Unavailable
-from signalbox.messages import Desired
-from signalbox.names import Bucket, Header, Stream, event_of_key
-from signalbox.table import Table, put, remove
+from signalbox.bus.client import Message
+from signalbox.bus.table import Table, put, remove
+from signalbox.program.errors import Ambiguous, StaleRevision, Unavailable
+from signalbox.wire.messages import Desired
+from signalbox.wire.names import Bucket, Header, Stream, event_of_key
 from tests.sim.cases.rig import Rig, case, get, hear, info, until
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from signalbox.answers import unix_time
-from signalbox.assets import MARKER_TTL_S
-from signalbox.bus import Bus
-from signalbox.errors import StaleRevision
-from signalbox.events import is_removal
-from signalbox.names import Bucket, Header, Stream
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.program.errors import StaleRevision
+from signalbox.wire.assets import MARKER_TTL_S
+from signalbox.wire.events import is_removal
+from signalbox.wire.names import Bucket, Header, Stream
 from tests.sim.cases.rig import (
     Rig,
     case,

@@ -5,12 +5,12 @@ import contextlib
 
 import pytest
 
-from signalbox.bus import Bus
-from signalbox.errors import Ambiguous, SignalboxError, StaleRevision, Unavailable
-from signalbox.events import is_removal
-from signalbox.messages import Desired
-from signalbox.names import Bucket, Stream
-from signalbox.table import Table, put
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table, put
+from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, Unavailable
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Desired
+from signalbox.wire.names import Bucket, Stream
 from tests.sim.cases.rig import (
     Rig,
     consumer,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from signalbox import payloads
-from signalbox.errors import Misconfigured, NotFound, Unavailable
-from signalbox.names import Bucket, Stream, job_anywhere
+from signalbox.jobs import payloads
+from signalbox.program.errors import Misconfigured, NotFound, Unavailable
+from signalbox.wire.names import Bucket, Stream, job_anywhere
 from tests.sim.cases.rig import Rig, case, get, info, refusal, stream
 
 

@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from signalbox import assets
-from signalbox.answers import Stored, decode_puback
-from signalbox.bus import Bus, Delivery, Message
-from signalbox.errors import SignalboxError
-from signalbox.names import Bucket, Stream, key
-from signalbox.pull import Puller
+from signalbox.bus.answers import Stored, decode_puback
+from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.bus.pull import Puller
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import assets
+from signalbox.wire.names import Bucket, Stream, key
 
 PATIENCE_S: Final = 60.0
 """How long a case waits for what must come."""

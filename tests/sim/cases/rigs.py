@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from signalbox import topology
-from signalbox.bus import Bus
-from signalbox.natsserver import NatsServer
-from signalbox.settings import Wire
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops.natsserver import NatsServer
+from signalbox.program.settings import Wire
 from tests.processes import stop
 from tests.sim.cases.rig import Rig
 from tests.sim.loop import EPOCH

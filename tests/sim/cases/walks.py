@@ -5,9 +5,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from signalbox.answers import stored_of
-from signalbox.bus import Delivery, Message
-from signalbox.errors import NotFound, SignalboxError
+from signalbox.bus.answers import stored_of
+from signalbox.bus.client import Delivery, Message
+from signalbox.program.errors import NotFound, SignalboxError
 from tests.sim.cases.rig import Rig, batch, consumer, hear, pulling, raw, stream, until
 
 Outcome = tuple[Any, ...]

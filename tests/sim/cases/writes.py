@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from signalbox.errors import Ambiguous, QueueFull, StaleRevision, TooLarge, Unavailable
-from signalbox.names import Bucket, Header, Stream
+from signalbox.program.errors import Ambiguous, QueueFull, StaleRevision, TooLarge, Unavailable
+from signalbox.wire.names import Bucket, Header, Stream
 from tests.sim.cases.rig import Rig, case, get, info, raw, refusal, stream, until
 
 EXPECTED = Header.EXPECTED_LAST.value

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from signalbox.bus import Bus
-from signalbox.settings import Wire
+from signalbox.bus.client import Bus
+from signalbox.program.settings import Wire
 from tests.sim.nats.link import Link, ModelConnection
 from tests.sim.nats.server import Server
 

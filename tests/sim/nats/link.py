@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from signalbox.connection import Events, Handler
-from signalbox.settings import Wire
+from signalbox.bus.connection import Events, Handler
+from signalbox.program.settings import Wire
 from tests.sim.nats.server import MAX_PAYLOAD, Server
 from tests.sim.nats.session import Client, Pipe, Session
 
@@ -123,7 +123,7 @@ class Link:
 
 
 class ModelConnection(Client):
-    """The client's end: a :class:`signalbox.connection.Transport` that reconnects as nats-py is told to."""
+    """The client's end: a :class:`signalbox.bus.connection.Transport` that reconnects as nats-py is told to."""
 
     server_version = ""
 

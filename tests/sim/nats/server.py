@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from signalbox.assets import STREAMS, Config
-from signalbox.topology import wanted
+from signalbox.bus.topology import wanted
+from signalbox.wire.assets import STREAMS, Config
 from tests.sim.nats.api import Api
 from tests.sim.nats.batches import Staged
 from tests.sim.nats.messages import BATCH_ID, MSG_ID, NANO, Refusal, encode, server_headers

@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.audit import marks
 from console.audit.models import AuditHead, breaks
-from signalbox.bus import Bus
-from signalbox.errors import SignalboxError
-from signalbox.messages import AuditMark
+from signalbox.bus.client import Bus
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.messages import AuditMark
 
 
 class Command(BaseCommand):

@@ -12,7 +12,7 @@ from console.accounts import services
 from console.accounts.rights import system_actor
 from console.accounts.roles import sync_groups
 from console.catalog.roots import relocate
-from signalbox import log
+from signalbox.program import log
 
 
 class Command(BaseCommand):

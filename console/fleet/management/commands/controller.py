@@ -14,7 +14,7 @@ from console.jobs.retention import Retention
 from console.keys.usage import UseLog
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
-from signalbox.bus import Bus
+from signalbox.bus.client import Bus
 
 
 class Command(BaseCommand):

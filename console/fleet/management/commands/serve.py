@@ -7,10 +7,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from console.config import PREFIX
-from signalbox import log, metrics
-from signalbox.errors import Misconfigured
 from signalbox.front.bounds import raise_descriptors
 from signalbox.front.front import Front
+from signalbox.program import log, metrics
+from signalbox.program.errors import Misconfigured
 
 _REFUSED: Final = metrics.counter(
     "console_http_refused",

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from console.accounts import services
 from console.accounts.models import User
 from console.accounts.rights import Actor
-from signalbox.errors import NotFound
+from signalbox.program.errors import NotFound
 
 
 class Command(BaseCommand):

@@ -1,0 +1,278 @@
+"""Our one way to NATS and JetStream: compare-and-set writes, reads, pulls, core messages.
+
+A write that fails says whether it can have been stored: :class:`Unavailable` is a certain no, :class:`Ambiguous` is
+a perhaps. The traps this module exists to avoid are in docs/wire.md.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from signalbox.bus.answers import (
+    Stored,
+    decode_puback,
+    header_fields,
+    stored_of,
+    unix_time,
+    write_refused,
+)
+from signalbox.bus.connection import (
+    Connection,
+    Events,
+    Transport,
+    parse_headers,
+    status,
+    status_text,
+)
+from signalbox.bus.pull import Delivery, Puller
+from signalbox.bus.requests import Requests
+from signalbox.bus.subscription import Message, OnMessage, Subscription
+from signalbox.bus.writes import GroupWriter
+from signalbox.program.errors import Bug, NotFound, TooLarge
+from signalbox.program.settings import Wire
+from signalbox.wire.assets import ALLOWS_DIRECT
+from signalbox.wire.names import Stream
+
+__all__ = ["Bus", "ConsumerInfo", "Delivery", "Message", "Puller", "Stored", "Subscription"]
+
+_UNSENT_LIMIT_BYTES: Final = 16 * 1024 * 1024
+_BATCH_GET_LIMIT: Final = 1000
+"""Subjects in one batched direct get; the server takes 1024."""
+
+
+class ConsumerInfo(NamedTuple):
+    """Where a consumer stands.
+
+    num_pending: not yet delivered. num_ack_pending: delivered, not acknowledged. delivered_stream_seq: stream
+    sequence of the last delivery. stream_last_seq is not known to a consumer, see :mod:`signalbox.jobs.queues`.
+    """
+
+    name: str
+    num_pending: int
+    num_ack_pending: int
+    num_redelivered: int
+    num_waiting: int
+    delivered_stream_seq: int
+    ack_floor_stream_seq: int
+
+
+class Bus(Requests):
+    """One connection to NATS, reconnecting for ever. Make it with :meth:`connect`."""
+
+    def __init__(
+        self,
+        settings: Wire,
+        role: str,
+        *,
+        transport: Callable[[Events], Transport] = Connection,
+        instance: str = "",
+    ) -> None:
+        super().__init__(settings, role, transport=transport, instance=instance)
+        self._writers: dict[str, GroupWriter] = {}
+
+    @classmethod
+    async def connect(cls, settings: Wire, *, role: str, name: str = "") -> "Bus":
+        """Connect with the inbox of the user, or of ``role`` where there are no users; then reconnect for ever.
+
+        Raises :class:`Unavailable` if no server answers within ``settings.connect_timeout_s``, and
+        :class:`Misconfigured` if the server refuses the user or the password.
+        """
+        bus = cls(settings, role)
+        await bus._connect(name)
+        return bus
+
+    # ------------------------------------------------------------------------------ writing
+
+    async def write(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        expect: int | None = None,
+        ttl_s: int | None = None,
+        msg_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Store one message in the stream that owns ``subject``; returns its sequence.
+
+        expect: the subject's last sequence must be this (0 = nothing there yet). ttl_s: whole seconds, at least 1.
+        Raises :class:`StaleRevision`, :class:`QueueFull`, :class:`TooLarge`, :class:`Unavailable` (certainly not
+        stored) or :class:`Ambiguous` (it may have been stored, or may yet be).
+        """
+        fields = header_fields(headers, expect, ttl_s, msg_id)
+        return await self.write_raw(subject, fields, data, timeout_s)
+
+    async def write_raw(
+        self, subject: str, fields: bytes, data: bytes, timeout_s: float | None = None
+    ) -> int:
+        """:meth:`write` with the header lines already encoded (see :func:`header_fields`)."""
+        _, body = await self.request(
+            subject, data, fields=fields, timeout_s=timeout_s, is_write=True
+        )
+        ack = decode_puback(body)
+        if ack.error is not None:
+            raise write_refused(ack.error)
+        return ack.seq
+
+    def grouped(self, stream: Stream) -> GroupWriter:
+        """The group writer of one stream: the same promise as :meth:`write`, fewer disk syncs under load."""
+        writer = self._writers.get(stream.value)
+        if writer is None:
+            writer = self._writers[stream.value] = GroupWriter(self, stream)
+        return writer
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        reply: str = "",
+    ) -> None:
+        """A core message, at most once, to whoever listens now. Dropped without a word when disconnected."""
+        if not self.connection.is_open:
+            return
+        self.send(subject, reply.encode(), header_fields(headers) if headers else b"", data)
+        if self.connection.unsent_bytes > _UNSENT_LIMIT_BYTES:
+            async with asyncio.timeout(self._timeout_s):
+                await self.connection.round_trip(self._timeout_s)
+
+    # ------------------------------------------------------------------------------ reading
+
+    async def leader_get(self, stream: str, subject: str) -> Stored | None:
+        """The last message of ``subject`` as the stream's leader knows it: what decisions are made on."""
+        try:
+            answer = await self.request_json(
+                f"$JS.API.STREAM.MSG.GET.{stream}", {"last_by_subj": subject}
+            )
+        except NotFound:
+            return None
+        found = answer["message"]
+        head = base64.b64decode(found["hdrs"]) if found.get("hdrs") else b""
+        return Stored(
+            found["subject"], found["seq"], unix_time(found["time"]),
+            parse_headers(head) if head else {},
+            base64.b64decode(found["data"]) if found.get("data") else b"",
+        )  # fmt: skip
+
+    async def direct_get(self, stream: str, subject: str) -> Stored | None:
+        """The last message of ``subject`` as any replica knows it: fast, and a write behind at times."""
+        head, body = await self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")
+        if status(head) == 404:
+            return None
+        return stored_of(head, body)
+
+    async def list_latest(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
+        """The last message of every subject that matches, wildcards allowed, in stream order.
+
+        From any replica where the stream allows direct reads, else from the leader.
+        """
+        if stream not in ALLOWS_DIRECT:
+            return await self._list_by_leader(stream, subjects)
+        try:
+            return await self._list_batch(stream, subjects)
+        except TooLarge:
+            names = await self._subjects(stream, subjects)
+        found: list[Stored] = []
+        for start in range(0, len(names), _BATCH_GET_LIMIT):
+            found += await self._list_batch(stream, names[start : start + _BATCH_GET_LIMIT])
+        return sorted(found, key=lambda stored: stored.seq)
+
+    async def consumer_info(self, consumer: str, stream: str = Stream.JOBS) -> ConsumerInfo:
+        """Where a consumer stands. Raises :class:`NotFound` if there is none of that name."""
+        info = await self.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
+        return ConsumerInfo(
+            name=consumer,
+            num_pending=info.get("num_pending", 0),
+            num_ack_pending=info.get("num_ack_pending", 0),
+            num_redelivered=info.get("num_redelivered", 0),
+            num_waiting=info.get("num_waiting", 0),
+            delivered_stream_seq=info.get("delivered", {}).get("stream_seq", 0),
+            ack_floor_stream_seq=info.get("ack_floor", {}).get("stream_seq", 0),
+        )
+
+    # ------------------------------------------------------------------------------ listening
+
+    async def subscribe(self, subject: str, on_message: OnMessage) -> Subscription:
+        """Listen to core messages; returns when the server knows. Survives reconnects (with a gap).
+
+        A plain function is called as the message is read and must be quick; a coroutine function runs
+        one message after the other.
+        """
+        subscription = Subscription(self.connection, subject, on_message)
+        try:
+            await self.flush()
+        except BaseException:
+            await subscription.close()
+            raise
+        return subscription
+
+    async def pull(
+        self, consumer: str, on_delivery: Callable[[Delivery], None], *, stream: str = Stream.JOBS
+    ) -> Puller:
+        """A puller on a durable consumer. Nothing comes before :meth:`Puller.ask`."""
+        puller = Puller(self, stream, consumer, on_delivery)
+        try:
+            await self.flush()
+        except BaseException:
+            await puller.close()
+            raise
+        return puller
+
+    def new_inbox(self) -> bytes:
+        """A fresh subject, without the final token, for a :class:`Puller`.
+
+        Beside this connection's inbox, not below it: that one's wildcard would get every delivery a second time,
+        and keep the server delivering to a puller that is closed.
+        """
+        self._count += 1
+        return b"%bp%x." % (self._inbox[:-1] + b"-", self._count)
+
+    async def close(self) -> None:
+        """Wait for open batches and requests (each has its deadline), then close. Idempotent."""
+        if not self._is_closing:
+            self._is_closing = True
+            for writer in self._writers.values():
+                await writer.close()
+            await self._end()
+
+    # ------------------------------------------------------------------------------ inside
+
+    async def _list_batch(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
+        found: list[Stored] = []
+        head, _ = await self.collect(
+            f"$JS.API.DIRECT.GET.{stream}",
+            {"multi_last": list(subjects), "batch": _BATCH_GET_LIMIT + 24},
+            lambda head, body: found.append(stored_of(head, body)),
+        )
+        if status(head) == 413:
+            raise TooLarge("More subjects match than one batch holds.")
+        if status(head) not in {204, 404}:
+            raise Bug(f"Batched get: {status(head)} {status_text(head)}")
+        return found
+
+    async def _list_by_leader(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
+        names = await self._subjects(stream, subjects)
+        found = [await self.leader_get(stream, name) for name in names]
+        return sorted((s for s in found if s is not None), key=lambda stored: stored.seq)
+
+    async def _subjects(self, stream: str, patterns: Sequence[str]) -> list[str]:
+        """Every stored subject that matches one of the patterns."""
+        names: dict[str, None] = {}
+        for pattern in patterns:
+            if "*" not in pattern and ">" not in pattern:
+                names[pattern] = None
+                continue
+            offset = 0
+            while True:
+                info = await self.request_json(
+                    f"$JS.API.STREAM.INFO.{stream}", {"subjects_filter": pattern, "offset": offset}
+                )
+                page = info["state"].get("subjects") or {}
+                names.update(dict.fromkeys(page))
+                offset += len(page)
+                if not page or offset >= info.get("total", 0):
+                    break
+        return list(names)

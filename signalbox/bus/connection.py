@@ -1,0 +1,458 @@
+"""nats-py's client with its hot path replaced: own parser, own dispatch, one socket write per loop turn.
+
+nats-py keeps what it does well (connecting, authentication, TLS, pings, reconnecting, replaying
+subscriptions). What it does per message (two regular expressions, a queue and a task wake-up per subscription,
+a future per flush) is replaced, see ADR 0010 for what that saves. Nothing here knows JetStream.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription as NatsSubscription
+from nats.errors import Error, ProtocolError
+
+from signalbox.bus import encryption
+from signalbox.program.settings import Wire
+from signalbox.wire.roles import inbox
+
+Handler = Callable[[bytes, bytes, bytes, bytes], None]
+"""``(subject, reply, header block or b"", body)``; must not block and must not raise."""
+
+_MAX_LINE: Final = 65_536
+_JOINED_BYTES: Final = 16_384
+"""A body above this is written as it is rather than copied into one piece with its line."""
+_MSG: Final = 0x4D
+_HMSG: Final = 0x48
+_PERMISSIONS: Final = "permissions violation"
+
+
+class Events(NamedTuple):
+    """Who is told what becomes of a connection.
+
+    fault: exceptions a handler raised. refusal: the server's text when it denies a publish or a subscription; the
+    server names the subject in it. error: why connecting failed. lost, restored: the connection went and came back.
+    """
+
+    fault: Callable[[Exception], None]
+    refusal: Callable[[str], None]
+    error: Callable[[Exception], Awaitable[None]]
+    lost: Callable[[], Awaitable[None]]
+    restored: Callable[[], Awaitable[None]]
+
+
+class Transport(Protocol):
+    """What :class:`signalbox.bus.client.Bus` needs of its connection: a :class:`Connection`, or a model of one."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message sent now goes to a server."""
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Largest header block and body together that the server takes."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes the socket has not taken yet."""
+
+    @property
+    def server_version(self) -> str:
+        """Version of the connected server, as it says itself."""
+
+    async def open(self, settings: Wire, role: str, name: str) -> None:
+        """Connect, and from then on reconnect for ever; returns when first connected."""
+
+    def send_message(self, subject: str, reply: bytes, fields: bytes, data: bytes) -> None:
+        """Put one message into this loop turn's write. ``fields``: encoded header lines, may be empty."""
+
+    def listen(self, subject: str, handler: Handler) -> int:
+        """Subscribe; the subscription survives reconnects. Returns its id."""
+
+    def mute(self, sid: int) -> None:
+        """Have the server send no more; what is on its way still reaches the handler."""
+
+    def unlisten(self, sid: int) -> None:
+        """End a subscription. Idempotent."""
+
+    def write_out(self) -> None:
+        """Hand what waits to the socket now."""
+
+    async def round_trip(self, timeout_s: float) -> None:
+        """Return when the server has processed all sent so far. Raises ``TimeoutError`` or ``OSError``."""
+
+    async def close(self) -> None:
+        """End it for good."""
+
+
+class Connection(Client):
+    """One connection to NATS, a :class:`Transport`."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__()
+        self.handlers: dict[int, Handler] = {}
+        self.on_fault = events.fault
+        self._events = events
+        self._ps: Any = FrameParser(self)
+        self._out: list[bytes] = []
+        self._is_write_due = False
+        self._needs_tls = False
+        self._patience_s = 0.0
+        self._reconnecting = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+
+    async def open(self, settings: Wire, role: str, name: str) -> None:
+        """Connect with the inbox of ``role``, and from then on reconnect for ever; returns when first connected."""
+        urls = [url.strip() for url in settings.nats_url.split(",") if url.strip()]
+        self._needs_tls = encryption.is_asked(settings)
+        self._patience_s = settings.request_timeout_s
+        await self.connect(
+            servers=urls,
+            name=f"signalbox-{role}{'-' + name if name else ''}",
+            user=settings.nats_user or None,
+            password=settings.nats_password or None,
+            tls=encryption.context(settings.nats_ca_file) if self._needs_tls else None,
+            inbox_prefix=inbox(settings.nats_user or role),
+            error_cb=self._events.error,
+            disconnected_cb=self._events.lost,
+            reconnected_cb=self._events.restored,
+            connect_timeout=settings.request_timeout_s,  # type: ignore[arg-type]  # a float serves
+            max_reconnect_attempts=-1,
+            # Jitter, so that a fleet does not come back in one instant.
+            reconnect_time_wait=settings.reconnect_wait_s * random.uniform(1, 2),  # type: ignore[arg-type]  # noqa: S311
+            ping_interval=settings.ping_interval_s,  # type: ignore[arg-type]  # a float serves
+            max_outstanding_pings=2,
+            pending_size=0,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message sent now goes to a server (cheaper than ``is_connected``)."""
+        return bool(self._status == Client.CONNECTED)
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Largest header block and body together that the server takes."""
+        return self._max_payload
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes the socket has not taken yet."""
+        writer = getattr(self._transport, "_io_writer", None)
+        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
+
+    @property
+    def server_version(self) -> str:
+        """Version of the connected server, as it says itself."""
+        return str(self._server_info.get("version", "0"))
+
+    def send_message(self, subject: str, reply: bytes, fields: bytes, data: bytes) -> None:
+        """Put one publish into this loop turn's write. ``fields``: encoded header lines, may be empty."""
+        if fields:
+            size = len(fields) + 12  # "NATS/1.0\r\n" before them and "\r\n" after
+            line = b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n" % (
+                subject.encode(), reply, size, size + len(data), fields,
+            )  # fmt: skip
+        else:
+            line = b"PUB %b %b %d\r\n" % (subject.encode(), reply, len(data))
+        if len(data) > _JOINED_BYTES:
+            self.send(line, data, b"\r\n")
+        else:
+            self.send(b"%b%b\r\n" % (line, data))
+
+    def send(self, *parts: bytes) -> None:
+        """Send raw protocol bytes with everything else of this loop turn. Lost if the connection is."""
+        self._out.extend(parts)
+        if not self._is_write_due:
+            self._is_write_due = True
+            self._loop.call_soon(self.write_out)
+
+    def write_out(self) -> None:
+        """Hand what waits to the socket now."""
+        self._is_write_due = False
+        out, self._out = self._out, []
+        if out and self.is_open and self._transport is not None:
+            with contextlib.suppress(
+                RuntimeError
+            ):  # uvloop's word for a closed socket: the reader knows too
+                self._transport.writelines(out)
+
+    def listen(self, subject: str, handler: Handler) -> int:
+        """Subscribe; the subscription survives reconnects. Returns its id for :meth:`unlisten`."""
+        self._sid += 1
+        sid = self._sid
+        self.handlers[sid] = handler
+        # Never started: it only holds the subject, so that a reconnect replays it.
+        self._subs[sid] = NatsSubscription(self, sid, subject)
+        if self.is_open:
+            self.send(f"SUB {subject} {sid}\r\n".encode())
+        return sid
+
+    def mute(self, sid: int) -> None:
+        """Have the server send no more; what is on its way still reaches the handler."""
+        self.send(f"UNSUB {sid}\r\n".encode())
+
+    def unlisten(self, sid: int) -> None:
+        """End a subscription. Idempotent."""
+        if self.handlers.pop(sid, None) is not None:
+            self._subs.pop(sid, None)
+            self.mute(sid)
+
+    async def round_trip(self, timeout_s: float) -> None:
+        """Return when the server has processed all sent so far. Raises ``TimeoutError`` or nats' errors."""
+        self.write_out()
+        answered = self._loop.create_future()
+        async with asyncio.timeout(timeout_s):
+            try:
+                await self._send_ping(answered)
+            except RuntimeError as error:  # see write_out
+                raise ConnectionError(str(error)) from error
+            # Never cancelled: nats-py sets its result when the PONG comes after all, and a cancelled future
+            # would raise there and end the reader.
+            await asyncio.shield(answered)
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """nats-py's connecting, after the end of what an attempt that failed has left.
+
+        nats-py would forget its socket open, subscribed at the server for as long as nobody collects garbage, and its
+        reader running, which takes the first bytes of the new connection away from the handshake.
+        """
+        for left in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if left is not None:
+                left.cancel()
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        """nats-py's handshake. That the socket has closed meanwhile is a :class:`RuntimeError` in uvloop's words."""
+        try:
+            await super()._process_connect_init()
+        except RuntimeError as error:
+            raise ConnectionError(str(error)) from error
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None and self._is_encrypted:
+            # nats-py makes its reader anew for TLS without telling it so: it would log a warning at every end.
+            writer.transport.get_protocol()._over_ssl = True  # noqa: SLF001  asyncio tells it in no other way
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """nats-py's reading of what a server says of itself, but for the addresses of others.
+
+        The first INFO comes before TLS, from anybody: nats-py would offer the password to whom it names. And it would
+        ask one server's certificate for the name of another. Servers are those of the settings.
+        """
+        is_socket = self._current_server is not None and self._current_server.uri.scheme != "ws"
+        if initial_connection and is_socket and info.get("tls_required") and not self._needs_tls:
+            raise Error(f"nats: {encryption.NO_PLAIN}")
+        await super()._process_info({**info, "connect_urls": []}, initial_connection)
+
+    def _connect_command(self) -> bytes:
+        """nats-py's CONNECT, which holds the password; by itself it sends that in the clear where there is no TLS."""
+        if self._needs_tls and not self._is_encrypted:
+            raise Error(f"nats: {encryption.NO_TLS}")
+        return super()._connect_command()
+
+    @property
+    def _is_encrypted(self) -> bool:
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is None:  # a WebSocket
+            return bool(getattr(self._transport, "_using_tls", False))
+        return writer.get_extra_info("ssl_object") is not None
+
+    async def _attempt_reconnect(self) -> None:
+        """nats-py's reconnecting, one at a time, and again after an error that it does not expect and would end of.
+
+        nats-py cancels an attempt and starts the next without awaiting its end, which then settles the future of the
+        next. That one, cancelled in its turn, failed of this; tried again, it shook hands on one socket with the third.
+        """
+        async with self._reconnecting:
+            await self._reconnect()
+
+    async def _reconnect(self) -> None:
+        while True:
+            self._abort()
+            try:
+                await super()._attempt_reconnect()
+            except Exception as error:  # noqa: BLE001  whatever it is, we are not connected
+                if self.is_closed:
+                    return
+                await self._events.error(error)
+                self._status = Client.RECONNECTING
+                await asyncio.sleep(self.options["reconnect_time_wait"])
+            else:
+                return
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """nats-py's closing: what is sent already goes out, unless the server does not take it in time."""
+        if self._flush_queue is None:  # never opened
+            return
+        impatience = self._loop.call_later(self._patience_s, self._abort)
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            impatience.cancel()
+
+    def _abort(self) -> None:
+        """End the socket now. nats-py waits for the other end to take what is left and, with TLS, to say goodbye."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    async def _read_loop(self) -> None:
+        """nats-py's reader, whose end is the end of this connection, whatever it ended of."""
+        await super()._read_loop()
+        if self._reading_task is asyncio.current_task():
+            await self._lose("the reader ended")
+
+    async def _ping_interval(self) -> None:
+        """nats-py's pings, which end without a word when a write fails: nobody would notice a dead server then."""
+        await super()._ping_interval()
+        if self._ping_interval_task is asyncio.current_task():
+            await self._lose("no pings can be sent")
+
+    async def _lose(self, why: str) -> None:
+        """Reconnect, unless that is under way or the client was closed."""
+        if self.is_open:
+            await self._process_op_err(Error(f"nats: {why}"))
+
+    async def _process_err(self, err_msg: str) -> None:
+        """A refused subject is reported; anything else costs the connection, never the client.
+
+        nats-py closes itself for good on any other ``-ERR``; a program that must run for months reconnects.
+        """
+        text = err_msg.strip("'")
+        if _PERMISSIONS in text.lower():
+            self._events.refusal(text)
+        else:
+            await self._process_op_err(Error(f"nats: {text}"))
+
+
+class FrameParser:
+    """The NATS client protocol, read from whatever pieces the socket gives.
+
+    Messages are dispatched at once; the rare control lines go to nats-py. Takes the place of
+    ``nats.protocol.parser.Parser``: ``parse`` and ``reset`` are what nats-py calls.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rest = b""
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._want = 0
+        self._epoch = 0
+
+    def reset(self) -> None:
+        """Forget a half-read message: a new connection starts."""
+        self._rest = b""
+        self._parts.clear()
+        self._have = self._want = 0
+        self._epoch += 1
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Dispatch every whole message in ``data`` and what was left before."""
+        if self._want:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._want:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._want = 0
+        elif self._rest:
+            data = self._rest + data
+            self._rest = b""
+        epoch = self._epoch
+        pos = 0
+        while True:
+            try:
+                pos = self._messages(data, pos)
+            except (ValueError, IndexError) as error:
+                # As a protocol error it costs the connection; anything else would end nats-py's reader for good.
+                raise ProtocolError("nats: malformed message line") from error
+            if pos >= len(data) or self._want:
+                return
+            end = data.find(b"\r\n", pos)
+            if end < 0:
+                if len(data) - pos > _MAX_LINE:
+                    raise ProtocolError("nats: control line too long")
+                self._rest = data[pos:]
+                return
+            await self._control(data[pos:end])
+            if epoch != self._epoch:
+                return
+            pos = end + 2
+
+    def _messages(self, data: bytes, pos: int) -> int:
+        """Dispatch messages from ``pos`` on; returns where something else, or half a message, begins."""
+        handlers = self._connection.handlers
+        size = len(data)
+        while pos < size:
+            first = data[pos]
+            if first != _HMSG and first != _MSG:  # noqa: PLR1714  a set costs more here, per message
+                break
+            end = data.find(b"\r\n", pos)
+            if end < 0:
+                break
+            args = data[pos:end].split()
+            body = end + 2
+            stop = body + int(args[-1])
+            if stop + 2 > size:
+                self._parts.append(data[pos:])
+                self._have = size - pos
+                self._want = stop + 2 - pos
+                break
+            header = b""
+            if first == _HMSG:
+                start = body
+                body += int(args[-2])
+                header = data[start:body]
+                reply = args[3] if len(args) == 6 else b""
+            else:
+                reply = args[3] if len(args) == 5 else b""
+            pos = stop + 2
+            handler = handlers.get(int(args[2]))
+            if handler is not None:
+                try:
+                    handler(args[1], reply, header, data[body:stop])
+                except Exception as error:  # noqa: BLE001  one bad handler must not end the connection
+                    self._connection.on_fault(error)
+        return pos
+
+    async def _control(self, line: bytes) -> None:
+        connection = self._connection
+        op = line[:4].upper()
+        if op == b"PING":
+            await connection._process_ping()  # noqa: SLF001  the parser is part of the client
+        elif op == b"PONG":
+            await connection._process_pong()  # noqa: SLF001
+        elif op == b"INFO":
+            await connection._process_info(json.loads(line[5:]))  # noqa: SLF001
+        elif op == b"-ERR":
+            await connection._process_err(line[5:].decode(errors="replace"))  # noqa: SLF001
+        elif op != b"+OK":
+            raise ProtocolError(f"nats: unknown control line {line[:40]!r}")
+
+
+def status(header: bytes) -> int:
+    """The status of a header block (``NATS/1.0 404 ...``), 0 if it has none."""
+    return int(header[9:12]) if header[8:9] == b" " else 0
+
+
+def status_text(header: bytes) -> str:
+    """What follows the status number in its line."""
+    return header[12 : header.find(b"\r\n")].decode(errors="replace").strip()
+
+
+def parse_headers(header: bytes) -> dict[str, str]:
+    """Names and values of a header block. A repeated name keeps its last value."""
+    found: dict[str, str] = {}
+    for line in header.decode("utf-8", "replace").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name] = value.strip()
+    return found

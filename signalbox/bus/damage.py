@@ -1,0 +1,50 @@
+"""What nats-server itself says it has lost of a stream: blocks it could not read when it started."""
+
+from typing import Final, NamedTuple
+
+from signalbox.bus.client import Bus
+from signalbox.program.errors import NotFound
+from signalbox.wire.assets import COUNTED, STREAMS
+
+_MOST_DELETED: Final = 50_000
+"""The server tells what it lost only together with every number it has deleted between others: about a megabyte."""
+
+
+class Damage(NamedTuple):
+    """One stream. messages: how many the server knows to be lost; 0 = it knows only their bytes."""
+
+    stream: str
+    messages: int
+    size_bytes: int
+
+    @property
+    def what(self) -> str:
+        """What is lost, for a person."""
+        if self.messages:
+            return f"{self.messages} messages of {self.size_bytes} bytes are lost"
+        return f"{self.size_bytes} bytes are lost"
+
+
+async def look(bus: Bus) -> list[Damage]:
+    """Every declared stream of which the server has lost something. Raises as :meth:`Bus.request_json`.
+
+    The server tells it until it is started again. It tells nothing of a block that ends too early or of a stream that
+    is gone, and is not asked where it has deleted too many; what jobs were lost there, the console finds
+    (:mod:`console.projector.damage`).
+    """
+    found = []
+    for declared in STREAMS:
+        if declared["name"] in COUNTED:
+            continue  # gone within seconds anyway, and the server counts one as lost after an ordinary kill
+        subject = f"$JS.API.STREAM.INFO.{declared['name']}"
+        try:
+            info = await bus.request_json(subject)
+            if info["state"].get("num_deleted", 0) > _MOST_DELETED:
+                continue
+            info = await bus.request_json(subject, {"deleted_details": True})
+        except NotFound:
+            continue
+        if lost := info["state"].get("lost"):
+            messages = len(lost.get("msgs") or ())
+            found.append(Damage(declared["name"], messages, lost.get("bytes", 0)))
+    return found

@@ -1,0 +1,67 @@
+"""Whether the leader of a stream still leads. One that is cut off from the others goes on answering reads for seconds.
+
+Nobody is elected before the others have heard nothing of their leader for four seconds. So what a leader says is
+true until :data:`LEADS_S` after a majority of its replicas last answered it, which ``STREAM.INFO`` tells.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from signalbox.bus.client import Bus
+from signalbox.program.errors import Unavailable
+from signalbox.wire.names import Stream
+
+LEADS_S: Final = 3.0
+"""Less than the shortest election of nats-server: 4 s, and what a heartbeat may be late."""
+_RETRY_AFTER_S: Final = 2.0
+
+
+def unheard_s(info: dict[str, Any]) -> float:
+    """Seconds since enough replicas for a majority had answered the leader that gave ``info``; 0 without replicas."""
+    replicas = (info.get("cluster") or {}).get("replicas") or ()
+    needed = (len(replicas) + 1) // 2  # with the leader itself that is more than half
+    ages = sorted(replica.get("active", 0) for replica in replicas)
+    return float(ages[needed - 1]) / 1e9 if needed else 0.0
+
+
+class Majority:
+    """Proof that nobody else leads, kept for as long as it holds: the leader is asked every two seconds at most."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._until: dict[Stream, float] = {}
+        self._asking: dict[Stream, asyncio.Task[None]] = {}
+
+    async def require(self, *streams: Stream) -> None:
+        """Return if what the leaders of these streams said just now is what a majority knows.
+
+        Raises :class:`Unavailable` where another leader may know more, or where nobody answers.
+        """
+        for stream in streams:
+            if self._loop.time() >= self._until.get(stream, 0.0):
+                await self._ask(stream)
+            if self._loop.time() >= self._until[stream]:
+                raise Unavailable(
+                    "The NATS node that answers may be cut off from the others. Ask again, or another gateway.",
+                    retry_after_s=_RETRY_AFTER_S,
+                )
+
+    async def close(self) -> None:
+        """Wait for open questions. Idempotent."""
+        if self._asking:
+            await asyncio.wait(list(self._asking.values()))
+
+    async def _ask(self, stream: Stream) -> None:
+        """One question for all who want to know."""
+        asking = self._asking.get(stream)
+        if asking is None:
+            asking = asyncio.create_task(self._fetch(stream), name=f"majority of {stream}")
+            self._asking[stream] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(stream, None))
+        await asyncio.shield(asking)
+
+    async def _fetch(self, stream: Stream) -> None:
+        asked_at = self._loop.time()
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+        self._until[stream] = asked_at - unheard_s(info) + LEADS_S

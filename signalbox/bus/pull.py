@@ -1,0 +1,255 @@
+"""Pulling deliveries from a durable consumer, and acknowledging them.
+
+A puller has an inbox subscription of its own, so closing it cancels what it asked for. How many deliveries the server
+still owes is counted here and re-credited when a request expires, is refused, or is lost with the connection.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from signalbox.bus.connection import parse_headers, status, status_text
+from signalbox.wire.messages import Job, decode
+from signalbox.wire.names import Header
+
+if TYPE_CHECKING:
+    from signalbox.bus.client import Bus
+
+_GRACE_S: Final = 1.0
+"""After a request's own expiry: how long the server's word for it may take."""
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
+_encode_json: Final = msgspec.json.Encoder().encode
+_NORMAL: Final = frozenset({404, 408})
+"""No messages, request expired: the ordinary ends of an idle request."""
+
+
+class Delivery:
+    """One delivery of a stored message.
+
+    attempt: 1 for the first delivery. seq: its stream sequence. time: UTC unix seconds at which it was stored.
+    """
+
+    __slots__ = (
+        "_bus",
+        "_head",
+        "_headers",
+        "_job",
+        "_reply",
+        "attempt",
+        "data",
+        "seq",
+        "subject",
+        "time",
+    )
+
+    def __init__(self, bus: "Bus", subject: str, reply: bytes, head: bytes, data: bytes) -> None:
+        parts = reply.split(b".")
+        base = 4 if len(parts) == 9 else 6  # a domain and an account hash come before, or not
+        self._bus = bus
+        self._head = head
+        self._headers: dict[str, str] | None = None
+        self._job: Job | None = None
+        self._reply = reply.decode()
+        self.subject = subject
+        self.data = data
+        self.attempt = int(parts[base])
+        self.seq = int(parts[base + 1])
+        self.time = int(parts[base + 3]) / 1e9
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Header names and values, parsed when first asked for."""
+        if self._headers is None:
+            self._headers = parse_headers(self._head) if self._head else {}
+        return self._headers
+
+    @property
+    def number(self) -> int:
+        """Which of its consumer's deliveries this is: the only reader hears 1, 2, 3 without a gap."""
+        return int(self._reply.split(".")[-3])
+
+    @property
+    def job(self) -> Job:
+        """The job in header ``Sb-Job``. Raises ``KeyError`` or :class:`msgspec.MsgspecError` if there is none."""
+        if self._job is None:
+            self._job = decode(Job, self.headers[Header.JOB])
+        return self._job
+
+    async def ack(self) -> None:
+        """Done: remove it, and return when the server has. Raises :class:`Unavailable`, :class:`Ambiguous`."""
+        await self._bus.request(self._reply, b"+ACK", is_write=True)
+
+    def ack_soon(self) -> None:
+        """Done, fire and forget: if it is lost, a redelivery finds the durable end and repeats it."""
+        if self._bus.is_connected:
+            self._bus.send(self._reply, b"", b"", b"+ACK")
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Deliver it again after ``delay_s``; returns when the server has noted it."""
+        text = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"-NAK"
+        await self._bus.request(self._reply, text, is_write=True)
+
+    def in_progress(self) -> None:
+        """Still being worked on: the acknowledgement wait starts anew. Fire and forget."""
+        if self._bus.is_connected:
+            self._bus.send(self._reply, b"", b"", b"+WPI")
+
+    async def term(self, reason: str) -> None:
+        """Never deliver it again; ``reason`` goes into JetStream's advisory."""
+        await self._bus.request(self._reply, b"+TERM " + reason.encode(), is_write=True)
+
+
+class _Asked:
+    __slots__ = ("remaining", "timer")
+
+    def __init__(self, remaining: int, timer: asyncio.TimerHandle) -> None:
+        self.remaining = remaining
+        self.timer = timer
+
+
+class Puller:
+    """Asks one consumer for deliveries. Made by :meth:`Bus.pull`.
+
+    on_delivery: called as each is read; must be quick. on_idle: set it to learn that the server owes less than before
+    for another reason than a delivery (expiry, refusal, reconnect), so that it may be time to ask again; after a
+    refusal it is called with a growing pause, so asking in it does not spin. last_refusal: why, for people.
+    """
+
+    def __init__(
+        self, bus: "Bus", stream: str, consumer: str, on_delivery: Callable[[Delivery], None]
+    ) -> None:
+        self.consumer = consumer
+        self.on_idle: Callable[[], None] | None = None
+        self.last_refusal = ""
+        self._bus = bus
+        self._on_delivery = on_delivery
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._loop = asyncio.get_running_loop()
+        self._inbox = bus.new_inbox()
+        self._asked: dict[int, _Asked] = {}
+        self._given_up: set[int] = set()
+        self._count = 0
+        self._pause_s = _FIRST_PAUSE_S
+        self._pause: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._sid = bus.connection.listen((self._inbox + b"*").decode(), self._receive)
+        bus.on_reconnect(self._reconnected)
+
+    @property
+    def outstanding(self) -> int:
+        """Deliveries asked for that the server still owes."""
+        return sum(asked.remaining for asked in self._asked.values())
+
+    def ask(self, n: int, *, expires_s: float = 5.0, max_bytes: int = 0) -> None:
+        """Ask for up to ``n`` more, waiting on the server at most ``expires_s``; 0 = only for what is there already.
+
+        max_bytes: stop early rather than exceed it; 0 = no limit. Does nothing while disconnected or closed:
+        ``on_idle`` comes with the reconnect.
+        """
+        if n <= 0 or self._is_closed or not self._bus.is_connected:
+            return
+        self._count += 1
+        number = self._count
+        timer = self._loop.call_later(expires_s + _GRACE_S, self._expire, number)
+        self._asked[number] = _Asked(n, timer)
+        doc: dict[str, int | bool] = {"batch": n}
+        if expires_s:
+            doc["expires"] = int(expires_s * 1e9)
+        else:
+            doc["no_wait"] = True
+        if max_bytes:
+            doc["max_bytes"] = max_bytes
+        self._bus.send(self._next, b"%b%d" % (self._inbox, number), b"", _encode_json(doc))
+
+    async def drain(self) -> None:
+        """Cancel what is parked on the server; deliveries on their way have been handed over on return.
+
+        Then :meth:`close`. Raises :class:`Unavailable` while disconnected, when nothing is parked anyway.
+        """
+        if not self._is_closed:
+            self._bus.connection.mute(self._sid)
+            await self._bus.flush()
+
+    async def close(self) -> None:
+        """No delivery comes after this; requests parked on the server are cancelled. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._bus.forget_reconnect(self._reconnected)
+        self._bus.connection.unlisten(self._sid)
+        self._forget()
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _receive(self, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+        code = status(head)
+        if code == 0:
+            self._charge(1)
+            self._pause_s = _FIRST_PAUSE_S
+            self._on_delivery(Delivery(self._bus, subject.decode(), reply, head, data))
+        elif code != 100:
+            self._ended(int(subject[len(self._inbox) :]), code, head)
+
+    def _charge(self, n: int) -> None:
+        """``n`` deliveries came; whichever request they answered, count them against the oldest."""
+        for number, asked in list(self._asked.items()):
+            taken = min(n, asked.remaining)
+            asked.remaining -= taken
+            n -= taken
+            if asked.remaining == 0:
+                self._close_request(number)
+            if n == 0:
+                return
+
+    def _ended(self, number: int, code: int, head: bytes) -> None:
+        """The server closed a request and says how much of it is left."""
+        if number in self._given_up:
+            self._given_up.discard(number)
+            return
+        asked = self._close_request(number)
+        counted = asked.remaining if asked is not None else 0
+        said = parse_headers(head).get("Nats-Pending-Messages")
+        left = int(said) if said is not None else counted
+        if left > counted:
+            self._charge(left - counted)
+        elif left < counted and self._asked:
+            # Deliveries charged to other requests were this one's: those are still owed.
+            next(iter(self._asked.values())).remaining += counted - left
+        if code in _NORMAL:
+            self._tell_idle()
+        else:
+            self.last_refusal = f"{code} {status_text(head)}"
+            self._tell_idle_later()
+
+    def _expire(self, number: int) -> None:
+        if self._close_request(number) is not None:
+            self._given_up.add(number)
+            self._tell_idle()
+
+    def _close_request(self, number: int) -> _Asked | None:
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            asked.timer.cancel()
+        return asked
+
+    def _forget(self) -> None:
+        for number in list(self._asked):
+            self._close_request(number)
+        self._given_up.clear()
+
+    def _reconnected(self) -> None:
+        self._forget()
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self.on_idle is not None and not self._is_closed:
+            self.on_idle()
+
+    def _tell_idle_later(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = self._loop.call_later(self._pause_s, self._tell_idle)
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)

@@ -1,0 +1,74 @@
+"""UTC as NATS has it: the one clock that all programs can ask, so a machine with a wrong one ends no job early or late.
+
+Measured at the start and every half minute, and carried on by CLOCK_BOOTTIME in between, which knows no steps. Whatever
+must be exclusive never asks it: that is what BOOTTIME alone is for (ADR 0145).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.names import Stream
+
+PERIOD_S: Final = 30.0
+_PAUSE_S: Final = 2.0
+"""An answer that took longer says too little about when it was given."""
+_WRONG_S: Final = 2.0
+"""A machine that is off by more should be told of."""
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class SharedClock:
+    """:meth:`now` is UTC, seconds, as the leader of ``JOBS`` has it; until :meth:`start`, as this machine has it."""
+
+    def __init__(self, bus: Bus, *, boottime: Callable[[], float] = _boottime) -> None:
+        self._bus, self._boottime = bus, boottime
+        self._offset = time.time() - boottime()
+        self._is_measured = False
+        self._is_wrong = False
+        self._keeping: asyncio.Task[None] | None = None
+
+    def now(self) -> float:
+        """UTC, seconds."""
+        return self._boottime() + self._offset
+
+    async def start(self) -> None:
+        """Measure, and go on measuring. Raises :class:`Unavailable` when NATS does not answer."""
+        await self._measure()
+        self._keeping = asyncio.create_task(self._keep(), name="shared clock")
+
+    async def close(self) -> None:
+        """Measure no more. Idempotent."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            with suppress(SignalboxError):  # until it is back the clock runs on
+                await self._measure()
+
+    async def _measure(self) -> None:
+        asked_at = self._boottime()
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        answered_at = self._boottime()
+        if answered_at - asked_at < _PAUSE_S or not self._is_measured:
+            self._offset = unix_time(info["ts"]) - (asked_at + answered_at) / 2
+            self._is_measured = True
+            self._compare()
+
+    def _compare(self) -> None:
+        by_s = time.time() - self.now()
+        was_wrong, self._is_wrong = self._is_wrong, abs(by_s) > _WRONG_S
+        if self._is_wrong and not was_wrong:
+            log.warning("clock.wrong", by_s=round(by_s, 1))

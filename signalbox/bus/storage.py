@@ -1,0 +1,38 @@
+"""How full the streams are: bytes each holds against the most it may take."""
+
+from typing import Final, NamedTuple
+
+from signalbox.bus.client import Bus
+from signalbox.wire.assets import SHARES
+from signalbox.wire.names import Stream
+
+NEARLY_FULL: Final = 0.8
+"""Of its limit: time to make room before something is refused or let go too early."""
+WATCHED: Final = tuple(
+    stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.ADVISORY}
+)
+"""The others are history, which is full by design and lets go of its oldest."""
+
+
+class Filled(NamedTuple):
+    """One stream. limit_bytes: its ``max_bytes``, the same on every node."""
+
+    stream: str
+    used_bytes: int
+    limit_bytes: int
+
+    @property
+    def share(self) -> float:
+        """Of the limit that is used, 0 to 1."""
+        return self.used_bytes / self.limit_bytes
+
+
+async def read(bus: Bus) -> list[Filled]:
+    """Every watched stream that has a limit, the fullest first. Raises as :meth:`Bus.request_json`."""
+    found = []
+    for stream in WATCHED:
+        info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
+        limit = info["config"].get("max_bytes", -1)
+        if limit > 0:
+            found.append(Filled(str(stream), info["state"]["bytes"], limit))
+    return sorted(found, key=lambda filled: filled.share, reverse=True)

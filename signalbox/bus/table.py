@@ -1,0 +1,265 @@
+"""A bucket kept in memory, current to the moment, and writing to one.
+
+Subscribed first, then read as a whole, so nothing falls between. Every change of a bucket is republished, so stream
+sequences without a hole prove that nothing was missed; after a hole or a reconnect the bucket is read again.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from signalbox.bus.client import Bus, Message, Stored, Subscription
+from signalbox.bus.majority import unheard_s
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.wire.assets import EXPIRING, MARKER_TTL_S
+from signalbox.wire.events import is_removal
+from signalbox.wire.messages import Doc, decode, encode
+from signalbox.wire.names import Bucket, Header, event_of_key
+from signalbox.wire.names import key as key_subject
+
+T = TypeVar("T")
+OnChange = Callable[[str, T | None, int], None]
+
+_PROOF_S: Final = 3.0
+"""How often a table asks for proof that the server still reaches it."""
+_RESYNC_S: Final = 60.0
+"""How often it is read again as a whole, whatever happens: the backstop against the unforeseen."""
+_RETRY_S: Final = 0.25
+
+
+class Table(Generic[T]):
+    """The documents of one bucket by key. ``await start()`` once; then every read is of memory.
+
+    Keys are as in the bucket (already tokens). Callbacks of :meth:`on_change` run in order, at once, and must be quick.
+    A document that cannot be read counts as absent.
+
+    asks_leader: that the table is current is proven by the stream's leader. Otherwise a round trip to our server
+    is proof enough, which knows nothing of a server cut off from the others, or of a subscription that died.
+    """
+
+    def __init__(
+        self, bus: Bus, bucket: Bucket, type_: type[T], *, asks_leader: bool = False
+    ) -> None:
+        self._asks_leader = asks_leader
+        self._bus = bus
+        self._bucket = bucket
+        self._type = type_
+        self._items: dict[str, T] = {}
+        self._revisions: dict[str, int] = {}
+        self._callbacks: list[OnChange[T]] = []
+        self._event_prefix = len(event_of_key(bucket, ""))
+        self._key_prefix = len(key_subject(bucket, ""))
+        self._last_seq: int | None = None
+        self._behind_since: float | None = None
+        self._proven_at = float("-inf")
+        self._stale = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self) -> None:
+        """Read the bucket and follow it from then on. Raises :class:`Unavailable`."""
+        self._bus.on_reconnect(self._stale.set)
+        try:
+            self._subscription = await self._bus.subscribe(
+                event_of_key(self._bucket), self._receive
+            )
+            await self._read()
+        except BaseException:
+            await self.close()
+            raise
+        self._keeper = asyncio.create_task(self._keep(), name=f"table {self._bucket}")
+
+    def get(self, key: str) -> T | None:
+        """The document under ``key``, or None."""
+        return self._items.get(key)
+
+    def items(self) -> Mapping[str, T]:
+        """All documents by key: a live, read-only view."""
+        return MappingProxyType(self._items)
+
+    def revision(self, key: str) -> int:
+        """Stream sequence of the key's last change known here, also of its removal; 0 = none."""
+        return self._revisions.get(key, 0)
+
+    def on_change(self, callback: OnChange[T]) -> None:
+        """Call ``callback(key, document or None, revision)`` after each change, also while starting."""
+        self._callbacks.append(callback)
+
+    @property
+    def synced_age_s(self) -> float:
+        """Seconds since the last proof that this table is current; what decides on it may fail closed above a limit."""
+        return self._loop.time() - self._proven_at
+
+    async def close(self) -> None:
+        """Stop following. Idempotent; what was read stays readable."""
+        self._bus.forget_reconnect(self._stale.set)
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.close()
+
+    def _receive(self, message: Message) -> None:
+        headers = message.headers
+        seq = int(headers[Header.SEQUENCE])
+        if self._last_seq is not None and seq > self._last_seq + 1:
+            self._stale.set()
+        self._last_seq = max(self._last_seq or 0, seq)
+        key = message.subject[self._event_prefix :]
+        self._take(key, None if is_removal(headers) else message.data, seq)
+
+    def _take(self, key: str, data: bytes | None, seq: int) -> None:
+        """Apply one change, unless a newer one is known."""
+        if seq <= self._revisions.get(key, 0):
+            return
+        self._revisions[key] = seq
+        document: T | None = None
+        if data is not None:
+            try:
+                document = decode(self._type, data)
+            except msgspec.MsgspecError as error:
+                log.error("table.unreadable", bucket=self._bucket.value, key=key, reason=str(error))
+        if document is None:
+            if self._items.pop(key, None) is None:
+                return
+        else:
+            self._items[key] = document
+        for callback in self._callbacks:
+            callback(key, document, seq)
+
+    async def _read(self) -> None:
+        """Read the whole bucket and drop what is no longer there."""
+        self._stale.clear()
+        asked_at = self._loop.time()
+        before = dict(self._revisions)
+        known = self._last_seq or 0
+        found = await self._bus.list_latest(self._bucket.stream, [key_subject(self._bucket, ">")])
+        seen = {self._apply(stored) for stored in found}
+        if self._is_behind(max((stored.seq for stored in found), default=0), known):
+            await self._read_behind()
+            return
+        for key in [
+            k for k in self._items if k not in seen and self._revisions.get(k) == before.get(k)
+        ]:
+            self._take(key, None, self._revisions.get(key, 0) + 1)
+        self._last_seq = max([self._last_seq or 0, *(stored.seq for stored in found)])
+        if self._asks_leader:
+            await self._prove()
+        else:
+            self._proven_at = asked_at
+
+    def _is_behind(self, newest: int, known: int) -> bool:
+        """Whether a read came from a replica that has not got all that we know: it says nothing of what is gone.
+
+        The newest message of a bucket is always in a read, but where keys expire their markers do too. Numbers that
+        stay lower are those of a stream that was put back to an earlier day. Where we know of nothing nothing can go,
+        and the number that we know may be that of an empty stream.
+        """
+        if newest >= known or not self._items or self._bucket in EXPIRING:
+            self._behind_since = None
+            return False
+        now = self._loop.time()
+        self._behind_since = self._behind_since or now
+        return now - self._behind_since < _RESYNC_S
+
+    async def _read_behind(self) -> None:
+        """What to do after such a read: it proves nothing and is to be repeated."""
+        if self._asks_leader:  # who knows whether the numbers were put back
+            proven_at = self._proven_at
+            await self._prove()
+            self._proven_at = proven_at
+        self._stale.set()
+
+    async def _prove(self) -> None:
+        """Ask for proof that nothing was missed; without it the table is to be read again."""
+        asked_at = self._loop.time()
+        if not self._asks_leader:
+            await self._bus.flush()
+            # The answer came after every event sent before it, on the same connection.
+            self._proven_at = asked_at
+            return
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._bucket.stream}")
+        state = info["state"]
+        if not (
+            state["messages"] or self._items
+        ):  # an empty stream's last number is one nobody wrote
+            self._last_seq = state["last_seq"]
+        if state["last_seq"] == (self._last_seq or 0):
+            # A leader that was cut off answers on: its word is as old as what it last heard of the others.
+            self._proven_at = max(self._proven_at, asked_at - unheard_s(info))
+            return
+        self._stale.set()
+        if state["last_seq"] < (self._last_seq or 0):
+            # The stream was lost, or put back to an earlier day: what counts now has lower numbers.
+            log.warning("table.rolled_back", bucket=self._bucket.value, seq=state["last_seq"])
+            self._revisions.clear()
+            self._last_seq = None
+
+    def _apply(self, stored: Stored) -> str:
+        key = stored.subject[self._key_prefix :]
+        self._take(key, None if is_removal(stored.headers) else stored.data, stored.seq)
+        return key
+
+    async def _keep(self) -> None:
+        """Read again when stale, and every so often anyway; in between a round trip proves the table current."""
+        read_at = self._loop.time()
+        resync_s = _RESYNC_S * random.uniform(0.9, 1.1)  # noqa: S311  jitter
+        while True:
+            try:
+                async with asyncio.timeout(_PROOF_S):
+                    await self._stale.wait()
+            except TimeoutError:
+                if self._loop.time() - read_at > resync_s:
+                    self._stale.set()
+            try:
+                if self._stale.is_set():
+                    await self._read()
+                    read_at = self._loop.time()
+                    if self._stale.is_set():  # read from a replica that is behind
+                        await asyncio.sleep(_RETRY_S)
+                else:
+                    await self._prove()
+            except SignalboxError as error:
+                log.warning(
+                    "table.not_synced", bucket=self._bucket.value, reason=error.public_message
+                )
+                self._stale.set()
+                await asyncio.sleep(_RETRY_S)
+
+
+async def put(
+    bus: Bus,
+    bucket: Bucket,
+    key: str,
+    doc: Doc,
+    *,
+    expect: int | None = None,
+    ttl_s: int | None = None,
+) -> int:
+    """Write a document; returns its revision. Raises as :meth:`Bus.write`.
+
+    ttl_s: it expires then. A write without it **removes** an earlier one's expiry.
+    """
+    return await bus.write(key_subject(bucket, key), encode(doc), expect=expect, ttl_s=ttl_s)
+
+
+async def remove(bus: Bus, bucket: Bucket, key: str, *, expect: int | None = None) -> int:
+    """Remove a key; returns the revision of its marker. Idempotent without ``expect``. Raises as :meth:`Bus.write`.
+
+    Where keys expire the marker does too; elsewhere it stays, so that an unclean shutdown of the server cannot
+    bring a removed key back to life.
+    """
+    return await bus.write(
+        key_subject(bucket, key),
+        headers={Header.KV_OPERATION: "PURGE", Header.ROLLUP: "sub"},
+        expect=expect,
+        ttl_s=MARKER_TTL_S if bucket in EXPIRING else None,
+    )

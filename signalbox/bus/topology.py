@@ -1,0 +1,303 @@
+"""Creating and checking what :mod:`signalbox.wire.assets` declares on a running NATS.
+
+``apply`` makes the server be as declared, and may be repeated. ``check`` names each difference in words. Programs call
+``require`` when they start and refuse to run on anything else.
+"""
+
+import asyncio
+import contextlib
+import re
+from typing import Any, Final
+
+from signalbox.bus.client import Bus
+from signalbox.program.errors import Misconfigured, NotFound, Unavailable
+from signalbox.program.settings import Wire
+from signalbox.wire.assets import (
+    AGES,
+    DUPLICATE_WINDOW,
+    RETIRED,
+    SECOND,
+    SHARES,
+    STORAGE_BYTES,
+    STREAMS,
+    Config,
+    consumer,
+)
+from signalbox.wire.names import PRIORITIES, Bucket, Stream, jobs_of
+from signalbox.wire.names import consumer as consumer_name
+
+OLDEST: Final = (2, 12)
+REMEMBERED: Final = frozenset({Stream.STATE.value, Bucket.LEASES.stream})
+"""Programs remember revisions and tokens of these: where one was lost, every program must start anew."""
+_SOURCES_TIMEOUT_S: Final = 15.0
+_SOURCES_PAUSE_S: Final = 0.02
+_NEW: Final = frozenset({"created", "made anew", "numbered"})
+_PARKED: Final = "parked"
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+async def apply(
+    bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES, first_seq: int = 0
+) -> list[str]:
+    """Create what is missing, change what differs, delete what is retired; returns what was done, one phrase each.
+
+    Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. first_seq:
+    where a stream that has no number yet begins (:func:`numbers_from`); 0 = at 1. How long streams keep what they hold
+    is as the bus's settings say. Raises :class:`Misconfigured` for a server that is too old or that refuses a change.
+    """
+    refuse_old(bus)
+    done = []
+    made = set()
+    for declared in STREAMS:
+        config = wanted(declared, replicas, storage_bytes) | _ages(declared["name"], bus.settings)
+        name = config["name"]
+        if act := await _declare(bus, config, first_seq):
+            done.append(f"{act} {name}")
+        if act in _NEW:
+            made.add(name)
+        elif made.intersection(source["name"] for source in config.get("sources", [])):
+            # The server asks for a source that it has once missed only now and then.
+            found = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | {"sources": []})
+            await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found)
+            done.append(f"connected {name}")
+    for name in RETIRED:  # after EVENTS, which once read from it
+        with contextlib.suppress(NotFound):
+            await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
+            done.append(f"deleted {name}")
+    await _sources_connected(bus)
+    return done
+
+
+async def check(bus: Bus) -> list[str]:
+    """Every difference between the server and the declaration, one sentence each; empty = as declared."""
+    refuse_old(bus)
+    faults = []
+    for declared in STREAMS:
+        name = declared["name"]
+        info = await _info(bus, name)
+        if info is None:
+            faults.append(f"stream {name} does not exist")
+            continue
+        found = info["config"]
+        config = wanted(declared, found.get("num_replicas", 1))
+        if found.get("max_bytes", -1) > 0:
+            del config["max_bytes"]  # how much disk there is, is the operator's to say
+        if name in AGES and found.get("max_age", 0) > 0:
+            config |= _aged(found["max_age"])  # and how long these are kept
+        faults += _differences(config, found)
+    return faults
+
+
+async def last_sequences(bus: Bus) -> dict[str, int]:
+    """The last number given in each stream that is there and that ``apply`` numbers; 0 = it has lost even that."""
+    found = {}
+    for declared in STREAMS:
+        info = await _info(bus, declared["name"])
+        if info is not None and declared["subjects"]:
+            found[declared["name"]] = int(info["state"]["last_seq"])
+    return found
+
+
+async def require(bus: Bus) -> None:
+    """Refuse to run on a server configured otherwise: raises :class:`Misconfigured` naming each difference."""
+    faults = await check(bus)
+    if faults:
+        raise Misconfigured(
+            f"NATS is not configured as declared: {'; '.join(faults)}. Run: signalbox topology apply",
+            faults=faults,
+        )
+
+
+async def ensure_consumers(bus: Bus, model: str) -> None:
+    """The three pull consumers of a model's queues. Idempotent; call it before the model is published."""
+    for priority in PRIORITIES:
+        config = consumer(consumer_name(model, priority), jobs_of(model, priority))
+        name, subject = config["name"], config["filter_subject"]
+        await bus.request_json(
+            f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
+            {"stream_name": Stream.JOBS.value, "config": config},
+        )
+
+
+def numbers_from(now: float) -> int:
+    """Where a stream made at ``now`` (UTC unix seconds) begins to count: at its microseconds.
+
+    Above all that a stream of that name ever gave, without anything that remembers it, as none is written to a million
+    times a second: so no fencing token and no revision goes backwards when a stream was lost (ADR 0197).
+    """
+    return int(now * 1_000_000)
+
+
+def version(bus: Bus) -> tuple[int, int]:
+    """Major and minor of the connected server; zeros where it says none."""
+    found = _VERSION.match(bus.server_version)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def refuse_old(bus: Bus) -> None:
+    """Raise :class:`Misconfigured` for a server older than :data:`OLDEST`."""
+    if version(bus) < OLDEST:
+        raise Misconfigured(
+            f"NATS server {bus.server_version} is too old: Signalbox needs {OLDEST[0]}.{OLDEST[1]} or newer."
+        )
+
+
+def wanted(declared: Config, replicas: int, storage_bytes: int = STORAGE_BYTES) -> Config:
+    """A declaration for a cluster of this many replicas, with its share of the disk.
+
+    ``EVENTS`` alone may be lazy about the disk, and only where it has no replicas: nothing is decided by it, and a
+    synced write per renewed lease would cost the jobs their disk.
+    """
+    config = declared | {"num_replicas": replicas}
+    share = SHARES.get(config["name"])
+    if share is not None:
+        config["max_bytes"] = int(storage_bytes * share)
+    if config["name"] == Stream.EVENTS and replicas == 1:
+        config["persist_mode"] = "async"
+    return config
+
+
+def _ages(name: str, settings: Wire) -> Config:
+    """How long a stream keeps what it holds, where that is a setting."""
+    if name not in AGES:
+        return {}
+    field, times = AGES[name]
+    return _aged(round(getattr(settings, field) * times * SECOND))
+
+
+def _aged(max_age: int) -> Config:
+    """The server remembers message ids no longer than messages."""
+    return {"max_age": max_age, "duplicate_window": min(DUPLICATE_WINDOW, max_age)}
+
+
+def _still_held(config: Config, info: dict[str, Any]) -> Config:
+    """The size of a stream that would become smaller than what it holds: as large as that, or the oldest would go."""
+    most: int = info["config"].get("max_bytes", -1)
+    if not 0 < config["max_bytes"] < most:
+        return {}
+    return {"max_bytes": min(most, max(config["max_bytes"], info["state"]["bytes"]))}
+
+
+async def _sources_connected(bus: Bus) -> None:
+    """Return when ``EVENTS`` reads all its sources: what is overwritten before that is not told.
+
+    The server connects them some hundred milliseconds after it made the stream and tells nobody, so this asks.
+    """
+    try:
+        async with asyncio.timeout(_SOURCES_TIMEOUT_S):
+            while True:
+                info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.EVENTS}")
+                if all(source.get("active", -1) >= 0 for source in info.get("sources", [])):
+                    return
+                await asyncio.sleep(_SOURCES_PAUSE_S)
+    except TimeoutError:
+        raise Unavailable(
+            "EVENTS does not read its sources; is a stream without a leader?"
+        ) from None
+
+
+async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
+    """Have one stream as declared; returns what was done, empty for nothing."""
+    name = config["name"]
+    info = await _info(bus, name)
+    if info is None:
+        await _create(bus, config, {}, first_seq)
+        return "created"
+    found = info["config"]
+    if found["retention"] != config["retention"]:
+        await _make_anew(bus, config)
+        return "made anew"
+    if first_seq and _is_numbered(config) and not info["state"]["last_seq"]:
+        await _create(bus, config, found, first_seq)
+        return "numbered"
+    config = config | _still_held(config, info)
+    if _differences(config, found):
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
+        return "changed"
+    return ""
+
+
+def _is_numbered(config: Config) -> bool:
+    """Whether it gets a first number, by a purge. The audit's notes, which none may take, have numbers of their own."""
+    return bool(config["subjects"]) and not config.get("deny_purge")
+
+
+async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> None:
+    """Make a stream whose numbers begin at ``first_seq``, or give one that is empty that beginning.
+
+    Until it has its number it listens to a subject that nobody writes to: no message can come between. It is not made
+    with ``first_seq`` in its configuration: where only ``meta.inf`` was lost, the server finds the messages again when
+    the stream is made, and would throw them away for that.
+    """
+    name = config["name"]
+    if first_seq and _is_numbered(config):
+        act = "UPDATE" if found else "CREATE"
+        parked = found | config | {"subjects": [f"{_PARKED}.{name}"], "sources": []}
+        info = await bus.request_json(f"$JS.API.STREAM.{act}.{name}", parked)
+        if not info["state"]["last_seq"]:
+            await bus.request_json(f"$JS.API.STREAM.PURGE.{name}", {"seq": first_seq})
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", info["config"] | config)
+    else:
+        await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+
+
+async def _make_anew(bus: Bus, config: Config) -> None:
+    """Replace a stream whose retention cannot be changed, with its consumers; one that holds messages is left alone."""
+    name = config["name"]
+    held = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["state"]["messages"]
+    if held:
+        raise Misconfigured(
+            f"{name} has another retention and holds {held} messages, which NATS cannot carry over. "
+            "Let the version that declared it finish them first."
+        )
+    consumers: list[Config] = []
+    while True:
+        page = await bus.request_json(f"$JS.API.CONSUMER.LIST.{name}", {"offset": len(consumers)})
+        consumers += [found["config"] for found in page["consumers"] or []]
+        if not page["consumers"] or len(consumers) >= page["total"]:
+            break
+    await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+    for found in consumers:
+        queue, subject = found["name"], found.get("filter_subject", "")
+        await bus.request_json(
+            f"$JS.API.CONSUMER.CREATE.{name}.{queue}.{subject}",
+            {"stream_name": name, "config": consumer(queue, subject)},
+        )
+
+
+async def _info(bus: Bus, name: str) -> dict[str, Any] | None:
+    try:
+        return await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
+    except NotFound:
+        return None
+
+
+def _differences(config: Config, found: Config) -> list[str]:
+    return [
+        f"{config['name']}: {field} is {_shown(found.get(field))}, declared {_shown(value)}"
+        for field, value in sorted(config.items())
+        if not _is_same(found.get(field), value)
+    ]
+
+
+def _is_same(found: Any, declared: Any) -> bool:
+    """Equal as the server means it: it leaves out what is false, zero or empty, and adds what it derives."""
+    if not declared:
+        return not found
+    if isinstance(declared, dict):
+        return isinstance(found, dict) and all(
+            _is_same(found.get(k), v) for k, v in declared.items()
+        )
+    if isinstance(declared, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(declared)
+            and all(_is_same(f, d) for f, d in zip(found, declared, strict=True))
+        )
+    return bool(found == declared)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""The API client, and the HTTP it speaks."""

@@ -1,0 +1,94 @@
+"""How long the queues are, and where a job stands in one, from what consumers report."""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from signalbox.bus.client import Bus, ConsumerInfo
+from signalbox.wire.names import PRIORITIES, Priority, Stream, consumer
+
+_FRESH_S: Final = 0.25
+"""How long an answer of NATS is used again: a thousand waiting callers ask at most four times a second."""
+
+
+class Depth(NamedTuple):
+    """Jobs of one model: waiting in its queues, and in the hands of workers."""
+
+    waiting: int
+    in_hand: int
+
+
+class Position(NamedTuple):
+    """Where a job stands. ``ahead``: jobs before it (0 = next); None = a worker has it already."""
+
+    ahead: int | None
+
+
+class _Answer(NamedTuple):
+    info: ConsumerInfo
+    first_seq: int
+    last_seq: int
+    at: float
+
+
+class Queues:
+    """Depths and positions, asked from NATS at most every quarter second per queue, once for all who ask together."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._answers: dict[str, _Answer] = {}
+        self._asking: dict[str, asyncio.Task[_Answer]] = {}
+
+    async def position(self, model: str, priority: Priority, seq: int) -> Position:
+        """Where the job with sequence ``seq`` in ``JOBS`` stands. Raises :class:`Unavailable`, :class:`NotFound`.
+
+        Jobs of a higher priority count as before it. Within its queue the place is interpolated: other models' jobs
+        share the sequence, so it is exact only at the ends.
+        """
+        info, first_seq, last_seq, _ = await self._ask(consumer(model, priority))
+        if seq <= info.delivered_stream_seq:
+            return Position(None)
+        ahead = await self._waiting_above(model, priority)
+        # A consumer that has delivered nothing says 0, and a stream may begin at any number.
+        before = max(info.delivered_stream_seq, first_seq - 1)
+        share = (seq - before) / (max(last_seq, seq) - before)
+        return Position(ahead + max(0, round(info.num_pending * share) - 1))
+
+    async def depth(self, model: str) -> Depth:
+        """Waiting and in hand over all priorities. Raises :class:`Unavailable`, :class:`NotFound`."""
+        answers = [await self._ask(consumer(model, priority)) for priority in PRIORITIES]
+        return Depth(
+            sum(answer.info.num_pending for answer in answers),
+            sum(answer.info.num_ack_pending for answer in answers),
+        )
+
+    async def close(self) -> None:
+        """Wait for open questions. Idempotent."""
+        if self._asking:
+            await asyncio.wait(list(self._asking.values()))
+
+    async def _waiting_above(self, model: str, priority: Priority) -> int:
+        above = PRIORITIES[: PRIORITIES.index(priority)]
+        return sum([(await self._ask(consumer(model, p))).info.num_pending for p in above])
+
+    async def _ask(self, name: str) -> _Answer:
+        known = self._answers.get(name)
+        if known is not None and self._loop.time() - known.at < _FRESH_S:
+            return known
+        asking = self._asking.get(name)
+        if asking is None:
+            asking = self._asking[name] = asyncio.create_task(
+                self._fetch(name), name=f"queue {name}"
+            )
+            asking.add_done_callback(lambda _: self._asking.pop(name, None))
+        return await asyncio.shield(asking)
+
+    async def _fetch(self, name: str) -> _Answer:
+        info, stream = await asyncio.gather(
+            self._bus.consumer_info(name),
+            self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"),
+        )
+        state = stream["state"]
+        answer = _Answer(info, state["first_seq"], state["last_seq"], self._loop.time())
+        self._answers[name] = answer
+        return answer

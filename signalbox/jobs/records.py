@@ -1,0 +1,100 @@
+"""Records of jobs in ``STATE``: read from the leader, written by compare-and-set."""
+
+import asyncio
+from typing import Final
+
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus, Stored
+from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, StaleRevision, Unavailable
+from signalbox.wire.messages import Newer, Record, decode, header
+from signalbox.wire.names import Header, Stream, job_anywhere, state
+
+NO_ROOM: Final = "There is no room for records of jobs now; try again."
+_PAUSE_S: Final = 0.1
+_PATIENCE_S: Final = 15.0
+"""How long the outcome of an unanswered write is asked for: longer than NATS takes to elect a leader."""
+
+
+class Records:
+    """Reads and writes records. patience_s: how long :meth:`write` tries to learn what became of a lost answer."""
+
+    def __init__(self, bus: Bus, *, patience_s: float = _PATIENCE_S) -> None:
+        self._bus = bus
+        self._writer = bus.grouped(Stream.STATE)
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+
+    async def read(self, job_id: str) -> tuple[Record, int, bytes] | None:
+        """``(record, revision, body)`` as the leader knows it; None = never claimed, or aged out.
+
+        Raises :class:`NewerVersion` for a record that only a newer program understands.
+        """
+        found = await self._bus.leader_get(Stream.STATE, state(job_id))
+        if found is None or Header.RECORD not in found.headers:
+            return None
+        try:
+            return decode(Record, found.headers[Header.RECORD]), found.seq, found.data
+        except Newer as error:
+            raise NewerVersion(job_id=job_id) from error
+
+    async def write(self, record: Record, body: bytes = b"", *, expect: int) -> int:
+        """Write from revision ``expect`` (0 = there is no record yet); returns the new revision.
+
+        Where the answer is lost the record is read back and, if need be, written again from the same revision.
+        Raises :class:`StaleRevision` when another write came first, :class:`Unavailable` (certainly not written) and,
+        when the outcome stays unknown for ``patience_s``, :class:`Ambiguous`.
+        """
+        headers: dict[str, str] = {Header.RECORD: header(record)}
+        try:
+            return await self._writer.write(state(record.id), body, headers=headers, expect=expect)
+        except QueueFull as error:
+            raise Unavailable(NO_ROOM, retry_after_s=5.0) from error
+        except Ambiguous as error:
+            return await self._settle(record, body, expect, error)
+
+    async def may_have_gone(
+        self, since: float, *, now: float, kept_s: float, is_short_lived: bool = False
+    ) -> bool:
+        """Whether a record written after ``since`` may have been removed, as its job ended. kept_s: the least it stays.
+
+        Records go the oldest first: one that is older than ``since`` and still there says that none after it has gone,
+        but for short-lived ones.
+        """
+        if now - since < kept_s:
+            return False
+        if is_short_lived:
+            return True
+        state = (await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
+        return not state["messages"] or unix_time(state["first_ts"]) > since
+
+    async def queued(self, job_id: str) -> Stored | None:
+        """The job's message in ``JOBS``, while nobody has finished it; header ``Sb-Job``, body the inputs."""
+        return await self._bus.leader_get(Stream.JOBS, job_anywhere(job_id))
+
+    async def _settle(self, record: Record, body: bytes, expect: int, cause: Ambiguous) -> int:
+        """Repeating the same compare-and-set is safe: at most one of them can win."""
+        deadline = self._loop.time() + self._patience_s
+        while self._loop.time() < deadline:
+            try:
+                found = await self.read(record.id)
+                if found is not None and is_same_write(found[0], record) and found[1] > expect:
+                    return found[1]
+                if (found[1] if found is not None else 0) != expect:
+                    raise StaleRevision(found[1] if found is not None else 0) from cause
+                return await self._writer.write(
+                    state(record.id), body, headers={Header.RECORD: header(record)}, expect=expect
+                )
+            except StaleRevision as error:
+                if error.__cause__ is cause:
+                    raise
+                # The first write may have arrived between our read and our repeat: look once more.
+            except (Unavailable, QueueFull):
+                await asyncio.sleep(_PAUSE_S)
+        raise cause
+
+
+def is_same_write(found: Record, mine: Record) -> bool:
+    """Whether a record read back is the one we wrote: no two attempts share these."""
+    return (found.state, found.attempt, found.worker, found.token, found.cancel_requested) == (
+        mine.state, mine.attempt, mine.worker, mine.token, mine.cancel_requested,
+    )  # fmt: skip

@@ -1,0 +1,213 @@
+"""All that NATS keeps for us, as a folder of files and back. What operators do with it: docs/operations.md.
+
+Streams are saved one after another while everything runs, so their moments differ; the order makes that harmless
+(ADR 0152). What expires within seconds is not kept, only how far its numbers had come: a fencing token is one of
+them, and none may be given twice.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops import snapshots
+from signalbox.ops.settling import kept_consumers, settle
+from signalbox.ops.snapshots import Saved
+from signalbox.program.errors import Misconfigured, NotFound
+from signalbox.wire.assets import AGES, COUNTED, STREAMS
+from signalbox.wire.names import Bucket, Stream
+
+KEPT: Final = (
+    Stream.JOBS, Stream.SCHED, Stream.INPUTS, Stream.STATE, Stream.PAYLOADS,
+    Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY, Stream.AUDIT,
+    *(b.stream for b in (
+        Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON,
+    )),
+    Stream.EVENTS,
+)  # fmt: skip
+"""In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost.
+
+An input that is removed between the savings of ``JOBS`` and ``INPUTS`` is one of a job whose end ``STATE`` then holds.
+"""
+MANIFEST: Final = "backup.json"
+WRITES_PER_S: Final = 1000
+"""More than any of :data:`COUNTED` is written to in a second, so that numbers begin above all that were given since."""
+_FORMAT: Final = 1
+_MIB: Final = 1024 * 1024
+_TOLD_EVERY_S: Final = 1.0
+
+Say = Callable[[str], None]
+"""Called with a line a person should read."""
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`.
+
+    consumers: how many lasting consumers each stream has; an older backup does not say.
+    """
+
+    format: int
+    taken_at: float
+    server: str
+    streams: tuple[Saved, ...]
+    counted: dict[str, int]
+    consumers: dict[str, int] | None = None
+
+
+async def take(bus: Bus, folder: Path, say: Say) -> Backup:
+    """Save everything into a new folder. Without its last file, the manifest, it is not a backup.
+
+    Raises :class:`Misconfigured` where the folder is not new, and as :func:`signalbox.ops.snapshots.save`.
+    """
+    topology.refuse_old(bus)
+    _make(folder)
+    taken_at = time.time()
+    streams = []
+    consumers: dict[str, int] = {}
+    for name in KEPT:
+        consumers[name] = await kept_consumers(bus, name)
+        told = _Progress(name, say)
+        streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
+        say(f"{name}: {streams[-1].state['messages']} messages, {told}")
+    counted = {name: await _last(bus, name) for name in COUNTED}
+    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted, consumers)
+    _sign(folder, made)
+    return made
+
+
+async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = None) -> Backup:
+    """Put everything back into a NATS that has none of our streams. replicas: None = as it was.
+
+    Returns when all of it can be had: every copy is current, and every queue hands out its jobs. Raises
+    :class:`Misconfigured` before anything is written where a file is damaged or a stream exists, and
+    :class:`Unavailable` where copies or queues do not come.
+    """
+    topology.refuse_old(bus)
+    found = read(folder)
+    await _refuse_existing(bus)
+    copies = replicas or max(saved.config.get("num_replicas", 1) for saved in found.streams)
+    await _count_on(bus, found, copies)
+    # JOBS, saved first, comes last: before it nothing is accepted and nothing runs.
+    for saved in reversed(found.streams):
+        told = _Progress(saved.name, say)
+        await snapshots.put_back(
+            bus, _as_declared(saved, copies), folder / _file(saved.name), told.add
+        )
+        say(f"{saved.name}: {saved.state['messages']} messages, {told}")
+    consumers = found.consumers or dict.fromkeys(KEPT)
+    say("waiting until every copy is current and every queue knows its jobs")
+    await settle(bus, {**dict.fromkeys(COUNTED, 0), **consumers}, copies)
+    return found
+
+
+def read(folder: Path) -> Backup:
+    """The manifest of a backup whose every file is whole. Raises :class:`Misconfigured` naming what is not."""
+    try:
+        found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Backup)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Misconfigured(f"{folder} is not a whole backup: {MANIFEST}: {error}.") from error
+    names = {saved.name for saved in found.streams}
+    if found.format != _FORMAT or names != set(KEPT) or set(found.counted) != set(COUNTED):
+        raise Misconfigured(
+            f"{folder} was made by another version of Signalbox; restore it with that."
+        )
+    for saved in found.streams:
+        if not snapshots.is_whole(saved, folder / _file(saved.name)):
+            raise Misconfigured(f"{folder / _file(saved.name)} is damaged; take another backup.")
+    return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise Misconfigured(f"{folder} cannot be made: {error.strerror}.") from error
+
+
+def _sign(folder: Path, made: Backup) -> None:
+    """The manifest, in one piece: there is none until everything else is on the disk."""
+    unsigned = folder / f"{MANIFEST}.part"
+    with unsigned.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(made)))
+        file.flush()
+        os.fsync(file.fileno())
+    unsigned.rename(folder / MANIFEST)
+    entries = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(entries)
+    finally:
+        os.close(entries)
+
+
+async def _refuse_existing(bus: Bus) -> None:
+    there = [name for name in (*KEPT, *COUNTED) if await _exists(bus, name)]
+    if there:
+        raise Misconfigured(
+            f"NATS already has {', '.join(there)}, and nothing is restored over it. Give it an empty store folder "
+            "(jetstream.store_dir), start it, and restore before any `signalbox topology apply`."
+        )
+
+
+async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
+    """Make what is not kept anew, with numbers above all that were ever given."""
+    now = time.time()
+    gone_s = max(0.0, now - found.taken_at)
+    for declared in STREAMS:
+        name = declared["name"]
+        if name in COUNTED:
+            counted_on = found.counted[name] + int(gone_s * WRITES_PER_S) + 1
+            first = max(counted_on, topology.numbers_from(now))  # as if lost and made again since
+            config = topology.wanted(declared, replicas) | {"first_seq": first}
+            await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
+
+
+def _as_declared(saved: Saved, replicas: int) -> Saved:
+    """For so many replicas and as this version declares it; only disk and age stay what the operator gave it."""
+    own = {"max_bytes": saved.config["max_bytes"]}
+    if saved.name in AGES:
+        own |= {name: saved.config[name] for name in ("max_age", "duplicate_window")}
+    (declared,) = (config for config in STREAMS if config["name"] == saved.name)
+    return msgspec.structs.replace(saved, config=topology.wanted(declared, replicas) | own)
+
+
+async def _exists(bus: Bus, name: str) -> bool:
+    try:
+        await _last(bus, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def _last(bus: Bus, name: str) -> int:
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
+    return int(info["state"]["last_seq"])
+
+
+def _file(name: str) -> str:
+    return f"{name}.tar.s2"
+
+
+class _Progress:
+    """Says every second how much of a stream has passed."""
+
+    def __init__(self, name: str, say: Say) -> None:
+        self._name = name
+        self._say = say
+        self._bytes = 0
+        self._told_at = time.monotonic()
+
+    def __str__(self) -> str:
+        return f"{self._bytes / _MIB:.1f} MiB"
+
+    def add(self, size_bytes: int) -> None:
+        """So much more."""
+        self._bytes += size_bytes
+        now = time.monotonic()
+        if now - self._told_at >= _TOLD_EVERY_S:
+            self._told_at = now
+            self._say(f"{self._name}: {self} so far")

@@ -1,0 +1,343 @@
+"""The ``signalbox`` command. Every subcommand explains itself: ``signalbox COMMAND --help``."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from signalbox import __version__
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.settings import PREFIX, Wire, describe, load
+
+_GIB: Final = 1024**3
+_EXIT_DIFFERS: Final = 1
+_EXIT_REFUSED: Final = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns its exit status: 0 done, 1 it is not as it should be, 2 refused."""
+    arguments = _parser().parse_args(argv)
+    act: Callable[[argparse.Namespace], int] = arguments.act
+    try:
+        return act(arguments)
+    except SignalboxError as error:
+        print(f"signalbox: {error.public_message}", file=sys.stderr)
+        return _EXIT_REFUSED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="signalbox",
+        description="Durable TensorFlow inference behind Tyk: one job queue, one holder per GPU.",
+        epilog="Programs of their own: python -m gateway_plugin, python -m workers, python -m console.",
+    )
+    parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_topology(commands)
+    _add_backup(commands)
+    _add_restore(commands)
+    _add_nats_users(commands)
+    _add_keys(commands)
+    _add_settings(commands)
+    _add_program(
+        commands, "dead", "Look at jobs that were given up; run them again or discard them."
+    )
+    _add_program(commands, "up", "Start everything on this machine; Ctrl-C stops it.")
+    _add_program(
+        commands,
+        "production",
+        "Run docker-compose.yml on this machine, without a container engine.",
+    )
+    _add_program(commands, "demo", "Send a stream of real digits, so that the board moves.")
+    _add_program(commands, "doctor", "Name every weak setting of a deployment.")
+    return parser
+
+
+def _add_topology(commands: Any) -> None:
+    parser = commands.add_parser(
+        "topology",
+        help="Create or check the streams and buckets on NATS.",
+        description="Create or check every stream and bucket on NATS. Reads SIGNALBOX_NATS_URL, _USER, _PASSWORD.",
+        epilog="Example: SIGNALBOX_NATS_URL=nats://n1:4222,nats://n2:4222 signalbox topology apply --replicas 3",
+    )
+    acts = parser.add_subparsers(required=True, metavar="ACT")
+    apply = acts.add_parser("apply", help="Make NATS be as declared; may be repeated.")
+    apply.add_argument(
+        "--replicas", type=int, choices=(1, 3, 5), default=1,
+        help="Copies of each stream: 1 on a single server, 3 on a cluster of three (default: 1).",
+    )  # fmt: skip
+    apply.add_argument(
+        "--storage-gib", type=float, default=16.0,
+        help="Disk that all streams together may take on each server, in GiB (default: 16).",
+    )  # fmt: skip
+    apply.set_defaults(act=_topology_apply)
+    check = acts.add_parser("check", help="Name every difference; exit status 1 if there is one.")
+    check.set_defaults(act=_topology_check)
+
+
+def _add_backup(commands: Any) -> None:
+    parser = commands.add_parser(
+        "backup",
+        help="Save what NATS keeps into a folder, while everything runs.",
+        description=(
+            "Save queue, records, payloads, dead letters, events and the console's decisions into a new folder, as "
+            "JetStream's own snapshots. Whoever can read the folder can read inputs and results. It does not hold the "
+            "console's database, the models and the secrets; docs/operations.md says how to keep those."
+        ),
+        epilog="Example, nightly: signalbox backup /backups/$(date +%F)",
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="A folder that does not exist yet."
+    )
+    parser.set_defaults(act=_backup)
+
+
+def _add_restore(commands: Any) -> None:
+    parser = commands.add_parser(
+        "restore",
+        help="Put a backup into a NATS that has none of our streams.",
+        description=(
+            "Put a backup into an empty NATS. Every file is checked before anything is written. Workers, gateways and "
+            "the console must not run meanwhile; start the console's programs first afterwards, so that what was "
+            "decided since, such as a revoked key, holds again. Jobs accepted after the backup are gone; those "
+            "that ended after it run again."
+        ),
+        epilog="To test last night's backup: start a nats-server on an empty folder and restore with --replicas 1.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="What `signalbox backup` made.")
+    parser.add_argument(
+        "--replicas", type=int, choices=(1, 3, 5), default=None,
+        help="Copies of each stream, where the new NATS has other nodes (default: as it was).",
+    )  # fmt: skip
+    parser.set_defaults(act=_restore)
+
+
+def _add_nats_users(commands: Any) -> None:
+    parser = commands.add_parser(
+        "nats-users",
+        help="Print the users block of a nats-server configuration.",
+        description=(
+            "Print the authorization block of nats.conf: one user per role with the subjects it needs and no others. "
+            "Passwords stay outside, in NATS_<USER>_PASSWORD of the server's environment."
+        ),
+    )
+    parser.add_argument(
+        "--worker", action="append", default=[], metavar="ID[=GPU,...]",
+        help=(
+            "A user for this worker alone (SIGNALBOX_NATS_USER is its SIGNALBOX_WORKER_ID), who may write its own "
+            "tickets and presence and, with device ids, their leases only. Given once, there is no user that all "
+            "workers share."
+        ),
+    )  # fmt: skip
+    parser.set_defaults(act=_nats_users)
+
+
+def _add_keys(commands: Any) -> None:
+    parser = commands.add_parser(
+        "keys",
+        help="Mint or check API keys without a console.",
+        description="Mint a key, or say whether a key's text is whole. Granting is the console's act.",
+    )
+    acts = parser.add_subparsers(required=True, metavar="ACT")
+    mint = acts.add_parser("mint", help="Print a new key, its id and its keyed hash.")
+    mint.add_argument(
+        "--env", default="live", help="2 to 8 small letters in the key (default: live)."
+    )
+    mint.set_defaults(act=_keys_mint)
+    check = acts.add_parser(
+        "check", help="Read a key from standard input; say whether it is whole."
+    )
+    check.set_defaults(act=_keys_check)
+
+
+def _add_settings(commands: Any) -> None:
+    parser = commands.add_parser(
+        "settings", help="Show the shared settings as they are now, redacted."
+    )
+    parser.set_defaults(act=_settings)
+
+
+def _add_program(commands: Any, name: str, text: str) -> None:
+    """A subcommand whose options and act are in a module of its own, imported when it is asked for."""
+    parser = commands.add_parser(name, help=text, description=text)
+    if name == "up":
+        from signalbox.ops.up.options import add_arguments as add_up
+
+        add_up(parser)
+        parser.set_defaults(act=_up)
+    elif name == "production":
+        from signalbox.ops.production.options import add_arguments as add_production
+
+        add_production(parser)
+        parser.set_defaults(act=_production)
+    elif name == "dead":
+        from signalbox.ops.dead import add_arguments as add_dead
+
+        add_dead(parser)
+        parser.set_defaults(act=_dead)
+    elif name == "doctor":
+        from signalbox.ops.doctor.main import add_arguments as add_doctor
+
+        add_doctor(parser)
+        parser.set_defaults(act=_doctor)
+    else:
+        from signalbox.ops.demo import add_arguments as add_demo
+
+        add_demo(parser)
+        parser.set_defaults(act=_demo)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    from signalbox.ops.up.main import run
+
+    return run(arguments)
+
+
+def _production(arguments: argparse.Namespace) -> int:
+    from signalbox.ops.production.main import run
+
+    return run(arguments)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from signalbox.ops.demo import run
+
+    return run(arguments)
+
+
+def _dead(arguments: argparse.Namespace) -> int:
+    from signalbox.ops import dead
+
+    return _with_bus(lambda bus: dead.run(bus, arguments))
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from signalbox.ops.doctor.main import run
+    from signalbox.program import log
+
+    log.configure("ERROR", program="doctor")
+    return run(arguments)
+
+
+def _topology_apply(arguments: argparse.Namespace) -> int:
+    from signalbox.bus import topology
+    from signalbox.bus.client import Bus
+
+    async def act(bus: Bus) -> int:
+        before = await topology.last_sequences(bus)
+        done = await topology.apply(
+            bus,
+            arguments.replicas,
+            storage_bytes=int(arguments.storage_gib * _GIB),
+            first_seq=topology.numbers_from(time.time()),
+        )
+        print("\n".join(done) if done else "as declared; nothing to do")
+        if before and topology.REMEMBERED - before.keys():
+            print(
+                "STATE or the leases were lost: start every gateway, worker and console program anew"
+            )
+        return 0
+
+    return _with_bus(act)
+
+
+def _topology_check(arguments: argparse.Namespace) -> int:
+    from signalbox.bus import topology
+    from signalbox.bus.client import Bus
+
+    async def act(bus: Bus) -> int:
+        faults = await topology.check(bus)
+        print("\n".join(faults) if faults else "as declared")
+        return _EXIT_DIFFERS if faults else 0
+
+    return _with_bus(act)
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    from signalbox.bus.client import Bus
+    from signalbox.ops import backup
+
+    async def act(bus: Bus) -> int:
+        await backup.take(bus, arguments.folder, _tell)
+        print(f"saved in {arguments.folder}")
+        return 0
+
+    return _with_bus(act)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from signalbox.bus import topology
+    from signalbox.bus.client import Bus
+    from signalbox.ops import backup
+
+    async def act(bus: Bus) -> int:
+        await backup.restore(bus, arguments.folder, _tell, replicas=arguments.replicas)
+        faults = await topology.check(bus)
+        print("\n".join(faults) if faults else "restored, and as declared")
+        return _EXIT_DIFFERS if faults else 0
+
+    return _with_bus(act)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _with_bus(act: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+    from signalbox.bus.client import Bus
+    from signalbox.program import log
+
+    settings = load(Wire, PREFIX, os.environ)
+    log.configure("WARNING", program="signalbox")
+
+    async def run() -> int:
+        bus = await Bus.connect(settings, role="admin", name="cli")
+        try:
+            return await act(bus)
+        finally:
+            await bus.close()
+
+    return asyncio.run(run())
+
+
+def _nats_users(arguments: argparse.Namespace) -> int:
+    from signalbox.ops.natsserver import users
+
+    workers: dict[str, list[str]] = {}
+    for text in arguments.worker:
+        name, _, gpus = text.partition("=")
+        workers[name] = [gpu for gpu in gpus.split(",") if gpu]
+    print(users(workers))
+    return 0
+
+
+def _keys_mint(arguments: argparse.Namespace) -> int:
+    from signalbox.program import keys
+
+    pepper = load(Wire, PREFIX, os.environ).key_pepper
+    try:
+        text, kid = keys.mint(arguments.env)
+    except ValueError as error:
+        raise Misconfigured(f"{error}.") from error
+    print(f"key={text}\nid={kid}")
+    if pepper:
+        print(f"hmac={keys.digest(pepper, text)}")
+    return 0
+
+
+def _keys_check(arguments: argparse.Namespace) -> int:
+    from signalbox.program import keys
+
+    print(f"whole, id={keys.parse(sys.stdin.readline().strip()).kid}")
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> int:
+    print(describe(load(Wire, PREFIX, os.environ)))
+    return 0

@@ -1,0 +1,236 @@
+"""The command: collects findings from wherever it was pointed at, and prints them."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
+from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
+from signalbox.ops.doctor.environment import Environment
+from signalbox.program.errors import Misconfigured, SignalboxError
+
+_EXIT_WEAK: Final = 1
+_TIMEOUT_S: Final = 40.0
+_CONNECT_S: Final = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``signalbox doctor``."""
+    parser.description = (
+        "Examine a deployment: the SIGNALBOX_* variables of this process, the NATS server they lead to, files of NATS "
+        "and Tyk, secrets, this machine. Every weak setting is named with why it matters and how to mend it."
+    )
+    parser.epilog = (
+        "Example: docker compose run --rm console python -m signalbox doctor --production"
+    )
+    parser.add_argument(
+        "--production", action="store_true",
+        help="Exit with status 1 if anything of medium or high severity is neither mended nor accepted.",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="Print JSON, for programs.")
+    parser.add_argument(
+        "--offline", action="store_true", help="Do not connect to NATS; look at files and settings only."
+    )  # fmt: skip
+    parser.add_argument(
+        "--program", choices=environment.PROGRAMS, default="",
+        help="Whose settings these are; guessed from the variables otherwise.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--files", type=Path, metavar="DIR",
+        help="A deployment's folder as in the repository: tyk/, deploy/nats/nats.conf, deploy/secrets/.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--monitor", metavar="URL", help="A nats-server's monitor, http://127.0.0.1:8222."
+    )
+    parser.add_argument(
+        "--accept", type=Path, metavar="FILE",
+        help='TOML with reasons, `[accept]` and `"nats.plain" = "why"`; default: deploy/doctor.toml in --files.',
+    )  # fmt: skip
+    parser.add_argument(
+        "--list", action="store_true", help="Print everything it can find, and stop."
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The command. Returns its exit status. Raises :class:`Misconfigured` for an acceptance nobody can need."""
+    if arguments.list:
+        sys.stdout.write(catalog_page() + "\n")
+        return 0
+    env = Environment(os.environ, arguments.program)
+    found = [*environment.examine(env), *host.examine_process(), *host.examine_gpus()]
+    if arguments.files is not None:
+        found += examine_files(arguments.files)
+    if arguments.monitor:
+        found += asyncio.run(_monitor(arguments.monitor))
+    if not arguments.offline:
+        found += asyncio.run(_server(env))
+    found = accept(found, _reasons(arguments))
+    sys.stdout.write((as_json(found) if arguments.json else as_text(found)) + "\n")
+    return _EXIT_WEAK if arguments.production and any(one.is_weak for one in found) else 0
+
+
+def examine_files(folder: Path) -> Iterator[Finding]:
+    """Whatever of a deployment's files is in ``folder``."""
+    conf = folder / "deploy" / "nats" / "nats.conf"
+    if conf.exists():
+        try:
+            yield from natsrules.examine_conf(natsconf.read(conf), str(conf))
+        except Misconfigured as error:
+            yield Finding("file.unreadable", str(conf), error.public_message)
+    secrets = folder / "deploy" / "secrets"
+    if secrets.is_dir():
+        yield from host.examine_secrets(secrets)
+        for pem in (secrets / "tls_ca", *sorted(secrets.glob("tls/*/node.pem"))):
+            if pem.exists():
+                yield from certificates.examine_file(pem)
+    yield from _tyk(folder / "tyk", secrets)
+
+
+def _tyk(files: Path, secrets: Path) -> Iterator[Finding]:
+    made = secrets / "tyk_apps"  # what compose mounts: the definitions with their secret
+    apps = made if made.is_dir() else files / "apps"
+    public_ports = set()
+    for doc, where in _json_files(sorted(apps.glob("*.json"))):
+        if isinstance(doc, Finding):
+            yield doc
+        else:
+            public_ports.add(doc.get("listen_port", 0))
+            yield from tyk.examine_api(doc, where)
+    path = files / "tyk.conf"
+    env = {**os.environ, **_variables(secrets / "tyk.env")}
+    for doc, where in _json_files([path] if path.exists() else []):
+        if isinstance(doc, Finding):
+            yield doc
+        else:
+            yield from tyk.examine_conf(doc, where, env, public_ports)
+
+
+def _json_files(paths: list[Path]) -> Iterator[tuple[Any, str]]:
+    for path in paths:
+        try:
+            doc = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            yield Finding("file.unreadable", str(path), type(error).__name__), str(path)
+        else:
+            yield doc, str(path)
+
+
+def _variables(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+async def _server(env: Environment) -> list[Finding]:
+    from signalbox.bus.client import Bus
+    from signalbox.bus.table import Table
+    from signalbox.program.settings import Wire
+    from signalbox.wire.messages import Worker
+    from signalbox.wire.names import Bucket
+
+    wire = Wire(
+        nats_url=env.get("SIGNALBOX_NATS_URL"), nats_user=env.get("SIGNALBOX_NATS_USER"),
+        nats_password=env.secret("SIGNALBOX_NATS_PASSWORD"), nats_ca_file=env.get("SIGNALBOX_NATS_CA_FILE"),
+        connect_timeout_s=_CONNECT_S,
+        request_timeout_s=_CONNECT_S,
+    )  # fmt: skip
+    role = env.program or "admin"
+    nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            bus = await Bus.connect(wire, role=role, name="doctor")
+            try:
+                found = list(await natsrules.examine_server(bus, role=env.program))
+                workers = Table(bus, Bucket.WORKERS, Worker)
+                await workers.start()
+                found += natsrules.examine_workers(workers.items().values())
+                await workers.close()
+            finally:
+                await bus.close()
+    except SignalboxError as error:
+        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
+    except TimeoutError:
+        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
+    return [*nodes, *found]
+
+
+async def _monitor(url: str) -> list[Finding]:
+    from signalbox.client.http1 import Pool
+
+    try:
+        pool = Pool(url, size=1, timeout_s=_TIMEOUT_S)
+        answer = await pool.request("GET", "/varz")
+        await pool.close()
+        return list(natsrules.examine_varz(json.loads(answer.body), url))
+    except (SignalboxError, ValueError, AttributeError) as error:
+        return [Finding("nats.away", url, str(error))]
+
+
+def _reasons(arguments: argparse.Namespace) -> Mapping[str, str]:
+    path = arguments.accept
+    if path is None and arguments.files is not None:
+        beside = arguments.files / "deploy" / "doctor.toml"
+        path = beside if beside.exists() else None
+    if path is None:
+        return {}
+    try:
+        reasons = dict(tomllib.loads(path.read_text("utf-8")).get("accept", {}))
+    except (OSError, ValueError) as error:
+        raise Misconfigured(f"{path} cannot be read: {error}.") from error
+    for name, reason in reasons.items():
+        if name not in CATALOG:
+            raise Misconfigured(
+                f"{path}: there is no finding {name!r}; signalbox doctor --list names them."
+            )
+        if not isinstance(reason, str) or not reason.strip():
+            raise Misconfigured(f"{path}: {name} needs a reason in words.")
+    return reasons
+
+
+def as_text(found: list[Finding]) -> str:
+    """For a person: the worst first, the accepted last."""
+    order = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
+    lines = []
+    for one in sorted(found, key=lambda f: (bool(f.accepted), order[f.check.severity], f.id)):
+        mark = "accepted" if one.accepted else one.check.severity.value
+        lines.append(f"{mark:8}  {one.id}  {one.where}: {one.what}")
+        if one.accepted:
+            lines.append(f"          because: {one.accepted}")
+        else:
+            lines += [f"          why:  {one.check.why}", f"          mend: {one.check.mend}"]
+    weak = sum(one.is_weak for one in found)
+    lines.append(
+        f"{len(found)} found, {weak} of them to be mended or accepted"
+        if found
+        else "nothing weak found"
+    )
+    return "\n".join(lines)
+
+
+def as_json(found: list[Finding]) -> str:
+    """For programs: one object per finding."""
+    rows = [
+        {
+            "id": one.id, "severity": one.check.severity.value, "where": one.where, "what": one.what,
+            "why": one.check.why, "mend": one.check.mend, "accepted": one.accepted,
+        }
+        for one in found
+    ]  # fmt: skip
+    return json.dumps({"findings": rows, "weak": sum(one.is_weak for one in found)}, indent=2)
+
+
+def catalog_page() -> str:
+    """Every finding as a Markdown table; docs/doctor.md is made of it."""
+    rows = "\n".join(
+        f"| `{name}` | {check.severity.value} | {check.why} | {check.mend} |"
+        for name, check in CATALOG.items()
+    )
+    return f"| finding | severity | why it matters | how to mend it |\n|---|---|---|---|\n{rows}"

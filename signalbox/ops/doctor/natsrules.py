@@ -1,0 +1,253 @@
+"""Rules for nats-server: its configuration file, and a running server as its API and monitor show it."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from signalbox.bus import damage, storage, topology
+from signalbox.bus.client import Bus
+from signalbox.bus.encryption import is_loopback
+from signalbox.bus.storage import NEARLY_FULL
+from signalbox.ops.doctor.catalog import Finding
+from signalbox.ops.doctor.natsconf import Conf
+from signalbox.program.errors import Bug, Misconfigured, SignalboxError
+from signalbox.wire.assets import STREAMS
+from signalbox.wire.messages import Worker
+from signalbox.wire.names import Bucket
+from signalbox.wire.roles import OWN_RIGHTS, ROLES, Permissions, permissions
+
+_TRUE: Final = frozenset({"true", "on", "yes", "1"})
+_SYNC: Final = ("jetstream", "sync_interval")
+_COPIES: Final = 3
+_LAZY_COPIES: Final = (2, 15)
+"""From this version on a stream of several copies is synced when its log is, and not with every write (ADR 0144)."""
+_GREETING_S: Final = 10.0
+_PROMISED: Final = 0.7
+"""Of the storage, to streams at most: the rest is for buckets, indexes and rewriting what was deleted from."""
+
+
+def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
+    """Every weak line of a configuration file."""
+    if conf.text(*_SYNC) != "always":
+        yield Finding(
+            "nats.unsynced", where, f"sync_interval: {conf.text(*_SYNC) or 'the default'}"
+        )
+    yield from _users(conf, where)
+    if user := conf.text("no_auth_user"):
+        yield Finding("nats.no_auth_user", where, user)
+    for name in ("http", "http_port", "monitor_port", "https", "https_port"):
+        if (text := conf.text(name)) and not is_loopback(text.rpartition(":")[0]):
+            yield Finding("nats.monitor_exposed", where, f"{name}: {text}")
+    yield from _links(conf, where)
+    for name in ("trace", "trace_verbose", "debug", "logfile_trace"):
+        if conf.text(name).lower() in _TRUE:
+            yield Finding("nats.trace", where, f"{name}: {conf.text(name)}")
+    if not conf.text("max_payload"):
+        yield Finding("nats.no_limit", where, "max_payload is not set")
+    if not conf.text("jetstream", "cipher"):
+        yield Finding("nats.unencrypted", where, "jetstream has no cipher")
+
+
+def _links(conf: Conf, where: str) -> Iterator[Finding]:
+    """What may cross a network unencrypted: clients' connections, and those of other nodes."""
+    listen = conf.text("listen") or conf.text("host") or conf.text("net") or "0.0.0.0"
+    host = listen.rpartition(":")[0] if conf.text("listen") else listen
+    if not is_loopback(host):
+        if not conf.block("tls"):
+            yield Finding("nats.client_plain", where, f"listens on {listen} without tls")
+        elif conf.text("allow_non_tls").lower() in _TRUE:
+            yield Finding("nats.client_plain", where, "allow_non_tls: true")
+    if conf.block("cluster") and not _is_closed_to_strangers(conf):
+        yield Finding("nats.cluster_open", where, "the cluster block lacks tls with verify")
+
+
+def _is_closed_to_strangers(conf: Conf) -> bool:
+    """Whether who joins the cluster must show a certificate, or a password that nobody can listen to."""
+    is_mutual = conf.text("cluster", "tls", "verify").lower() in _TRUE
+    return bool(conf.block("cluster", "tls")) and (
+        is_mutual or bool(conf.block("cluster", "authorization"))
+    )
+
+
+def _users(conf: Conf, where: str) -> Iterator[Finding]:
+    users = conf.get("authorization", "users")
+    listed: list[Any] = users if isinstance(users, list) else []
+    found: list[dict[str, Any]] = [user for user in listed if isinstance(user, dict)]
+    if not found and not conf.block("accounts"):
+        yield Finding("nats.no_users", where, "no authorization block with users")
+    for user in found:
+        name, password = str(user.get("user", "")), str(user.get("password", ""))
+        if password and not password.startswith(("$",)):
+            yield Finding("nats.literal_password", where, f"user {name}")
+        allowed = user.get("permissions")
+        extra = beyond(name, allowed if isinstance(allowed, Mapping) else None)
+        if extra:
+            yield Finding("nats.too_much", where, f"user {name}: {', '.join(extra[:5])}")
+
+
+def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list[str]:
+    """Subjects a user may use that its role does not need; ``>`` stands for a user without any permissions."""
+    wanted = declared(user, role)
+    if wanted is None:
+        return [] if given else [">"]
+    if given is None:
+        return [] if wanted.publish == (">",) else [">"]
+    extra = []
+    for side, needed in (("publish", wanted.publish), ("subscribe", wanted.subscribe)):
+        extra += sorted(set(_subjects(given.get(side))) - set(needed))
+    return extra
+
+
+def declared(user: str, role: str = "") -> Permissions | None:
+    """What a user of ours may do at most: its role, or a worker bound to itself; None for a stranger's user."""
+    if user in ROLES and role in {"", user}:
+        return permissions(user)
+    bound = permissions("worker", worker=user)
+    if role not in {"", "worker"}:
+        return None
+    return Permissions(bound.publish, bound.subscribe)
+
+
+def _subjects(side: object) -> Sequence[str]:
+    """Allowed subjects, in any of the forms nats-server takes; not limited at all = ``>``."""
+    if side is None:
+        return [">"]
+    if isinstance(side, str):
+        return [side]
+    if isinstance(side, Mapping):
+        return _subjects(side.get("allow")) if "allow" in side else [">"]
+    return [str(subject) for subject in side] if isinstance(side, list | tuple) else [">"]
+
+
+async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
+    """Every weakness of the running server that its API shows to this user."""
+    found: list[Finding] = []
+    where = f"nats-server {bus.server_version}"
+    try:
+        topology.refuse_old(bus)
+        faults = await topology.check(bus)
+    except Misconfigured as error:
+        return iter([Finding("nats.old", where, error.public_message)])
+    found += [Finding("nats.streams_differ", where, fault) for fault in faults]
+    said = await greeting(bus.settings.nats_url)
+    if said and not said.get("auth_required"):
+        found.append(Finding("nats.no_users", where, "it lets in whoever comes"))
+    found += await _rights(bus, where, role)
+    found += await _copies(bus, where)
+    found += await _filled(bus, where)
+    found += [
+        Finding("nats.damaged", where, f"{one.stream}: {one.what}")
+        for one in await damage.look(bus)
+    ]
+    return iter(found)
+
+
+async def greeting(url: str) -> Mapping[str, Any]:
+    """What a server says to whoever connects, before any password; empty where it says nothing in time."""
+    parts = urlsplit(url.partition(",")[0].strip())
+    try:
+        async with asyncio.timeout(_GREETING_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
+            try:
+                line = await reader.readline()
+            finally:
+                writer.close()
+        said: Mapping[str, Any] = json.loads(line.removeprefix(b"INFO "))
+    except (OSError, ValueError, TimeoutError):
+        return {}
+    return said
+
+
+async def _rights(bus: Bus, where: str, role: str) -> list[Finding]:
+    user = bus.settings.nats_user
+    if not user:
+        return []
+    try:
+        told = (await bus.request_json(OWN_RIGHTS)).get("data", {})
+    except SignalboxError as error:
+        return [Finding("nats.other_rights", where, f"{user} may not ask: {error.public_message}")]
+    try:
+        extra = beyond(user, told.get("permissions"), role)
+    except Bug:
+        extra = [">"]
+    return [Finding("nats.other_rights", where, f"{user}: {', '.join(extra[:5])}")] if extra else []
+
+
+async def _copies(bus: Bus, where: str) -> list[Finding]:
+    single: list[str] = []
+    several: list[str] = []
+    for config in STREAMS:
+        try:
+            info = await bus.request_json(f"$JS.API.STREAM.INFO.{config['name']}")
+        except SignalboxError:
+            continue
+        copies = info["config"].get("num_replicas", 1)
+        (single if copies < _COPIES else several).append(str(config["name"]))
+    found = []
+    if single:
+        found.append(Finding("nats.single_copy", where, f"one copy of {', '.join(single)}"))
+    if several and topology.version(bus) >= _LAZY_COPIES:
+        found.append(Finding("nats.lazy_copies", where, f"several copies of {', '.join(several)}"))
+    return found
+
+
+async def _filled(bus: Bus, where: str) -> list[Finding]:
+    try:
+        found = await storage.read(bus)
+    except SignalboxError:
+        return []  # a stream that is missing is told as that
+    return [
+        Finding("nats.nearly_full", where, f"{one.stream} holds {one.share:.0%} of its max_bytes")
+        for one in found
+        if one.share >= NEARLY_FULL
+    ]
+
+
+def examine_varz(varz: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """What a server's monitor (``/varz``) shows of the configuration it really runs with."""
+    config = (varz.get("jetstream") or {}).get("config") or {}
+    if not config.get("sync_always"):
+        yield Finding("nats.unsynced", where, f"sync_interval: {config.get('sync_interval', '?')}")
+    host = str(varz.get("http_host", ""))
+    if varz.get("http_port") and not is_loopback(host):
+        yield Finding("nats.monitor_exposed", where, f"{host}:{varz['http_port']}")
+    if not varz.get("auth_required"):
+        yield Finding("nats.no_users", where, "it lets in whoever comes")
+    yield from _room(varz.get("jetstream") or {}, where)
+
+
+def _room(jetstream: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """What a node may store, and the disk it stores on where that is this machine's."""
+    stats, config = jetstream.get("stats") or {}, jetstream.get("config") or {}
+    most, used = int(config.get("max_storage", 0)), int(stats.get("storage", 0))
+    if used >= NEARLY_FULL * most > 0:
+        yield Finding(
+            "nats.nearly_full", where, f"JetStream holds {used / most:.0%} of max_file_store"
+        )
+    folder = str(config.get("store_dir", ""))
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:
+        pass
+    else:
+        full = disk.used / (disk.used + disk.free)
+        if full >= NEARLY_FULL:
+            yield Finding("nats.nearly_full", where, f"the disk of {folder} is {full:.0%} full")
+        most = min(most or disk.total, disk.total)
+    promised = int(stats.get("reserved_storage", 0))
+    if promised > _PROMISED * most > 0:
+        yield Finding(
+            "nats.overcommitted", where, f"streams may take {promised / most:.0%} of the storage"
+        )
+
+
+def examine_workers(workers: Iterable[Worker]) -> Iterator[Finding]:
+    """What workers say of the sandbox around their runner; one that says nothing has none we know of."""
+    for worker in workers:
+        if not worker.sandbox and worker.state == "ready":
+            yield Finding(
+                "worker.no_sandbox", f"{Bucket.WORKERS}/{worker.id}", "no layer is in force"
+            )

@@ -1,0 +1,96 @@
+"""Ports of this machine for programs that must be told theirs before they start, and may be started again.
+
+A port that the system chose and that was closed again is anybody's: the system gives it to the next who asks, and to
+any connection that goes out. Ours are chosen below the range it gives from, each once, and nobody else who asks here
+gets one for as long as this process runs: it holds a lock on a byte of a file that the processes of a user share.
+"""
+
+import fcntl
+import os
+import secrets
+import socket
+import tempfile
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from signalbox.program.errors import Misconfigured
+
+HOST: Final = "127.0.0.1"
+_LOWEST: Final = 10_000
+_HIGHEST: Final = 32_767
+"""The last below what Linux gives by itself."""
+_given: Final[set[int]] = set()
+
+
+def free_port() -> int:
+    """A port that nobody listens on, ours from now on. Raises :class:`Misconfigured` when there is none."""
+    candidates = range(_LOWEST, min(_HIGHEST + 1, _first_of_the_system()))
+    start = secrets.randbelow(len(candidates))
+    for port in chain(candidates[start:], candidates[:start]):
+        if port not in _given and _is_free(port) and _lock(port):
+            _given.add(port)
+            return port
+    raise Misconfigured(
+        f"No port from {_LOWEST} to {_HIGHEST} is free below net.ipv4.ip_local_port_range; free some."
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """So many of :func:`free_port`."""
+    return [free_port() for _ in range(count)]
+
+
+def choose_port(wanted: int | None, usual: int, what: str) -> int:
+    """The port to use on this machine: the one asked for, else the usual one, else any free one.
+
+    wanted: 0 = any free one, None = nobody asked. Raises :class:`Misconfigured` naming ``what`` when
+    the port asked for is taken.
+    """
+    if wanted:
+        if not _is_free(wanted):
+            raise Misconfigured(
+                f"Port {wanted}, asked for as {what}, is taken by another program. "
+                "Give another one, or none to have a free one chosen."
+            )
+        return wanted
+    return usual if wanted is None and _is_free(usual) else free_port()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _lock(port: int) -> bool:
+    try:
+        fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _locks() -> int:
+    """The shared file. Open for good: its first close would give all our locks up."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    path = Path(folder) / f"signalbox-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _first_of_the_system() -> int:
+    """The first port that the system gives by itself."""
+    try:
+        first = (
+            Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0]
+        )
+    except OSError:
+        return _HIGHEST + 1
+    # Where that is nearly all there is, nothing below is left to choose from.
+    return int(first) if int(first) > _LOWEST else _HIGHEST + 1

@@ -1,0 +1,49 @@
+"""``signalbox production``: bring the stack up, show that it works, keep it up, take it down in order."""
+
+import argparse
+import asyncio
+
+from signalbox.ops import foreground
+from signalbox.ops.foreground import UP_FILE
+from signalbox.ops.production.options import parsed
+from signalbox.ops.production.stack import MODELS_INSIDE, Stack
+from signalbox.ops.up.first import Shown, show
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
+    options = parsed(arguments)
+    return foreground.run(
+        "production", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep
+    )
+
+
+async def _bring_up_and_keep(stack: Stack) -> None:
+    for sentence in stack.left_out():
+        stack.say(sentence)
+    await stack.make()
+    shown: Shown | None = None
+
+    def note() -> None:
+        if shown is not None:
+            foreground.note(stack.data, {**stack.document(), **shown.document()})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stack.services.run(note))
+        stack.say("starting the services in the order that they need")
+        training = group.create_task(stack.train())
+        await stack.until_ready()
+        await training
+        shown = await show(stack, MODELS_INSIDE)
+        stack.services.is_settled = True
+        note()
+        _tell(stack, shown)
+
+
+def _tell(stack: Stack, shown: Shown) -> None:
+    print(f"\n  front    {stack.front_url}   (past the forwarder: {stack.direct_front_url})")
+    print(f"  console  {stack.console_url}   log in as {shown.user} with {shown.password}")
+    print(f"  API key  {shown.api_key}")
+    print(
+        f"\n  All of this is in {stack.data.path / UP_FILE}. Ctrl-C stops everything.\n", flush=True
+    )

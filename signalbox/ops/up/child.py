@@ -1,0 +1,211 @@
+"""One program of the stack as a child process: started, watched, started again, ended.
+
+A child lives in a session of its own, so that Ctrl-C in a terminal reaches only us and we end the
+stack in order, and is killed by the kernel when we die, however that happens.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from signalbox.ops.programlog import KEPT, LIMIT_BYTES, ProgramLog
+from signalbox.program.errors import Unavailable
+
+READY_POLL_S: Final = 0.05
+"""Only while something starts; a running stack polls nothing."""
+BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Pauses before a restart; the last one repeats. A child that ran ``STEADY_S`` starts over."""
+STEADY_S: Final = 30.0
+TAIL_LINES: Final = 12
+_PR_SET_PDEATHSIG: Final = 1
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Spec(NamedTuple):
+    """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after ``stop_signal``.
+
+    heard, log_bytes, log_kept: see :class:`ProgramLog`.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    ready: Callable[[], Awaitable[bool]]
+    ready_s: float = 60.0
+    stop_s: float = 10.0
+    stop_signal: signal.Signals = signal.SIGTERM
+    heard: Callable[[bytes], None] | None = None
+    log_bytes: int = LIMIT_BYTES
+    log_kept: int = KEPT
+
+
+class Child:
+    """A running program. say: called with sentences a person should read."""
+
+    def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
+        self.spec = spec
+        self.log = log_dir / f"{spec.name}.log"
+        self._output = ProgramLog(
+            self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, heard=spec.heard
+        )
+        self.restarts = 0
+        self._say = say
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_stopping = asyncio.Event()
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Process id, 0 while it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else 0
+
+    async def start(self) -> None:
+        """Run it and wait until it is ready. Raises :class:`Unavailable` with the end of its log."""
+        await self._spawn()
+        await self._become_ready()
+
+    async def run_to_end(self) -> None:
+        """Run it until it ends by itself. Raises :class:`Unavailable` when it fails."""
+        await self._spawn()
+        assert self._process is not None
+        try:
+            async with asyncio.timeout(self.spec.ready_s):
+                code = await self._process.wait()
+            self._output.catch_up()
+        except TimeoutError:
+            await self._kill()
+            limit = f"{self.spec.name} did not end within {self.spec.ready_s:g} s."
+            raise Unavailable(f"{limit} {self._last_words()}") from None
+        if code:
+            raise Unavailable(f"{self.spec.name} {_ending(code)}. {self._last_words()}")
+
+    async def keep(self, changed: Callable[[], None]) -> None:
+        """Start it again whenever it ends, until :meth:`stop`. changed: called after each end and each restart."""
+        failures, loop = 0, asyncio.get_running_loop()
+        while not self._is_stopping.is_set():
+            assert self._process is not None
+            began = loop.time()
+            code = await self._process.wait()
+            if self._is_stopping.is_set():
+                return
+            failures = 0 if loop.time() - began > STEADY_S else failures
+            pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+            failures += 1
+            self._say(f"{self.spec.name} {_ending(code)}; starting it again in {pause_s:g} s")
+            changed()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._is_stopping.wait()
+                return
+            except TimeoutError:
+                pass
+            async with self._starting:
+                if self._is_stopping.is_set():
+                    return
+                await self._spawn()
+            self.restarts += 1
+            try:
+                await self._become_ready()
+            except Unavailable as error:
+                self._say(error.public_message)
+                await self._kill()
+                continue
+            self._say(f"{self.spec.name} is back (pid {self.pid})")
+            changed()
+
+    def kill(self) -> None:
+        """SIGKILL; :meth:`keep` starts it again. Does nothing while it does not run."""
+        if self._process is not None and self._process.returncode is None:
+            # It may have ended and been reaped, and the loop has not been told yet.
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def stop(self) -> None:
+        """Its stop signal, then SIGKILL after the grace period. Idempotent."""
+        self._is_stopping.set()
+        await self._end()
+        self._output.catch_up()
+
+    @contextlib.asynccontextmanager
+    async def ended(self) -> AsyncIterator[None]:
+        """End its process as :meth:`stop` does; :meth:`keep` starts another once this is left."""
+        async with self._starting:
+            await self._end()
+            yield
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(self.spec.stop_signal)
+        try:
+            async with asyncio.timeout(self.spec.stop_s):
+                await process.wait()
+        except TimeoutError:
+            self._say(f"{self.spec.name} did not end within {self.spec.stop_s:g} s; killed")
+            await self._kill()
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of its log."""
+        return self._output.tail(lines)
+
+    async def _spawn(self) -> None:
+        parent = os.getpid()
+
+        def die_with_parent() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # it died before the line above
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        output = self._output.open()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.argv,
+                env=dict(self.spec.env),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # calls nothing but the kernel
+            )
+        finally:
+            os.close(output)
+
+    async def _become_ready(self) -> None:
+        name, process = self.spec.name, self._process
+        assert process is not None
+        try:
+            async with asyncio.timeout(self.spec.ready_s):
+                while not await self.spec.ready():
+                    if process.returncode is not None:
+                        ending = _ending(process.returncode)
+                        raise Unavailable(f"{name} {ending} while starting. {self._last_words()}")
+                    await asyncio.sleep(READY_POLL_S)
+        except TimeoutError:
+            raise Unavailable(
+                f"{name} was not ready within {self.spec.ready_s:g} s. {self._last_words()}"
+            ) from None
+
+    async def _kill(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    def _last_words(self) -> str:
+        return f"Its log, {self.log}, ends:\n{self.tail()}"
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

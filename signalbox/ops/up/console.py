@@ -1,0 +1,69 @@
+"""The console's REST API, as far as a first start needs it."""
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from signalbox.client.http1 import Pool
+from signalbox.program.errors import Unauthorized, Unavailable
+
+SLOW_S: Final = 180.0
+"""Registering a model reads all of its files, in a process of its own."""
+
+
+class Console:
+    """An operator's session with the console. token: one of that operator's."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._pool = Pool(url, timeout_s=SLOW_S)
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+        }
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session. Idempotent."""
+        await self._pool.close()
+
+    async def models(self) -> set[str]:
+        """Names of the registered models."""
+        doc = await self._call("GET", "/api/models")
+        rows = doc["results"] if isinstance(doc, dict) else doc
+        return {row["name"] for row in rows}
+
+    async def register(self, name: str, path: Path, description: str) -> None:
+        """Register every version below ``path``."""
+        body = {"name": name, "path": str(path), "description": description}
+        await self._call("POST", "/api/models", body)
+
+    async def create_key(self, name: str) -> str:
+        """A new API key with every scope; its text."""
+        doc = await self._call("POST", "/api/keys", {"name": name})
+        return str(doc["key"])
+
+    async def _call(self, method: str, path: str, doc: dict[str, Any] | None = None) -> Any:
+        body = json.dumps(doc).encode() if doc is not None else b""
+        response = await self._pool.request(method, path, body, self._headers)
+        text = response.body.decode(errors="replace")
+        if response.status == 401:
+            raise Unauthorized(
+                f"The console refused {method} {path}: {response.status} {text[:500]}"
+            )
+        if response.status >= 400:
+            raise Unavailable(
+                f"The console refused {method} {path}: {response.status} {text[:500]}"
+            )
+        return json.loads(text) if text else {}

@@ -1,0 +1,166 @@
+"""Shows that the stack works: demonstration models, an API key, one real prediction."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from signalbox.client.client import Client
+from signalbox.ops.demo import Digit, digits
+from signalbox.ops.up.console import Console
+from signalbox.ops.up.ground import DataDir, write_private
+from signalbox.ops.up.stack import ADMIN, Stack
+from signalbox.program.errors import SignalboxError, Unauthorized, Unavailable
+
+MODELS: Final = {
+    "half_plus_two": "y = x / 2 + 2.",
+    "digits": "Small CNN on 8x8 handwritten digits.",
+    "slow": "Computes for as many seconds as it is told.",
+    "large": "192 MiB of weights, to watch loading and eviction.",
+}
+TRAIN_S: Final = 900.0
+FIRST_ANSWER_S: Final = 120.0
+RETRY_S: Final = 0.25
+SHADES: Final = " .:-=+*#%@"
+
+
+class Running(Protocol):
+    """A stack that runs, as far as it is shown. say: called with sentences a person should read."""
+
+    say: Callable[[str], None]
+
+    @property
+    def data(self) -> DataDir:
+        """Its folder: ``models`` and ``secrets`` are in it."""
+
+    @property
+    def front_url(self) -> str:
+        """Where API consumers call."""
+
+    @property
+    def console_url(self) -> str:
+        """Where operators go."""
+
+    def admin_password(self) -> Path:
+        """File of the first admin's password."""
+
+    async def operator_token(self, *, anew: bool = False) -> str:
+        """A token of the first admin for the console's REST API."""
+
+
+class Shown(NamedTuple):
+    """What a newcomer needs. api_key: empty without the demonstration."""
+
+    user: str
+    password: str
+    api_key: str
+
+    def document(self) -> dict[str, Any]:
+        """What ``up.json`` tells of it."""
+        return {"api_key": self.api_key, "login": {"user": self.user, "password": self.password}}
+
+
+async def show(stack: Running, folder: Path | None) -> Shown:
+    """Models, key and prediction; only what an earlier start has not left is made.
+
+    folder: the models as the console finds them, None without the demonstration.
+    """
+    password = stack.admin_password().read_text().strip()
+    if folder is None:
+        return Shown(ADMIN, password, "")
+    async with await _console(stack) as console:
+        known = await console.models()
+        for name, description in MODELS.items():
+            if name not in known:
+                stack.say(f"registering {name} through the console's API")
+                await console.register(name, folder / name, description)
+        api_key = await _key(stack, console)
+    await _predict(stack, api_key)
+    return Shown(ADMIN, password, api_key)
+
+
+async def _console(stack: Running) -> Console:
+    """A session with the console, by the kept token if that still opens it."""
+    console = Console(stack.console_url, await stack.operator_token())
+    try:
+        await console.models()
+    except Unauthorized:
+        stack.say("the console does not know the kept operator token; making another")
+    else:
+        return console
+    await console.close()
+    return Console(stack.console_url, await stack.operator_token(anew=True))
+
+
+async def train(stack: Stack) -> Path | None:
+    """The demonstration models' folder, made on the first start; None when not wanted."""
+    if not (stack.options.has_demo and stack.options.has_console):
+        return None
+    folder = stack.data.path / "models"
+    if not (folder / "digits").exists():
+        stack.say("training the demonstration models (once)")
+    printed = await stack.run_to_end(
+        "demo-models", "workers.demo_models", str(folder), env=stack.env("worker"), limit_s=TRAIN_S
+    )
+    for line in printed.splitlines():
+        if " held-out right" in line:
+            stack.say(line)
+    return folder
+
+
+async def _key(stack: Running, console: Console) -> str:
+    """The kept demonstration key if it still opens the front, else a new one."""
+    path = stack.data.path / "secrets" / "api_key"
+    if path.exists():
+        kept = path.read_text()
+        try:
+            async with Client(stack.front_url, kept) as client:
+                await client.models()
+        except Unauthorized:
+            stack.say("the kept API key was revoked or has expired; making another")
+        except SignalboxError:
+            return kept  # not ready yet; the first prediction will tell
+        else:
+            return kept
+    text = await console.create_key("demo")
+    write_private(path, text)
+    return text
+
+
+async def _predict(stack: Running, api_key: str) -> None:
+    """One held-out digit through the front, shown with the model's answer."""
+    digit = random.choice(digits(stack.data.path))  # noqa: S311  any of them will do
+    stack.say("asking the model about a handwritten digit it was not trained on")
+    async with Client(stack.front_url, api_key) as client:
+        reply = await _answered(client, digit)
+    (found,) = reply["predictions"]
+    print("\n" + picture(digit))
+    sure = max(found["probabilities"])
+    stack.say(f"digits says {found['label']} ({sure:.1%} sure); the writer meant {digit.label}")
+
+
+async def _answered(client: Client, digit: Digit) -> dict[str, Any]:
+    """The answer, as soon as the tables have reached the front and the model is loaded."""
+    fault: SignalboxError = Unavailable("The front did not answer.")
+    try:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            while True:
+                try:
+                    return await client.predict("digits", instances=[digit.image])
+                except SignalboxError as error:
+                    fault = error
+                await asyncio.sleep(RETRY_S)
+    except TimeoutError:
+        raise Unavailable(
+            f"No prediction within {FIRST_ANSWER_S:g} s. The last answer was: {fault.public_message}"
+        ) from fault
+
+
+def picture(digit: Digit) -> str:
+    """The digit in characters, two a pixel."""
+    steps = len(SHADES) - 1
+    return "\n".join(
+        "    " + "".join(SHADES[round(value / 16 * steps)] * 2 for value in row)
+        for row in digit.image
+    )

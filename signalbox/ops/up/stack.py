@@ -1,0 +1,372 @@
+"""The programs of the stack: how each is started, and in which order they come and go."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+import signalbox
+from signalbox.bus.client import Bus
+from signalbox.bus.disk import Room
+from signalbox.client.http1 import Pool
+from signalbox.ops import natsserver
+from signalbox.ops.ports import HOST, choose_port
+from signalbox.ops.up.child import Child, Spec
+from signalbox.ops.up.ground import (
+    PASSWORD_BYTES,
+    DataDir,
+    metrics_port,
+    write_private,
+)
+from signalbox.ops.up.natskeeper import NatsKeeper
+from signalbox.ops.up.options import (
+    USUAL_CONSOLE_PORT,
+    USUAL_FRONT_PORT,
+    USUAL_NATS_PORT,
+    Options,
+)
+from signalbox.ops.up.streams import Streams
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import PREFIX, Wire, load
+from signalbox.wire import roles
+from signalbox.wire.assets import AGES, STORAGE_BYTES
+from signalbox.wire.messages import Worker, decode
+from signalbox.wire.names import MODEL_NAME, Bucket, key, token
+
+ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
+PROBE_S: Final = 2.0
+ADMIN: Final = "admin"
+DAYS_VALID: Final = "366"
+WORKER_READY_S: Final = 120.0
+"""A worker is ready when its standby runner has imported TensorFlow, which a cold disk makes slow."""
+
+_OURS: Final = tuple(
+    PREFIX + field.upper()
+    for field in (
+        "nats_reserve_bytes",
+        "results_kept_s",
+        *dict.fromkeys(field for field, _ in AGES.values()),
+    )
+)
+"""Settings of every program that are this one's too."""
+
+
+class Stack:
+    """A whole Signalbox as child processes. say: called with sentences a person should read."""
+
+    def __init__(self, options: Options, data: DataDir, say: Callable[[str], None]) -> None:
+        self.options = options
+        self.data = data
+        self.say = say
+        self.children: list[Child] = []
+        self.nats_port = choose_port(options.nats_port, USUAL_NATS_PORT, "--nats-port")
+        self.console_port = choose_port(options.console_port, USUAL_CONSOLE_PORT, "--console-port")
+        self.front_port = choose_port(options.front_port, USUAL_FRONT_PORT, "--port")
+        self._bus: Bus | None = None
+        self._streams: Streams | None = None
+        self._beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    @property
+    def nats_url(self) -> str:
+        """Where programs reach NATS."""
+        return f"nats://{HOST}:{self.nats_port}"
+
+    @property
+    def front_url(self) -> str:
+        """Where API consumers call."""
+        return f"http://{HOST}:{self.front_port}"
+
+    @property
+    def console_url(self) -> str:
+        """Where operators go."""
+        return f"http://{HOST}:{self.console_port}"
+
+    @property
+    def bus(self) -> Bus:
+        """Our own connection, once :meth:`start_nats` has returned."""
+        assert self._bus is not None
+        return self._bus
+
+    async def start_nats(self) -> None:
+        """NATS with one user per role, our streams and buckets, and our own connection to it."""
+        folder = self.data.path / "nats"
+        folder.mkdir(exist_ok=True)
+        config = folder / "nats.conf"
+        users = {str(role): self._password(role).read_text() for role in roles.ROLES}
+        text = natsserver.render(folder / "store", port=self.nats_port, users=users, name="up")
+        write_private(config, text)
+        argv = (natsserver.binary(), "-c", str(config))
+        inherited = _inherited()
+        keeper = NatsKeeper(Room(folder, inherited.nats_reserve_bytes), self.say)
+        spec = Spec(
+            "nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear
+        )
+        server = await self.start(spec)
+        password = self._password("admin").read_text()
+        wire = replace(inherited, nats_url=self.nats_url, nats_user="admin", nats_password=password)
+        self._bus = await Bus.connect(wire, role="admin", name="up")
+        self._streams = Streams(
+            self._bus,
+            self.data,
+            keeper,
+            storage_bytes=self._storage_bytes(),
+            say=self.say,
+            without_programs=self._without_programs,
+        )
+        await self._streams.make()
+        self._beside += [self._streams.keep, lambda: keeper.run(server, self.bus)]
+
+    def _storage_bytes(self) -> int:
+        """What the streams may take: half of what was free on the first start, then always the same."""
+        kept = self.data.read_json("storage.json").get("bytes")
+        if kept is None:
+            free = shutil.disk_usage(self.data.path).free
+            kept = min(STORAGE_BYTES, free // 2)
+            self.data.write_json("storage.json", {"bytes": kept})
+        return int(kept)
+
+    async def start_console(self) -> None:
+        """The database, its first admin, and the console's three programs."""
+        await self.run_to_end("bootstrap", "console", "bootstrap", env=self._console_env())
+        specs = [
+            self.spec("console", "console", "serve", ready=self.http(self.console_url, "/login")),
+            self.spec("controller", "console", "controller", ready=_at_once),
+            self.spec("projector", "console", "projector", ready=_at_once),
+        ]
+        async with asyncio.TaskGroup() as group:
+            for spec in specs:
+                env = {**spec.env, **self._console_env()}
+                group.create_task(self.start(spec._replace(env=env)))
+
+    def admin_password(self) -> Path:
+        """File of the first admin's password."""
+        return self.data.secret("admin_password", size_bytes=PASSWORD_BYTES)
+
+    async def operator_token(self, *, anew: bool = False) -> str:
+        """A token of the first admin for the console's REST API. Kept; :meth:`start_console` first.
+
+        anew: the one that is kept is of no use: it has expired, or the database that knew it is gone.
+        """
+        path = self.data.path / "secrets" / "operator_token"
+        if anew or not path.exists():
+            printed = await self.run_to_end(
+                "token", "console", "token", "signalbox up", "--user", ADMIN, "--days", DAYS_VALID,
+                env=self._console_env(),
+            )  # fmt: skip
+            write_private(path, printed.split()[-1])
+            (self.data.path / "logs" / "token.log").unlink()  # a secret is no log
+        return path.read_text()
+
+    async def start_worker(self, number: int) -> None:
+        """Worker ``number`` (from 1) on the device whose turn it is."""
+        name = f"worker-{number}"
+        device = self.options.devices[(number - 1) % len(self.options.devices)]
+        env = {
+            **self.env("worker"),
+            "SIGNALBOX_WORKER_ID": name,
+            "SIGNALBOX_WORKER_DEVICE": device,
+        }
+        env.setdefault("SIGNALBOX_WORKER_MODEL_FOLDERS", ",".join(map(str, self.model_folders())))
+        if device.startswith("cpu:"):  # two stacks on one host share its GPUs, not virtual devices
+            env["SIGNALBOX_WORKER_LOCK_DIR"] = str(self.data.path / "locks")
+        spec = self.spec(name, "workers", ready=self._is_present(name), ready_s=WORKER_READY_S)
+        await self.start(spec._replace(env=env, stop_s=20.0))
+
+    async def start_edge(self) -> None:
+        """The plugin with the edge inside: the front where no Tyk is."""
+        spec = self.spec("gateway", "gateway_plugin", ready=self.http(self.front_url, "/hello"))
+        env = {
+            **self.env("gateway"),
+            "SIGNALBOX_GATEWAY_LISTEN": "",
+            "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{self.front_port}",
+        }
+        await self.start(spec._replace(env=env))
+
+    async def start(self, spec: Spec) -> Child:
+        """Run one program; it is ready when this returns, and will be ended by :meth:`stop`."""
+        port = metrics_port(spec.name)
+        env = {**spec.env, "SIGNALBOX_METRICS_PORT": str(port)} if port else spec.env
+        child = Child(spec._replace(env=env), self.data.path / "logs", self.say)
+        self.children.append(child)
+        await child.start()
+        return child
+
+    async def keep(self, changed: Callable[[], None]) -> None:
+        """Start again what dies, until :meth:`stop`. changed: called after each end and each restart."""
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(work()) for work in self._beside]
+            try:
+                async with asyncio.TaskGroup() as kept:
+                    for child in self.children:
+                        kept.create_task(child.keep(changed))
+            finally:
+                for task in beside:
+                    task.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _without_programs(self) -> AsyncIterator[None]:
+        """All but NATS are ended; :meth:`keep` starts them again once this is left."""
+        programs = [child for child in self.children if not _is_nats(child.spec.name)]
+        async with contextlib.AsyncExitStack() as held:
+            await asyncio.gather(*(held.enter_async_context(one.ended()) for one in programs))
+            yield
+
+    async def stop(self) -> None:
+        """End everything: front and console first, workers together, NATS last."""
+        if self._bus is not None:
+            if self._streams is not None:
+                with contextlib.suppress(OSError):
+                    self._streams.note()
+            with contextlib.suppress(SignalboxError, OSError):
+                await self._bus.close()
+        for wave in (_is_front, _is_neither, _is_nats):
+            await asyncio.gather(*(c.stop() for c in self.children if wave(c.spec.name)))
+
+    def env(self, role: str) -> dict[str, str]:
+        """Environment of a program of ``role``: its own NATS user, the shared secrets."""
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.getenv("PYTHONPATH")))),
+            "PYTHONUNBUFFERED": "1",
+            "SIGNALBOX_NATS_URL": self.nats_url,
+            "SIGNALBOX_NATS_USER": role,
+            "SIGNALBOX_NATS_PASSWORD_FILE": str(self._password(role)),
+            "SIGNALBOX_NATS_STORE": str(self.data.path / "nats"),
+            "SIGNALBOX_KEY_PEPPER_FILE": str(self.data.secret("pepper")),
+        }
+
+    def model_folders(self) -> list[Path]:
+        """Models are read below these and nothing else is. Made where they are not there yet."""
+        own = [self.data.path / "models", self.data.path / "console" / "models"]
+        for folder in own:
+            folder.mkdir(parents=True, exist_ok=True)
+        return [*own, *(folder.resolve() for folder in self.options.model_folders)]
+
+    def _model_roots(self) -> list[str]:
+        """The same for the console, with names: what lies below a folder with a name may move with it.
+
+        A folder given with ``--models`` is called as it is, unless another has that name too.
+        """
+        own, _, *given = self.model_folders()  # the second is where the console lays out uploads
+        names = ["models", "uploads", *(folder.name for folder in given)]
+        named = [
+            f"{folder.name}={folder}"
+            if MODEL_NAME.match(folder.name) and names.count(folder.name) == 1
+            else str(folder)
+            for folder in given
+        ]
+        return [f"models={own}", *named]
+
+    def metrics(self) -> dict[str, str]:
+        """Where programs serve metrics, by name; empty unless ``SIGNALBOX_METRICS_PORT`` is set."""
+        names = [child.spec.name for child in self.children]
+        return {
+            name: f"http://{HOST}:{port}/metrics" for name in names if (port := metrics_port(name))
+        }
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by name, of the programs that run now: who sends 0 a signal, sends it to himself."""
+        return {child.spec.name: child.pid for child in self.children if child.pid}
+
+    def _console_env(self) -> dict[str, str]:
+        return {
+            **self.env("console"),
+            "SIGNALBOX_CONSOLE_LISTEN": f"{HOST}:{self.console_port}",
+            "SIGNALBOX_CONSOLE_DATA_DIR": str(self.data.path / "console"),
+            "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ",".join(self._model_roots()),
+            "SIGNALBOX_CONSOLE_FRONT_URL": self.front_url,
+            "SIGNALBOX_CONSOLE_ADMIN_USER": ADMIN,
+            "SIGNALBOX_CONSOLE_ADMIN_PASSWORD_FILE": str(self.admin_password()),
+        }
+
+    def _password(self, role: str) -> Path:
+        return self.data.secret(f"nats_{role}")
+
+    def spec(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        ready: Callable[[], Awaitable[bool]],
+        ready_s: float = 60.0,
+    ) -> Spec:
+        """A program of ours: ``python -m module arguments``; its environment is still to be set."""
+        argv = (sys.executable, "-m", module, *arguments)
+        return Spec(name, argv, {}, ready, ready_s=ready_s)
+
+    async def run_to_end(
+        self, name: str, module: str, *arguments: str, env: dict[str, str], limit_s: float = 300.0
+    ) -> str:
+        """Run a command that ends by itself; returns what it printed.
+
+        Raises :class:`Unavailable` with the end of its log when it fails.
+        """
+        spec = self.spec(name, module, *arguments, ready=_at_once, ready_s=limit_s)
+        child = Child(spec._replace(env=env), self.data.path / "logs", self.say)
+        child.log.unlink(missing_ok=True)
+        await child.run_to_end()
+        return child.log.read_text(errors="replace")
+
+    async def _answers_nats(self) -> bool:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(PROBE_S):
+                reader, writer = await asyncio.open_connection(HOST, self.nats_port)
+                try:
+                    return (await reader.readline()).startswith(b"INFO")
+                finally:
+                    writer.close()
+        return False
+
+    def http(self, url: str, path: str) -> Callable[[], Awaitable[bool]]:
+        """A probe: whether a GET of ``path`` succeeds."""
+
+        async def answers() -> bool:
+            pool = Pool(url, timeout_s=PROBE_S)
+            try:
+                return (await pool.request("GET", path)).status < 400
+            except SignalboxError:
+                return False
+            finally:
+                await pool.close()
+
+        return answers
+
+    def _is_present(self, worker: str) -> Callable[[], Awaitable[bool]]:
+        async def present() -> bool:
+            bucket = Bucket.WORKERS
+            found = await self.bus.leader_get(bucket.stream, key(bucket, token(worker)))
+            try:
+                return found is not None and decode(Worker, found.data).state == "ready"
+            except msgspec.MsgspecError:  # an expiry marker of its former life has no body
+                return False
+
+        return present
+
+
+async def _at_once() -> bool:
+    return True
+
+
+def _inherited() -> Wire:
+    """What our own part of the stack is told by the environment that its programs inherit."""
+    given = {name: os.environ[name] for name in _OURS if name in os.environ}
+    return load(Wire, PREFIX, given)
+
+
+def _is_nats(name: str) -> bool:
+    return name == "nats"
+
+
+def _is_front(name: str) -> bool:
+    return name in {"gateway", "tyk", "console"}
+
+
+def _is_neither(name: str) -> bool:
+    return not _is_nats(name) and not _is_front(name)

@@ -1,0 +1,171 @@
+"""Where this deployment may call out to: rules against being made to call its own inside (SSRF).
+
+For whatever calls an address somebody else gave, webhooks first. :func:`judge` looks at the URL alone. :func:`resolve`
+looks every address up **once**, checks **all** of them and names the one to connect to: whoever connects to the
+name instead resolves it a second time, and an attacker's name server answers differently then (DNS rebinding).
+Redirects are not followed; each would have to be judged anew. Source: spec of the guarantees, 4.8; OWASP API7.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from signalbox.program.errors import InvalidRequest, Unavailable
+
+PORTS: Final = frozenset({443, 8443})
+PORTS_PLAIN: Final = frozenset({80, 8080})
+CONNECT_S: Final = 3.0
+TOTAL_S: Final = 10.0
+ANSWER_BYTES: Final = 65_536
+_LONGEST: Final = 2048
+_RESOLVE_S: Final = 3.0
+_NAME: Final = re.compile(
+    r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]\Z"
+)
+"""A public name: small letters, at least one dot, a last label that is no number."""
+_INNER: Final = (
+    ".local",
+    ".internal",
+    ".localhost",
+    ".home.arpa",
+    ".lan",
+    ".intranet",
+    ".corp",
+    ".onion",
+    ".test",
+    ".invalid",
+)
+
+_BLOCKED: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "100.64.0.0/10",  # carriers' NAT, and clouds' own services behind it
+        "169.254.0.0/16",  # link-local: clouds' metadata
+        "192.0.0.0/24", "192.88.99.0/24",  # protocol assignments, 6to4 relays
+        "198.18.0.0/15",  # benchmarks
+        "224.0.0.0/4", "240.0.0.0/4",
+        "64:ff9b::/96", "64:ff9b:1::/48",  # NAT64: an IPv4 address in disguise
+        "2002::/16", "2001::/23",  # 6to4, Teredo and other tunnels
+        "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+    )
+)  # fmt: skip
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Name and port to addresses as text; every one the resolver knows."""
+
+
+class Target(NamedTuple):
+    """Where to connect, and as whom. address: checked, connect to this. host: for SNI and the ``Host`` header."""
+
+    address: str
+    port: int
+    host: str
+    path: str
+    is_tls: bool
+
+
+def judge(url: str, *, allow_plain: bool = False) -> SplitResult:
+    """The URL's parts, if it may be called as far as its text tells. Raises :class:`InvalidRequest` with the reason.
+
+    allow_plain: http too, on its own ports; for development.
+    """
+    if len(url) > _LONGEST or any(c <= " " or c == "\\" or c > "~" for c in url):
+        raise InvalidRequest("The URL holds characters a URL must not, or is too long.")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidRequest("The URL is malformed.") from error
+    if parts.scheme != "https" and not (allow_plain and parts.scheme == "http"):
+        raise InvalidRequest("The URL must begin with https://.")
+    if "@" in parts.netloc or "#" in url:
+        raise InvalidRequest("The URL must hold neither a user nor a fragment.")
+    allowed = PORTS | PORTS_PLAIN if allow_plain else PORTS
+    if (port if port is not None else _usual(parts)) not in allowed:
+        raise InvalidRequest(
+            f"The URL's port must be one of {', '.join(map(str, sorted(allowed)))}."
+        )
+    _judge_host(parts.hostname or "", parts.netloc)
+    return parts
+
+
+async def resolve(url: str, *, allow_plain: bool = False, lookup: "Lookup | None" = None) -> Target:
+    """Judge a URL and pin its address: one lookup, every address of it checked, the first one named.
+
+    lookup: the resolver, the system's if not given. Raises :class:`InvalidRequest` if the URL or any address of its
+    name may not be called, :class:`Unavailable` if the name has none now.
+    """
+    parts = judge(url, allow_plain=allow_plain)
+    host = parts.hostname or ""
+    port = parts.port or _usual(parts)
+    literal = _literal(host)
+    if literal is not None:
+        found: Sequence[str] = [str(literal)]
+    else:
+        try:
+            async with asyncio.timeout(_RESOLVE_S):
+                found = await (lookup or _system_lookup)(host, port)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            raise Unavailable(f"The name {host} has no address now.") from error
+    if not found:
+        raise Unavailable(f"The name {host} has no address now.")
+    for text in found:
+        check_address(text)
+    path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+    return Target(found[0], port, host, path, parts.scheme == "https")
+
+
+def check_address(text: str) -> Address:
+    """The address, if it is a public one. Raises :class:`InvalidRequest` without saying what lies there."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise InvalidRequest("The URL leads to something that is no address.") from error
+    if not is_public(address):
+        raise InvalidRequest("The URL leads to an address that must not be called from here.")
+    return address
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet; one address in disguise of another counts as both."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None or address.ipv4_mapped is not None:
+            return False
+        if int(address) >> 32 == 0:  # ::a.b.c.d, deprecated
+            return False
+    if any(address.version == net.version and address in net for net in _BLOCKED):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _judge_host(host: str, netloc: str) -> None:
+    literal = _literal(host)
+    if literal is not None:
+        check_address(str(literal))
+        if isinstance(literal, ipaddress.IPv4Address) and host != str(literal):
+            raise InvalidRequest("The URL's address is written in an unusual way.")
+        return
+    if "[" in netloc or not _NAME.match(host) or host.endswith(_INNER):
+        raise InvalidRequest("The URL's host is not a public name.")
+
+
+def _literal(host: str) -> "Address | None":
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _usual(parts: SplitResult) -> int:
+    return 443 if parts.scheme == "https" else 80
+
+
+async def _system_lookup(host: str, port: int) -> Sequence[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

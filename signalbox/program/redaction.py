@@ -1,0 +1,90 @@
+"""Keeps secrets out of whatever is written for people to read: the last step of every log line.
+
+Three nets, each for what the one before lets through: the secrets this process was itself given (:func:`know`; settings
+tell them), the forms that secrets of ours have (API keys by their checksum, operators' tokens), and the names
+that values stand behind (``Authorization: ...``). Payloads have no form, so nobody may log them in the first place.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from signalbox.program import keys
+from signalbox.program.errors import Unauthorized
+
+HIDDEN: Final = "(redacted)"
+_SHORTEST: Final = 8
+"""A secret shorter than this would turn ordinary words into ``(redacted)``."""
+
+_NAMES: Final = (
+    "proxy-authorization", "authorization", "idempotency-key", "idempotency_key", "set-cookie", "cookie",
+    "x-api-key", "api_key", "apikey", "csrfmiddlewaretoken", "password", "passwd", "pepper", "secret_key",
+    "client_secret",
+)  # fmt: skip
+FIELDS: Final = frozenset(_NAMES) | {"secret", "payload", "body", "inputs", "instances", "outputs"}
+"""Names of fields whose values are never written, whatever they hold."""
+
+_KEY: Final = re.compile(r"sbx_[a-z]{2,8}_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}")
+_TOKEN: Final = re.compile(r"(sbo_[a-z2-7]{12}_)[A-Za-z0-9]{43}")
+_NAMED: Final = re.compile(
+    r"(?ix) \b ("
+    + "|".join(_NAMES)
+    + r""")
+    ( \\*["'] \s* , \s* b? \\*["'] | \\*["']? \s* [:=] \s* (?: b? \\*["'] )? )
+    (?: (?:bearer|basic) \s+ )? (?!\(redacted\)) [^\s"'\\,;})\]]+"""
+)
+_USERINFO: Final = re.compile(r"(://[^\s/:@\"']*):([^\s/@\"']+)@")
+_known: set[str] = set()
+
+
+def know(secret: str) -> None:
+    """Never let this process write ``secret`` again, nor the password within it if it is a URL."""
+    for text in (secret, _password_in(secret)):
+        if len(text) >= _SHORTEST:
+            _known.update({text, json.dumps(text)[1:-1]})
+
+
+def forget_all() -> None:
+    """For tests."""
+    _known.clear()
+
+
+def redact(text: str) -> str:
+    """``text`` without secrets. Of an API key its public id stays, so that a line can be traced to it."""
+    for secret in _known:
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    if "sbx_" in text:
+        text = _KEY.sub(_public_part, text)
+    if "sbo_" in text:
+        text = _TOKEN.sub(rf"\1{HIDDEN}", text)
+    if "://" in text:
+        text = _USERINFO.sub(rf"\1:{HIDDEN}@", text)
+    return _NAMED.sub(rf"\1\2{HIDDEN}", text)
+
+
+def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of one log line, without those whose name says that nobody should read them."""
+    return {
+        name: HIDDEN if name.lower() in FIELDS and value else value
+        for name, value in fields.items()
+    }
+
+
+def _public_part(match: "re.Match[str]") -> str:
+    try:
+        parsed = keys.parse(match[0])
+    except Unauthorized:
+        return match[0]  # looks like a key and is none: somebody's own text
+    return f"sbx_{parsed.env}_{parsed.kid}_{HIDDEN}"
+
+
+def _password_in(text: str) -> str:
+    if "://" not in text:
+        return ""
+    try:
+        return unquote(urlsplit(text).password or "")
+    except ValueError:
+        return ""

@@ -1,0 +1,349 @@
+"""One typed, frozen settings object per process, read once from the environment in ``main``.
+
+A program declares a subclass of :class:`Wire`. Fields it inherits are ``SIGNALBOX_<FIELD>``, its own are
+``<prefix><FIELD>``. Any text also comes from a file, ``<NAME>_FILE`` (for secrets, keep them there).
+An unknown ``SIGNALBOX_`` name is refused: a misspelt setting must not be a silent default.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Meta
+from msgspec.structs import FieldInfo, fields
+
+from signalbox.program import redaction
+from signalbox.program.errors import Misconfigured
+
+PREFIX: Final = "SIGNALBOX_"
+PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "UP_", "EDGE_", "RUNNER_", "DEMO_")
+"""What follows ``SIGNALBOX_`` in another program's own settings; those are that program's to judge."""
+
+TOOL_VARIABLES: Final = {
+    "SIGNALBOX_TYK_BIN": "Path of a Tyk gateway; `make up` and the conformance suite use it if set.",
+    "SIGNALBOX_NATS_BIN": "Path of a nats-server; otherwise the wheel's, otherwise the one on PATH.",
+}
+"""Read by tools and tests rather than by a program, so no program refuses them."""
+
+_BOOLEANS: Final = {"on": True, "true": True, "1": True, "yes": True,
+                    "off": False, "false": False, "0": False, "no": False}  # fmt: skip
+_SECRET: Final = {"secret": True}
+_SCHEMES: Final = frozenset({"nats", "tls", "ws", "wss"})
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """What every program needs to reach the others."""
+
+    nats_url: Annotated[
+        str,
+        Meta(
+            description="NATS servers, comma-separated: `nats://host:port` or `tls://...`. Name all: addresses "
+            "that a server tells of are not connected to. One `tls://` asks all of them for TLS."
+        ),
+    ] = "nats://127.0.0.1:4222"
+    nats_user: Annotated[str, Meta(description="NATS user of this program's role.")] = ""
+    nats_password: Annotated[str, Meta(description="Its password.", extra=_SECRET)] = ""
+    nats_ca_file: Annotated[
+        str,
+        Meta(
+            description="PEM file of the authorities that sign the NATS servers' certificates; empty = the system's. "
+            "With a file every server is asked for TLS."
+        ),
+    ] = ""
+    key_pepper: Annotated[
+        str,
+        Meta(
+            description="Secret that API keys are hashed with; the same for console and gateway.",
+            extra=_SECRET,
+        ),
+    ] = ""
+    inline_limit_bytes: Annotated[
+        int,
+        Meta(ge=1024, le=1_000_000, description="Bodies above this travel by claim check."),
+    ] = 262_144
+    results_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            description="Records and results of ended jobs are kept at least so long where room is short: with less "
+            "room than that takes, nothing more is accepted. The same for gateways and workers.",
+        ),
+    ] = 600.0
+    records_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=7 * 86_400,
+            description="Records and results of ended jobs are kept so long where there is room. The same for workers, "
+            "`signalbox topology apply` and `signalbox up`.",
+        ),
+    ] = 86_400.0
+    sync_results_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=86_400,
+            description="Records and results of synchronous calls without an Idempotency-Key are kept so long after "
+            "their end, for callers whom the answer did not reach. The same for workers and console.",
+        ),
+    ] = 600.0
+    dead_letters_kept_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=90 * 86_400,
+            description="Dead letters and their inputs are kept so long. Read by `signalbox topology apply` and "
+            "`signalbox up`; a shorter time takes effect at once.",
+        ),
+    ] = 14 * 86_400.0
+    history_kept_s: Annotated[
+        float,
+        Meta(
+            ge=600,
+            le=90 * 86_400,
+            description="The history of leases and waiters is kept so long, for strips and audit. Read by the same.",
+        ),
+    ] = 7 * 86_400.0
+    connect_timeout_s: Annotated[
+        float, Meta(gt=0, description="Longest wait for the first connection to NATS.")
+    ] = 5.0
+    request_timeout_s: Annotated[
+        float, Meta(gt=0, description="Longest wait for NATS to answer one request or write.")
+    ] = 2.0
+    reconnect_wait_s: Annotated[
+        float, Meta(gt=0, description="Pause between two attempts to reconnect to NATS.")
+    ] = 0.25
+    ping_interval_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="NATS ping period; a connection with two unanswered is given up at the third.",
+        ),
+    ] = 2.0
+    nats_store: Annotated[
+        str,
+        Meta(
+            description="Folder of NATS's store, where it is on this machine: new jobs get 503 while its disk has less"
+            " room than `SIGNALBOX_NATS_RESERVE_BYTES`. Empty = the disk cannot be seen from here."
+        ),
+    ] = ""
+    nats_reserve_bytes: Annotated[
+        int,
+        Meta(
+            ge=0, description="Room on the disk of NATS that is kept for jobs that were accepted."
+        ),
+    ] = 64 * 1024 * 1024
+    metrics_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="Prometheus metrics on this port; 0 = none.")
+    ] = 0
+    metrics_host: Annotated[
+        str,
+        Meta(
+            description="Address metrics are served on; they need no password, so others than loopback are for a "
+            "network only Prometheus reaches."
+        ),
+    ] = "127.0.0.1"
+    log_level: Annotated[
+        str,
+        Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level that is logged."),
+    ] = "INFO"
+
+    def problems(self) -> Iterator[str]:
+        """What no type says, each violation one sentence. Programs extend this."""
+        if self.records_kept_s < self.results_kept_s:
+            yield f"{PREFIX}RECORDS_KEPT_S must not be below {PREFIX}RESULTS_KEPT_S"
+        if not all(map(_is_server, self.nats_url.split(","))):
+            yield (
+                f"{PREFIX}NATS_URL wants addresses like nats://host:4222 or tls://host:4222, with "
+                "commas between them"
+            )
+
+
+def _is_server(url: str) -> bool:
+    """Whether nats-py can read it; of one that it cannot read it says nothing one could mend."""
+    text = url.strip()
+    try:
+        parts = urlsplit(text if "://" in text else f"nats://{text}")
+        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+S = TypeVar("S", bound=Wire)
+_prefixes: dict[type[Wire], str] = {Wire: PREFIX}
+
+
+class Setting(NamedTuple):
+    """One field as its user sees it. ``default`` is None where the field must be given."""
+
+    name: str
+    field: str
+    type: Any
+    default: Any
+    description: str
+    is_secret: bool
+    is_required: bool
+
+
+def declared(cls: type[Wire], prefix: str) -> list[Setting]:
+    """Every setting of a class, inherited ones first, each under the name it has outside."""
+    inherited = {field.name for field in fields(Wire)}
+    return [
+        _setting((PREFIX if field.name in inherited else prefix) + field.name.upper(), field)
+        for field in fields(cls)
+    ]
+
+
+def load(cls: type[S], prefix: str, env: Mapping[str, str]) -> S:
+    """The settings of one program.
+
+    env: usually ``os.environ``. Raises :class:`Misconfigured` naming every unknown variable, every value that
+    does not fit and every violated rule at once. Secrets are told to :mod:`signalbox.program.redaction`.
+    """
+    known = declared(cls, prefix)
+    faults = _unknown(known, prefix, env)
+    values: dict[str, Any] = {}
+    for setting in known:
+        try:
+            text = _text(setting, env)
+            if text is not None:
+                if setting.is_secret:
+                    redaction.know(text.strip())
+                values[setting.field] = _convert(setting, text)
+            elif setting.is_required:
+                faults.append(f"{setting.name} must be set: {setting.description}")
+        except (msgspec.ValidationError, ValueError, OSError) as error:
+            faults.append(f"{setting.name}: {_reason(setting, error)}")
+    _refuse(faults)
+    settings = cls(**values)
+    _refuse(list(settings.problems()))
+    _prefixes[cls] = prefix
+    return settings
+
+
+def describe(settings: Wire, *, redact: bool = True) -> str:
+    """One ``NAME=value`` a line, for ``--check-config``. Secrets show only whether they are set."""
+    lines = []
+    for setting in declared(type(settings), _prefixes.get(type(settings), PREFIX)):
+        value = getattr(settings, setting.field)
+        is_hidden = redact and setting.is_secret and value
+        lines.append(f"{setting.name}={'(set)' if is_hidden else _shown(value)}")
+    return "\n".join(lines)
+
+
+def reference(
+    sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),),
+) -> str:
+    """Markdown of all settings: one table per ``(title, class, prefix)``, inherited ones only once.
+
+    ``docs/settings.md`` is tested against it.
+    """
+    shown: set[str] = set()
+    parts = []
+    for title, cls, prefix in sections:
+        rows = [s for s in declared(cls, prefix) if s.name not in shown]
+        shown.update(s.name for s in rows)
+        parts.append(_table(title, rows))
+    tools = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(TOOL_VARIABLES.items()))
+    parts.append(f"## Tools and tests\n\n| variable | meaning |\n|---|---|\n{tools}\n")
+    return "\n".join(parts)
+
+
+def _table(title: str, rows: Sequence[Setting]) -> str:
+    body = "\n".join(
+        f"| `{s.name}` | {_type_name(s.type)} | {_default_cell(s)} | {s.description} |"
+        for s in rows
+    )
+    return f"## {title}\n\n| variable | type | default | meaning |\n|---|---|---|---|\n{body}\n"
+
+
+def _default_cell(setting: Setting) -> str:
+    if setting.is_required:
+        return "required"
+    text = _shown(setting.default)
+    return f"`{text}`" if text else "empty"
+
+
+def _type_name(type_: Any) -> str:
+    bare = get_args(type_)[0] if get_origin(type_) is Annotated else type_
+    if get_origin(bare) is tuple:
+        return "list"
+    if get_args(bare):
+        return " or ".join(str(getattr(a, "__name__", a)) for a in get_args(bare))
+    return str(getattr(bare, "__name__", bare))
+
+
+def _setting(name: str, field: FieldInfo) -> Setting:
+    default = field.default
+    if default is msgspec.NODEFAULT:
+        default = (
+            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else UNSET
+        )
+    notes = [a for a in get_args(field.type)[1:] if isinstance(a, Meta)] if (
+        get_origin(field.type) is Annotated
+    ) else []  # fmt: skip
+    return Setting(
+        name=name,
+        field=field.name,
+        type=field.type,
+        default=None if default is UNSET else default,
+        description=next((n.description for n in notes if n.description), ""),
+        is_secret=any((n.extra or {}).get("secret") for n in notes),
+        is_required=default is UNSET,
+    )
+
+
+def _text(setting: Setting, env: Mapping[str, str]) -> str | None:
+    from_file = env.get(f"{setting.name}_FILE")
+    text = env.get(setting.name)
+    if from_file and text:
+        msg = f"give {setting.name} or {setting.name}_FILE, not both"
+        raise ValueError(msg)
+    if from_file:
+        return Path(from_file).read_text(encoding="utf-8").strip()
+    return text
+
+
+def _convert(setting: Setting, text: str) -> Any:
+    bare = get_args(setting.type)[0] if get_origin(setting.type) is Annotated else setting.type
+    value: Any = text.strip()
+    if get_origin(bare) is tuple:
+        value = tuple(part.strip() for part in text.split(",") if part.strip())
+    elif bare is bool:
+        value = _BOOLEANS.get(text.strip().lower(), text)
+    return msgspec.convert(value, setting.type, strict=bare is bool or bare is str)
+
+
+def _reason(setting: Setting, error: Exception) -> str:
+    if setting.is_secret:
+        return "the secret cannot be read" if isinstance(error, OSError) else "not a valid value"
+    return str(error)
+
+
+def _unknown(known: Sequence[Setting], prefix: str, env: Mapping[str, str]) -> list[str]:
+    names = {s.name for s in known} | {f"{s.name}_FILE" for s in known} | set(TOOL_VARIABLES)
+    others = tuple(f"{PREFIX}{p}" for p in PROGRAM_PREFIXES if f"{PREFIX}{p}" != prefix)
+    strangers = sorted(
+        n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others)
+    )
+    return [f"{name} is not a setting{_nearest(name, names)}" for name in strangers]
+
+
+def _nearest(name: str, names: set[str]) -> str:
+    import difflib  # only on the way to a refusal
+
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _refuse(faults: Sequence[str]) -> None:
+    if faults:
+        raise Misconfigured("; ".join(faults), faults=list(faults))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

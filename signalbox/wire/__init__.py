@@ -1,0 +1,1 @@
+"""What travels between programs: names, messages, streams and rights, tensors, placement. Pure data, no I/O."""

@@ -1,0 +1,230 @@
+"""Every stream and bucket on NATS, declared once as the JetStream API takes it. Pure data, no I/O.
+
+:mod:`signalbox.bus.topology` creates and checks them, :mod:`signalbox.wire.roles` derives who may touch them.
+Durations are nanoseconds, as in the API. ``num_replicas`` is added when they are applied.
+"""
+
+from typing import Any, Final
+
+from signalbox.wire.names import AUDIT_HEAD, Bucket, Stream
+
+SECOND: Final = 1_000_000_000
+DAY: Final = 86_400 * SECOND
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+KEPT_MAX_BYTES: Final = 64 * KIB
+"""Of one document in a bucket, unless the bucket says otherwise."""
+GIB: Final = 1024 * MIB
+
+DUPLICATE_WINDOW: Final = 120 * SECOND
+MARKER_TTL_S: Final = 10
+"""How long the server's marker of an expired key stays; its number must not be below 1."""
+JOB_MAX_BYTES: Final = MIB
+"""Largest stored job or record: header and inline body. The inline limit must stay below it."""
+
+STORAGE_BYTES: Final = 16 * GIB
+"""Disk all streams may take together, unless ``apply`` is told another figure."""
+
+SHARES: Final[dict[str, float]] = {
+    Stream.JOBS: 0.15,
+    Stream.STATE: 0.32,
+    Stream.EVENTS: 0.02,
+    Stream.SCHED: 0.02,
+    Stream.DLQ: 0.08,
+    Stream.ADVISORY: 0.01,
+    Stream.DLQ_PARTS: 0.06,
+    Stream.PAYLOADS: 0.16,
+    Stream.INPUTS: 0.16,
+    Bucket.IDEM.stream: 0.02,
+}
+"""How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit."""
+
+AGES: Final[dict[str, tuple[str, float]]] = {
+    Stream.EVENTS: ("history_kept_s", 1.0),
+    Stream.DLQ: ("dead_letters_kept_s", 1.0),
+    # Longer than the letters: a kept input is written before its letter.
+    Stream.DLQ_PARTS: ("dead_letters_kept_s", 15 / 14),
+    Stream.PAYLOADS: ("records_kept_s", 1.0),
+}
+"""Whose age is the operator's to say: the setting, and how many times as long. Declared are the defaults."""
+
+Config = dict[str, Any]
+
+_BASE: Final[Config] = {
+    "retention": "limits",
+    "storage": "file",
+    "discard": "old",
+    "max_consumers": -1,
+    "max_msgs": -1,
+    "max_bytes": -1,
+    "max_age": 0,
+    "max_msgs_per_subject": -1,
+    "max_msg_size": -1,
+    "duplicate_window": DUPLICATE_WINDOW,
+    "allow_direct": False,
+    "allow_rollup_hdrs": False,
+    "deny_delete": False,
+    "deny_purge": False,
+    "allow_msg_ttl": False,
+    "allow_atomic": False,
+    "allow_msg_schedules": False,
+}
+
+
+def _stream(name: Stream, subjects: list[str], description: str, **changes: Any) -> Config:
+    return _BASE | {"name": name.value, "subjects": subjects, "description": description} | changes
+
+
+def _bucket(
+    bucket: Bucket, description: str, *, is_event_source: bool = True, is_direct: bool = True,
+    expires: bool = False, **changes: Any,
+) -> Config:  # fmt: skip
+    """A bucket with history 1. Where keys expire, the server leaves a marker that watchers see."""
+    config = _BASE | {
+        "name": bucket.stream,
+        "subjects": [f"$KV.{bucket.value}.>"],
+        "description": description,
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_msg_ttl": True,
+        "allow_direct": is_direct,
+        "max_msg_size": KEPT_MAX_BYTES,
+    }
+    if expires:
+        config |= {"subject_delete_marker_ttl": MARKER_TTL_S * SECOND}
+    if is_event_source:
+        config |= {"republish": _republish(f"$KV.{bucket.value}.>", f"evt.kv.{bucket.value}.>")}
+    return config | changes
+
+
+def _republish(src: str, dest: str, *, headers_only: bool = False) -> Config:
+    rule: Config = {"src": src, "dest": dest}
+    return rule | {"headers_only": True} if headers_only else rule
+
+
+def _source(name: str, src: str, dest: str) -> Config:
+    return {"name": str(name), "subject_transforms": [{"src": src, "dest": dest}]}
+
+
+JOBS: Final = _stream(
+    # Not of work-queue retention: that syncs the disk for every job it removes. Workers remove what they have
+    # acknowledged in groups (workers/queue/sweep.py, ADR 0083).
+    Stream.JOBS, ["jobs.>"], "Work queue: accepted jobs, removed in groups once acknowledged",
+    discard="new", max_msgs=1_000_000,
+    max_msg_size=JOB_MAX_BYTES, allow_msg_ttl=True, allow_atomic=True,
+    republish=_republish("jobs.>", "evt.jobs.>", headers_only=True),
+    sources=[_source(Stream.SCHED, "due.>", "jobs.>")],
+)  # fmt: skip
+STATE: Final = _stream(
+    # No record of an open job is ever thrown away: full, the stream takes no more, and its age is a day above the
+    # longest deadline. Records of ended jobs are removed by the reconciler (workers/recovery/records.py, ADR 0191).
+    Stream.STATE, ["st.*", "st.*.*"], "Records and small results, one message per job",
+    discard="new", max_msgs_per_subject=1, max_age=8 * DAY, max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True, allow_msg_ttl=True, allow_atomic=True,
+    republish=_republish("st.>", "evt.st.>", headers_only=True),
+)  # fmt: skip
+EVENTS: Final = _stream(
+    Stream.EVENTS, [], "History of leases and of who waited for them, for strips and audit",
+    max_age=7 * DAY, allow_direct=True,
+    # Sourced, not captured from the republished subjects: a stream that captures a message judges its headers
+    # again (expected sequence, TTL, rollup, batch) and drops it without a word. Sourcing strips them.
+    sources=[
+        _source(Bucket.LEASES.stream, "$KV.leases.>", "evt.kv.leases.>"),
+        _source(Bucket.WAITERS.stream, "$KV.waiters.>", "evt.kv.waiters.>"),
+    ],
+)  # fmt: skip
+SCHED: Final = _stream(
+    Stream.SCHED, ["sched.>", "due.>"], "Delayed jobs, until they are due",
+    max_age=30 * DAY, max_msg_size=JOB_MAX_BYTES,
+    allow_msg_ttl=True, allow_msg_schedules=True, allow_rollup_hdrs=True,
+)  # fmt: skip
+DLQ: Final = _stream(
+    Stream.DLQ, ["dlq.>"], "Dead letters: jobs given up, with their inputs",
+    max_age=14 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
+)  # fmt: skip
+DLQ_PARTS: Final = _stream(
+    # Full, it takes no more, and the letter
+    # says so (ADR 0169): with discard-old one tenant's letters would take another's inputs away.
+    Stream.DLQ_PARTS, ["dlp.>"], "What belongs to dead letters: inputs kept beside them, what they were redriven as",
+    discard="new", max_age=15 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
+)  # fmt: skip
+ADVISORY: Final = _stream(
+    Stream.ADVISORY,
+    [
+        "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.*",
+        "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.*",
+    ],
+    "JetStream's own notices about jobs it gave up", max_age=14 * DAY,
+)  # fmt: skip
+PAYLOADS: Final = _stream(
+    # Inputs of an older gateway lie here too, as they did, until their day is over.
+    Stream.PAYLOADS, ["pl.>"], "Chunks of results above the inline limit",
+    max_age=DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
+)  # fmt: skip
+INPUTS: Final = _stream(
+    # Neither age nor a neighbour takes an input. Full, it takes no more; an input goes after its job's end (ADR 0191).
+    Stream.INPUTS,
+    ["in.*.*.*"],
+    "Chunks of inputs above the inline limit, of jobs that have not ended",
+    discard="new",
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+)
+
+AUDIT: Final = _stream(
+    # What is here nobody takes away; full, it takes no more. Without a share of the disk: a note has some 100 bytes.
+    Stream.AUDIT, [AUDIT_HEAD], "Heads of the console's audit, noted outside its database",
+    discard="new", max_msgs=1_000_000, max_msg_size=KIB, allow_direct=True, deny_delete=True, deny_purge=True,
+)  # fmt: skip
+
+STREAMS: Final[tuple[Config, ...]] = (
+    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS, AUDIT,
+    # Ownership is decided by reading these two, so their reads go to the leader.
+    _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
+    _bucket(Bucket.WAITERS, "Tickets of those who wait for a GPU", is_direct=False, expires=True),
+    _bucket(Bucket.WORKERS, "Presence of workers", expires=True),
+    _bucket(Bucket.MODELS, "What the console decided about each model", max_msg_size=JOB_MAX_BYTES),
+    _bucket(Bucket.KEYS, "API keys: keyed hashes and grants"),
+    _bucket(Bucket.IDEM, "Idempotency records", is_event_source=False, max_age=DAY),
+    _bucket(Bucket.DESIRED, "Operators' wishes: drain, pause"),
+    _bucket(
+        Bucket.DUTIES, "Who does what one worker does for all",
+        is_event_source=False, is_direct=False, expires=True,
+    ),
+    _bucket(Bucket.POISON, "Inputs that killed runners, by hash, kept from running again", expires=True),
+    _bucket(Bucket.SERVING, "Which versions requests without one get now, written by compare-and-set"),
+    EVENTS,
+)  # fmt: skip
+"""Sources come before the streams that read them."""
+RETIRED: Final = ("ACCEPTED",)
+"""Streams that an earlier version declared; ``apply`` deletes them."""
+
+ALLOWS_DIRECT: Final = frozenset(c["name"] for c in STREAMS if c["allow_direct"])
+EXPIRING: Final = frozenset(
+    bucket for bucket in Bucket for c in STREAMS
+    if c["name"] == bucket.stream and c.get("subject_delete_marker_ttl")
+)  # fmt: skip
+"""Buckets whose keys carry a TTL of their own."""
+COUNTED: Final = tuple(
+    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
+)
+"""Leases, tickets, presence, duties. Of these a backup has no more than the numbers: the living write them again."""
+REPUBLISHED: Final = tuple(c["republish"]["dest"] for c in STREAMS if "republish" in c)
+
+
+def consumer(name: str, filter_subject: str) -> Config:
+    """Durable pull consumer on ``JOBS``. Attempts are counted in the record, so it never gives up by itself."""
+    return {
+        "durable_name": name,
+        "name": name,
+        "filter_subject": filter_subject,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "replay_policy": "instant",
+        "ack_wait": 30 * SECOND,
+        "max_deliver": -1,
+        "max_ack_pending": 10_000,
+        "max_waiting": 4096,
+    }

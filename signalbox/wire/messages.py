@@ -1,0 +1,529 @@
+"""Every message and document on the wire, each with its version ``v``.
+
+Metadata travels as one JSON header (``Sb-Job``, ``Sb-Record``), tensors as the body, so that events
+are republished without the tensors and nobody parses what it does not need. KV documents are JSON
+bodies. Readers ignore unknown fields and refuse a newer ``v``. Instants are UTC unix seconds.
+"""
+
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from signalbox.wire.names import Priority
+
+VERSION: Final = 1
+T = TypeVar("T")
+
+
+class Newer(msgspec.ValidationError):
+    """A newer program wrote this: it is to be left alone, not to be thrown away."""
+
+
+class Doc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Base of every wire document."""
+
+    v: int = VERSION
+
+
+class State(StrEnum):
+    """States of a job. ``queued`` has no record unless the job was put back for a retry."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended, for ever."""
+        return self not in {State.QUEUED, State.RUNNING}
+
+
+class PayloadRef(Doc, frozen=True, kw_only=True):
+    """Claim check: where a payload above the inline limit lies.
+
+    subject: chunks in ``PAYLOADS``, in stream order. size: bytes. sha256: hex digest of the whole.
+    """
+
+    subject: str
+    size: int
+    chunks: int
+    first_seq: int
+    sha256: str
+
+
+class ErrorInfo(Doc, frozen=True, kw_only=True):
+    """Why a job failed: a code of :mod:`signalbox.program.errors` and the message shown to the caller."""
+
+    code: str
+    message: str
+
+
+class Job(Doc, frozen=True, kw_only=True):
+    """Header ``Sb-Job`` of a queued job; the body is the frame of its input tensors.
+
+    version: resolved at acceptance. style: how the answer is rendered (``row``, ``columnar``).
+    batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
+    dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
+    reply: core subject to tell the end on, if somebody waits. ref: set when the body was claim-checked.
+    outputs: names asked for; empty = all. size_bytes: of the frame. epoch: rises when re-queued.
+    redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
+    """
+
+    id: str
+    model: str
+    version: int
+    signature: str
+    priority: Priority = "mid"
+    key_id: str
+    style: str = "row"
+    batch_key: str = ""
+    rows: int = 1
+    outputs: tuple[str, ...] = ()
+    created_at: float
+    deadline_at: float
+    reply: str = ""
+    ref: PayloadRef | None = None
+    size_bytes: int = 0
+    epoch: int = 0
+    trace: str = ""
+    redrive_of: str = ""
+
+
+class Record(Doc, frozen=True, kw_only=True):
+    """Header ``Sb-Record`` of a job's record in ``STATE``; the body is the frame of its outputs.
+
+    attempt: 1 for the first claim. token: fencing token of the lease the attempt ran under.
+    crashes: attempts that ended with a dead runner (never our own outages). vanished: attempts that ended
+    without a word (worker killed, lease lost). input, outputs: of the job, where its input was
+    claim-checked: what it takes to queue it again. phases: milliseconds
+    since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
+    :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
+    input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
+    end, ``owner`` or ``operator``; empty where nobody did, or an older program wrote it. redrive_of: as in
+    :class:`Job`.
+    """
+
+    id: str
+    model: str
+    version: int
+    signature: str
+    priority: Priority = "mid"
+    key_id: str
+    style: str = "row"
+    state: State
+    attempt: int = 0
+    crashes: int = 0
+    vanished: int = 0
+    worker: str = ""
+    gpu: str = ""
+    token: int = 0
+    batch: int = 0
+    created_at: float
+    deadline_at: float
+    claimed_at: float | None = None
+    finished_at: float | None = None
+    phases: dict[str, float] = {}
+    error: ErrorInfo | None = None
+    ref: PayloadRef | None = None
+    size_bytes: int = 0
+    cancel_requested: bool = False
+    cancelled_by: str = ""
+    trace: str = ""
+    input: PayloadRef | None = None
+    input_bytes: int = 0
+    outputs: tuple[str, ...] = ()
+    redrive_of: str = ""
+
+
+class DeadLetter(Doc, frozen=True, kw_only=True):
+    """Header ``Sb-Letter`` of a dead letter, beside its ``Sb-Job``; the body is the frame of an inline input.
+
+    error, attempt, crashes, worker, gpu: of the attempt it was given up after. input: where a claim-checked input is
+    kept as long as the letter. not_kept: why it is not; the input then ends with the job's own payloads.
+    """
+
+    error: ErrorInfo
+    attempt: int = 0
+    crashes: int = 0
+    worker: str = ""
+    gpu: str = ""
+    input: PayloadRef | None = None
+    not_kept: str = ""
+
+
+class Redriven(Doc, frozen=True, kw_only=True):
+    """``dlp.redriven.<id>``: the job a dead letter was last redriven as."""
+
+    job: str
+    at: float
+
+
+class AuditMark(Doc, frozen=True, kw_only=True):
+    """``audit.head``: the console's audit had so many rows, and the newest had this digest."""
+
+    number: int
+    digest: str
+
+
+class TensorSpec(Doc, frozen=True, kw_only=True):
+    """An input or output of a signature. shape: -1 is any size; None is unknown rank."""
+
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
+class Signature(Doc, frozen=True, kw_only=True):
+    """A named signature of a SavedModel."""
+
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    method: str = "tensorflow/serving/predict"
+
+
+class Version(Doc, frozen=True, kw_only=True):
+    """One immutable version. path: directory that holds ``saved_model.pb``. digest: sha256 of its manifest."""
+
+    version: int
+    path: str
+    digest: str = ""
+    size_bytes: int = 0
+    signatures: dict[str, Signature] = {}
+
+
+class Batching(Doc, frozen=True, kw_only=True):
+    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for company."""
+
+    max_size: int = 32
+    max_delay_ms: float = 0.0
+
+
+class Limits(Doc, frozen=True, kw_only=True):
+    """Per-model limits, with their defaults.
+
+    max_delivery: attempts before a dead letter. timeout_s: one run. deadline_s: until the run starts.
+    sync_wait_s: how long a synchronous caller is kept. max_queue: waiting jobs before 429.
+    max_payload_bytes: decoded inputs of one job.
+    """
+
+    max_delivery: int = 5
+    timeout_s: float = 60.0
+    deadline_s: float = 900.0
+    sync_wait_s: float = 30.0
+    max_queue: int = 10_000
+    max_payload_bytes: int = 64 * 1024 * 1024
+
+
+class Model(Doc, frozen=True, kw_only=True):
+    """KV ``models``: what the console decided about one model. Key: ``token(name)``.
+
+    versions: those that may serve. default_version: what a request without version or label gets.
+    replicas: GPUs it shall be resident on; 0 = refuse with the reason.
+    """
+
+    name: str
+    is_enabled: bool = True
+    versions: tuple[Version, ...] = ()
+    default_version: int | None = None
+    labels: dict[str, int] = {}
+    replicas: int = 1
+    batching: Batching = Batching()
+    limits: Limits = Limits()
+    updated_at: float = 0.0
+
+
+class Serving(Doc, frozen=True, kw_only=True):
+    """KV ``serving``: the versions that requests of one model get now. Key: ``token(model)``.
+
+    What they shall get stands in ``models``; :mod:`signalbox.wire.rollout` says when the one becomes the other. Written
+    by gateways, by compare-and-set. publication, published_at: revision and ``updated_at`` of the ``models``
+    document it was decided from; a gateway that knows an older one decides nothing. default: for requests without
+    version or label, None = the model has no version. labels: for requests by label. failed: versions whose load
+    failed since that publication.
+    """
+
+    publication: int
+    published_at: float = 0.0
+    default: int | None = None
+    labels: dict[str, int] = {}
+    failed: tuple[int, ...] = ()
+
+
+class Share(Doc, frozen=True, kw_only=True):
+    """What one account may hold at once, all its keys together; 0 = what the gateway's settings give every account.
+
+    stored_bytes: inputs of its jobs that have not ended. waiting: its calls that wait for a result.
+    idempotency_keys: those that are remembered. result_bytes: where room for results is short, those of the least time
+    that results are kept, in ``STATE``, and as many in ``PAYLOADS``.
+    """
+
+    stored_bytes: int = 0
+    waiting: int = 0
+    idempotency_keys: int = 0
+    result_bytes: int = 0
+
+
+class ApiKey(Doc, frozen=True, kw_only=True):
+    """KV ``keys``: one API key. Key: its public id. The secret is not here, only its keyed hash.
+
+    scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
+    rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
+    tenant: its account, which owns its jobs; empty = its own id. account_models: what the account may use, empty = all;
+    a call needs both lists. share: the account's, the same in each of its keys.
+    networks: CIDR blocks it may be used from, empty = everywhere.
+    """
+
+    id: str
+    name: str = ""
+    hmac: str
+    pepper: str = "1"
+    scopes: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    rate: int = 0
+    per_s: int = 1
+    quota: int = 0
+    quota_window_s: int = 86_400
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    updated_at: float = 0.0
+    tenant: str = ""
+    account_models: tuple[str, ...] = ()
+    share: Share = Share()
+    networks: tuple[str, ...] = ()
+
+
+class Idem(Doc, frozen=True, kw_only=True):
+    """KV ``idem``: the job of one Idempotency-Key. Key: ``<tenant>.<sha256 of the header>``; kept for 24 hours.
+
+    digest: sha256 of the request it was made for. is_open: whoever wrote it may be about to publish the job.
+    priority: the class the job goes into, part of its subject; None = the one asked for, said by older gateways.
+    """
+
+    job_id: str
+    digest: str
+    is_open: bool = True
+    priority: Priority | None = None
+
+
+class Device(Doc, frozen=True, kw_only=True):
+    """A GPU, or a virtual ``cpu:N``. id: NVIDIA UUID, or ``CPU-<host>-<n>``. memory_bytes: 0 = unknown."""
+
+    id: str
+    kind: str
+    name: str
+    memory_bytes: int = 0
+
+
+class Residency(Doc, frozen=True, kw_only=True):
+    """A model version on a worker. state: ``loading``, ``ready``, ``failed`` (then ``error`` says why),
+    ``spare``: in memory, placed elsewhere or no longer what requests get, and gone as soon as the room is needed, or
+    ``crowded``: not in memory, since it does not fit beside the version it is to take the place of.
+
+    max_rows: most rows of one run that the memory took, of the shape it took the fewest of; 0 = never found.
+    """
+
+    model: str
+    version: int
+    state: str
+    size_bytes: int = 0
+    error: str = ""
+    max_rows: int = 0
+
+
+class Run(Doc, frozen=True, kw_only=True):
+    """What a worker's runner does now. activity: ``loading`` or ``computing``; an idle runner has no Run.
+
+    jobs: ids of the batch, at most 32. since: when it began. expected_s: how long such a run or load usually
+    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on; older workers
+    do not say so, and older readers take it for one that holds up the runner.
+    """
+
+    activity: str
+    model: str
+    version: int
+    jobs: tuple[str, ...] = ()
+    since: float
+    expected_s: float = 0.0
+    is_ahead: bool = False
+
+
+class Worker(Doc, frozen=True, kw_only=True):
+    """KV ``workers``: presence, kept by heartbeat and TTL. Key: ``token(id)``.
+
+    boot: random per process. host: host and boot id. state: ``starting, ready, at risk,
+    draining``; at risk it begins nothing, since its lease has not been confirmed for a while.
+    gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a ticket since then.
+    rates: jobs a second per model (moving average). running: ids of jobs in hand, at most 32.
+    serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
+    around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
+    None = idle. waiting: jobs this worker has pulled that have not begun, by model. results, large_results: bytes of
+    results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that results are kept, by account:
+    the 32 accounts with most of each. Older workers do not say so.
+    """
+
+    id: str
+    boot: str
+    host: str
+    pid: int
+    state: str
+    device: Device
+    started_at: float
+    beat_at: float
+    token: int = 0
+    waiting_since: float | None = None
+    models: tuple[Residency, ...] = ()
+    serves: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    rates: dict[str, float] = {}
+    done: int = 0
+    failed: int = 0
+    rss_bytes: int = 0
+    is_drain_asked: bool = False
+    software: str = ""
+    sandbox: tuple[str, ...] = ()
+    run: Run | None = None
+    waiting: dict[str, int] = {}
+    results: dict[str, int] = {}
+    large_results: dict[str, int] = {}
+
+
+class Lease(Doc, frozen=True, kw_only=True):
+    """KV ``leases``: state of one GPU. Key: ``token(gpu)``. Written only by compare-and-set.
+
+    HELD carries ``Nats-TTL``; token is the stream sequence of the acquiring write (0 in that write
+    itself: the reader takes the sequence). FREE names ``next`` (worker id) until ``reserved_s`` have
+    passed since it was seen. last_token: the highest token ever used on this GPU.
+    """
+
+    state: str
+    gpu: str
+    owner: str = ""
+    boot: str = ""
+    host: str = ""
+    pid: int = 0
+    pid_start: int = 0
+    token: int = 0
+    since: float = 0.0
+    beats: int = 0
+    next: str = ""
+    reserved_s: float = 0.0
+    last_token: int = 0
+
+
+class Ticket(Doc, frozen=True, kw_only=True):
+    """KV ``waiters``: a place in the line for one GPU; its number is the sequence of its first write."""
+
+    gpu: str
+    worker: str
+    boot: str
+    number: int = 0
+    since: float = 0.0
+
+
+class Desired(Doc, frozen=True, kw_only=True):
+    """KV ``desired``: an operator's wish. Key ``worker.<token>`` or ``model.<token>``.
+
+    is_draining: worker stops pulling. is_paused: no new runs of this model.
+    """
+
+    is_draining: bool = False
+    is_paused: bool = False
+    actor: str = ""
+    reason: str = ""
+    updated_at: float = 0.0
+
+
+class Duty(Doc, frozen=True, kw_only=True):
+    """KV ``duties``: who does what one worker does for all. Written only by compare-and-set, with a TTL.
+
+    created: of the streams that the cursors are of. jobs_seq, state_seq: where the reconciler reads on.
+    """
+
+    owner: str
+    boot: str
+    since: float = 0.0
+    created: str = ""
+    jobs_seq: int = 0
+    state_seq: int = 0
+
+
+class Poison(Doc, frozen=True, kw_only=True):
+    """KV ``poison``: an input that took the runner down until it had no strikes left. Key: model and hash.
+
+    job: the one it was found by. error: what its last run ended with.
+    """
+
+    model: str
+    sha256: str
+    job: str
+    error: str = ""
+    since: float = 0.0
+
+
+class Crowding(Doc, frozen=True, kw_only=True):
+    """``Sb-Front``, on ``used.keys``: a listener that turns connections away.
+
+    name: the program's instance. open, bound: connections, and how many there may be. refused: how many were turned
+    away since ``since``, by reason. address: the last one that had too many, if one had.
+    """
+
+    name: str = ""
+    since: float
+    open: int
+    bound: int
+    refused: dict[str, int]
+    address: str = ""
+
+
+class RefusedInput(Doc, frozen=True, kw_only=True):
+    """On ``refused.input``: an input that was stored for a job which ``JOBS`` refused, and which nobody queues now.
+
+    subject, last_seq: of its chunks in ``INPUTS``. A later try of the same submission stores its own, above them.
+    """
+
+    subject: str
+    last_seq: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+
+def encode(doc: Doc) -> bytes:
+    """JSON of a document, defaults left out."""
+    return _encode(doc)
+
+
+def header(doc: Doc) -> str:
+    """JSON of a document, ASCII only, so that it fits a header."""
+    text = _encode(doc)
+    return text.decode() if text.isascii() else _ascii(text)
+
+
+def _ascii(text: bytes) -> str:
+    return "".join(
+        c if c < "\x80" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text.decode()
+    )
+
+
+def _utf16(char: str) -> tuple[int, ...]:
+    raw = char.encode("utf-16-be")
+    return tuple(int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2))
+
+
+def decode(type_: type[T], data: bytes | str) -> T:
+    """A document of ``type_``. Raises :class:`msgspec.MsgspecError`; :class:`Newer` for a newer version than ours."""
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.json.Decoder(type_)
+    try:
+        doc = decoder.decode(data)
+    except UnicodeDecodeError as error:  # msgspec lets it through where a string is no UTF-8
+        raise msgspec.ValidationError(str(error)) from error
+    if getattr(doc, "v", VERSION) > VERSION:
+        msg = f"{type_.__name__} has version {doc.v}, newer than {VERSION}"
+        raise Newer(msg)
+    return doc  # type: ignore[no-any-return]

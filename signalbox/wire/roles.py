@@ -1,0 +1,219 @@
+"""What each role may publish and subscribe on NATS: one declaration for servers, compose and tests.
+
+A role is a program's NATS user. Replies come to an inbox of its own (``_INBOX_<user>.>``), so that nobody can
+listen to another's answers. A worker may have a user to itself, bound to its own tickets, presence and GPUs
+(ADR 0130). Why each line is there stands beside it; least privilege is tested both ways.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from signalbox.program.errors import Bug
+from signalbox.wire.names import (
+    AUDIT_HEAD,
+    INPUT_REFUSED,
+    KEY_USE,
+    NATS_STALLED,
+    PROJECTOR,
+    RECONCILER,
+    Bucket,
+    Stream,
+    event_of_state,
+    token,
+)
+
+Role = Literal["gateway", "worker", "console", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
+
+_API: Final = "$JS.API"
+OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
+"""Tells whoever asks what it may do itself, and nothing of others."""
+_EVERY: Final = (f"{_API}.INFO", f"{_API}.STREAM.INFO.*", OWN_RIGHTS, NATS_STALLED)
+"""Every program checks the topology when it starts, and tells the board when NATS stores nothing of it;
+``signalbox doctor`` checks the rights of its user."""
+
+
+_RECORD: Final = ("st.*", "st.*.*")
+"""Records of jobs, short-lived ones below their slot."""
+
+
+class Permissions(NamedTuple):
+    """Subjects one role may publish to and subscribe to; everything else is denied."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def inbox(user: str) -> str:
+    """Prefix of the subjects on which a user gets its answers. ``user``: a role, or the id of a bound worker."""
+    return f"_INBOX_{token(user)}"
+
+
+def permissions(role: str, *, worker: str = "", gpus: Sequence[str] = ()) -> Permissions:
+    """What a user of ``role`` may do. Raises :class:`Bug` for a role nobody declared.
+
+    worker: id of the one worker this user is for, which is also the user's name; it may then write no other's
+    tickets and presence, and read no other's answers. gpus: device ids whose leases it may write; empty = any.
+    """
+    found = _ROLES.get(role)
+    if found is None or (worker and role != "worker"):
+        raise Bug(f"No such NATS role: {role}.")
+    publish, own = found.publish, inbox(worker or role)
+    if worker:
+        shared = set(_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS))
+        publish = (*(s for s in publish if s not in shared), *_bound(worker, gpus))
+    return Permissions(publish, (*found.subscribe, f"{own}.>"))
+
+
+def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
+    """The keys of one worker alone."""
+    name, devices = token(worker), [token(gpu) for gpu in gpus] or ["*"]
+    return (
+        *(f"$KV.{Bucket.LEASES}.{device}" for device in devices),
+        *(f"$KV.{Bucket.WAITERS}.{device}.{name}" for device in devices),
+        f"$KV.{Bucket.WORKERS}.{name}",
+    )
+
+
+def _keys(*buckets: Bucket) -> tuple[str, ...]:
+    return tuple(f"$KV.{bucket.value}.>" for bucket in buckets)
+
+
+def _direct(*streams: str) -> tuple[str, ...]:
+    """Reads that any replica answers: one subject, or a batch."""
+    return tuple(
+        s for name in streams for s in (f"{_API}.DIRECT.GET.{name}", f"{_API}.DIRECT.GET.{name}.>")
+    )
+
+
+def _leader(*streams: str) -> tuple[str, ...]:
+    """Reads that the stream's leader answers."""
+    return tuple(f"{_API}.STREAM.MSG.GET.{name}" for name in streams)
+
+
+def _events(*buckets: Bucket) -> tuple[str, ...]:
+    return tuple(f"evt.kv.{bucket.value}.>" for bucket in buckets)
+
+
+_ROLES: Final[dict[str, Permissions]] = {
+    "gateway": Permissions(
+        publish=(
+            *_EVERY,
+            "jobs.*.*.*",  # accept
+            *_RECORD,  # cancel a queued job, ask a running one to stop
+            "in.*.*.*",  # inputs above the inline limit
+            "pl.*.in",  # the same, of an older gateway
+            "cancel.*",
+            KEY_USE,  # which keys are in use, now and then
+            INPUT_REFUSED,  # inputs of jobs that were not accepted: whoever may purge looks and decides
+            *_keys(Bucket.IDEM),
+            *_keys(Bucket.SERVING),  # that requests get a new version from now on
+            *_direct(Stream.STATE, Stream.PAYLOADS),
+            *_direct(
+                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)),
+                Bucket.SERVING.stream,
+            ),
+            *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
+            f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
+        ),
+        subscribe=(
+            "rsp.*.*",  # ends of the jobs it waits for
+            event_of_state(),
+            *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+        ),
+    ),
+    "worker": Permissions(
+        publish=(
+            *_EVERY,
+            f"{_API}.CONSUMER.MSG.NEXT.JOBS.*",
+            f"{_API}.CONSUMER.INFO.JOBS.*",
+            "$JS.ACK.JOBS.>",
+            # To remove what is acknowledged. No new power: whoever may acknowledge can empty the queue.
+            f"{_API}.STREAM.PURGE.JOBS",
+            f"{_API}.STREAM.MSG.DELETE.JOBS",
+            f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
+            f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: whoever may write can overwrite
+            *_RECORD,  # claim and commit
+            "pl.*.*",  # results above the inline limit
+            "dlq.*.*",
+            "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
+            "rsp.*.*",
+            *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
+            # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
+            *_keys(Bucket.DUTIES, Bucket.POISON),
+            "jobs.*.*.*",
+            *(
+                f"{_API}.CONSUMER.{act}.{stream}.{RECONCILER}"
+                for stream in (Stream.JOBS, Stream.STATE)
+                for act in ("CREATE", "DELETE")
+            ),
+            f"{_API}.CONSUMER.MSG.NEXT.STATE.{RECONCILER}",
+            *_direct(Stream.STATE, Stream.PAYLOADS, Stream.INPUTS),
+            *_direct(
+                *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),
+                Bucket.SERVING.stream,
+            ),
+            # JOBS: to give back what a dead holder of the same GPU had in hand.
+            *_leader(Stream.JOBS, Stream.STATE),
+            *_leader(*(b.stream for b in (Bucket.LEASES, Bucket.WAITERS, Bucket.DUTIES))),
+        ),
+        subscribe=(
+            "cancel.*",
+            "lane.release.*",
+            "evt.jobs.>",  # wakes a worker that does not hold the lease
+            *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
+            *_events(Bucket.POISON, Bucket.SERVING),
+            INPUT_REFUSED,
+        ),
+    ),
+    "console": Permissions(
+        publish=(
+            *_EVERY,
+            # Leases and tickets by their leader; jobs, records and documents to compare them with the database.
+            *_leader(
+                Stream.JOBS,
+                Stream.STATE,
+                Bucket.LEASES.stream,
+                Bucket.WAITERS.stream,
+                Bucket.MODELS.stream,
+                Bucket.KEYS.stream,
+                Bucket.DESIRED.stream,
+            ),
+            *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
+            *_direct(
+                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)),
+                Bucket.SERVING.stream,
+            ),
+            f"{_API}.CONSUMER.INFO.JOBS.*",
+            f"{_API}.CONSUMER.INFO.STATE.*",
+            f"{_API}.CONSUMER.NAMES.JOBS",
+            f"{_API}.CONSUMER.CREATE.JOBS.*.jobs.*.*.*",  # a new model's queues
+            # The projector reads both streams and acknowledges nothing. A worker's consumer is none of its business.
+            *(
+                f"{_API}.CONSUMER.{act}.{stream}.{PROJECTOR}"
+                for stream in (Stream.JOBS, Stream.STATE)
+                for act in ("CREATE", "DELETE", "MSG.NEXT")
+            ),
+            # The audit's head, noted and compared. AUDIT itself refuses to delete and to purge.
+            AUDIT_HEAD,
+            *_leader(Stream.AUDIT),
+            *_direct(Stream.AUDIT),
+            *_RECORD,  # cancel
+            "cancel.*",
+            "lane.release.*",
+            *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
+            # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
+            # An input for which there was no room beside the letters is still with the job's payloads.
+            *_direct(Stream.DLQ, Stream.DLQ_PARTS, Stream.PAYLOADS),
+            "jobs.*.*.*",
+            "in.*.*.*",
+            "pl.*.in",  # of an older console
+            "dlp.redriven.*",
+            *_keys(Bucket.POISON),
+            f"{_API}.STREAM.PURGE.DLQ",
+            f"{_API}.STREAM.PURGE.DLQ_PARTS",
+        ),
+        subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE),
+    ),
+    "admin": Permissions(publish=(">",), subscribe=(">",)),
+}

@@ -1,0 +1,167 @@
+"""Which version a request without one gets, while another is made ready. Pure; the same answer for everyone.
+
+The console publishes what requests *shall* get (``default_version`` and ``labels`` of a model's document). What they
+*get* is one durable record a model (:class:`signalbox.wire.messages.Serving`), which gateways move from the old version
+to the new one by compare-and-set: when the new one is ready on every device that serves the model, or at once where
+waiting saves nobody a load. Since the record moves towards one publication only, and never by who knows an older
+publication, requests never go back and forth. See ADR 0166.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final
+
+from signalbox.wire.messages import Model, Serving, Worker
+from signalbox.wire.placement import homes_of
+
+DEFAULT: Final = ""
+"""The alias of requests without version and label."""
+_RESIDENT: Final = frozenset({"ready", "spare"})
+_SETTLED: Final = _RESIDENT | {"crowded"}
+_TRIED: Final = _SETTLED | {"loading"}
+
+
+class Verdict(Enum):
+    """Whether requests move to a version: ``NOBODY`` serves the model just now, so it cannot be said."""
+
+    MOVE = "move"
+    WAIT = "wait"
+    NOBODY = "nobody"
+
+
+def wanted(model: Model) -> dict[str, int]:
+    """Alias -> version, as the console published it. Aliases: :data:`DEFAULT` and the labels."""
+    aliases = dict(model.labels)
+    default = model.default_version
+    if default is None:
+        default = max((version.version for version in model.versions), default=None)
+    if default is not None:
+        aliases[DEFAULT] = default
+    return aliases
+
+
+def served(model: Model, serving: Serving | None) -> dict[str, int]:
+    """Alias -> version, as requests get it now. What may no longer serve, or was never recorded, is as wanted."""
+    return {alias: _now(model, serving, alias, new) for alias, new in wanted(model).items()}
+
+
+def resolve(model: Model, serving: Serving | None, alias: str) -> int | None:
+    """The version that requests by ``alias`` get now; None for an alias that the model has not."""
+    if alias == DEFAULT:
+        new = model.default_version
+        if new is None:
+            new = wanted(model).get(DEFAULT)
+    else:
+        new = model.labels.get(alias)
+    return None if new is None else _now(model, serving, alias, new)
+
+
+def targets(model: Model, serving: Serving | None) -> list[int]:
+    """Versions worth having in memory: those that requests shall get, the default one first, then those they get.
+
+    A version whose load has failed comes last: a worker that starts anew serves first what is known to work.
+    """
+    order: list[int] = []
+    for aliases in (wanted(model), served(model, serving)):
+        labelled = {version for alias, version in aliases.items() if alias != DEFAULT}
+        order += [aliases[DEFAULT]] if DEFAULT in aliases else []
+        order += sorted(labelled, reverse=True)
+    known = {version.version for version in model.versions}
+    failed = serving.failed if serving is not None else ()
+    found = [version for version in dict.fromkeys(order) if version in known]
+    return sorted(found, key=lambda version: version in failed)
+
+
+def is_settled(model: Model, serving: Serving | None) -> bool:
+    """Whether requests get what they shall get."""
+    return served(model, serving) == wanted(model)
+
+
+def decide(
+    model: Model, publication: int, serving: Serving | None, workers: Iterable[Worker], *,
+    is_deserted: bool = False,
+) -> tuple[Serving | None, bool]:  # fmt: skip
+    """What is to be recorded now, and whether that waits for nothing but somebody to serve the model.
+
+    publication: revision of ``model``. None where nothing is to be said: by who knows an older publication than the
+    one decided upon. is_deserted: nobody has served the model for so long that nobody is waited for.
+    """
+    if serving is not None and _is_older(model, publication, serving):
+        return None, False
+    present = [worker for worker in workers if worker.state != "draining"]
+    before, after = served(model, serving), wanted(model)
+    holders = list(_holders(model, present))
+    known = {state for held in holders for state in held.items()}
+    was_failed = (
+        serving.failed if serving is not None and serving.publication == publication else ()
+    )
+    kept = {
+        new for alias, new in after.items()
+        if new in was_failed and not _is_tried_again(before[alias], new, holders)
+    }  # fmt: skip
+    failed = {v for v in after.values() if v in kept or (v, "failed") in known}
+    is_nobody = False
+    for alias, new in after.items():
+        old = before[alias]
+        if old == new:
+            continue
+        verdict = _verdict(model, old, new, holders, has_failed=new in failed)
+        is_nobody |= verdict is Verdict.NOBODY
+        if verdict is Verdict.MOVE or (verdict is Verdict.NOBODY and is_deserted):
+            before[alias] = new
+    moving = {new for alias, new in after.items() if before[alias] != new}
+    return Serving(
+        publication=publication, published_at=model.updated_at, default=before.pop(DEFAULT, None),
+        labels=before, failed=tuple(sorted(failed & moving)),
+    ), is_nobody  # fmt: skip
+
+
+def _now(model: Model, serving: Serving | None, alias: str, new: int) -> int:
+    if serving is None:
+        return new
+    old = serving.default if alias == DEFAULT else serving.labels.get(alias)
+    if old is None or old == new or all(version.version != old for version in model.versions):
+        return new
+    return old
+
+
+def _is_older(model: Model, publication: int, serving: Serving) -> bool:
+    """By revision and by time: a stream that was lost begins with low revisions again, a clock may be set back."""
+    return publication < serving.publication and model.updated_at < serving.published_at
+
+
+def _holders(model: Model, workers: Iterable[Worker]) -> Iterator[Mapping[int, str]]:
+    """Version -> state on each device that serves the model: a home whose lease somebody holds."""
+    present = list(workers)
+    homes = homes_of(model, present)
+    for worker in present:
+        if worker.token and worker.device.id in homes:
+            yield {r.version: r.state for r in worker.models if r.model == model.name}
+
+
+def _is_tried_again(old: int, new: int, holders: list[Mapping[int, str]]) -> bool:
+    """Whether a failure is a thing of the past: each holder has tried again, and what works is still in memory.
+
+    A holder that tells nothing of ``new`` may be the one that failed, started anew.
+    """
+    is_old_here = any(held.get(old) in _RESIDENT for held in holders)
+    return is_old_here and all(held.get(new) in _TRIED for held in holders)
+
+
+def _verdict(
+    model: Model, old: int, new: int, holders: list[Mapping[int, str]], *, has_failed: bool
+) -> Verdict:
+    """Whether requests move from ``old`` to ``new``."""
+    if not model.is_enabled or not model.replicas:
+        return Verdict.MOVE  # no request is served by either
+    if has_failed:  # only what is ready takes the place of what works
+        is_ready = bool(holders) and all(held.get(new) in _RESIDENT for held in holders)
+        return Verdict.MOVE if is_ready else Verdict.WAIT
+    if not holders:
+        return Verdict.NOBODY
+    if not any(held.get(old) in _RESIDENT for held in holders):
+        return Verdict.MOVE  # whichever version they get, the next requests pay its load
+    # Where there is neither, callers pay a load whichever version they get.
+    waited = [held for held in holders if held.get(old) in _RESIDENT or new in held]
+    is_settled_everywhere = all(held.get(new) in _SETTLED for held in waited)
+    return Verdict.MOVE if is_settled_everywhere else Verdict.WAIT
