@@ -100,6 +100,15 @@ def test_no_program_of_ours_is_root_or_may_become_it(doc: dict[str, Any]) -> Non
         assert status["NoNewPrivs"] == "1", name
 
 
+def test_each_program_of_ours_shows_its_metrics_to_this_machine(doc: dict[str, Any]) -> None:
+    services = compose.read(ROOT / COMPOSE_FILE, {}).services
+    ours = {name for name, service in services.items() if service.build and not service.ends}
+    assert set(doc["metrics"]) == ours
+    for url in doc["metrics"].values():
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:  # noqa: S310  our own address
+            assert b"# HELP signalbox_" in answer.read()
+
+
 def test_a_prediction_goes_through_each_plugin(doc: dict[str, Any]) -> None:
     plugins = ("plugin-1", "plugin-2")
     before = {name: sent_to(doc, name, "gateway") for name in plugins}
