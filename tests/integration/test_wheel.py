@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in (*PACKAGES, "tyk"):
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=CACHES)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     into = tmp_path_factory.mktemp("wheel")
     build = (

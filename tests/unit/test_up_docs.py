@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from tests.rows import BROWSER, ROWS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-PAGES: Final = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -46,6 +47,18 @@ def test_the_ci_runs_the_readmes_commands() -> None:
     for command in ("make test", "make verify"):
         assert re.search(rf"^{command}\b", ci, re.MULTILINE)
         assert re.search(rf"^{command}\b", readme, re.MULTILINE)
+
+
+def test_pre_commit_runs_the_checks_of_make_lint() -> None:
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", "lint", "VENV=.venv"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = [line for line in told.splitlines() if re.match(r"\.venv/bin/(?!python|uv)", line)]
+    assert len(wanted) >= 4
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    assert [hook["entry"] for hook in repository["hooks"]] == wanted
+    ways = [(hook["language"], hook["pass_filenames"]) for hook in repository["hooks"]]
+    assert set(ways) == {("system", False)}
 
 
 def test_the_ci_runs_the_proofs_after_failed_tests_and_fails(tmp_path: Path) -> None:
