@@ -11,10 +11,10 @@ from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
 from console.accounts.views import sees
 from console.audit.models import AuditEntry
+from console.board.rows import WorkerRow
 from console.fleet import services, workers
 from console.fleet.models import Wish
 from console.jobs.models import Job
-from console.live.rows import WorkerRow
 from console.outbox import flash
 from console.outbox import services as outbox
 from signalbox.wire.names import Bucket

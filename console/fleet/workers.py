@@ -1,9 +1,9 @@
 """Which workers there are: as this process hears their heartbeats, and as its rows remember them."""
 
+from console.board.rows import WorkerRow
 from console.fleet.models import Wish
 from console.jobs.models import Job
 from console.live.lifespan import lifespan
-from console.live.rows import WorkerRow
 from signalbox.program.errors import NotFound, Unavailable
 
 

@@ -1,1 +1,1 @@
-"""The live board: what happens now, held in memory, fed by NATS, pushed to browsers in sequence."""
+"""The live board and browsers: the websocket, who may listen to it, and the alarms that the database knows of."""

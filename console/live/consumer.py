@@ -14,10 +14,10 @@ from msgspec import Meta
 
 from console.accounts.rights import Act, Actor, may
 from console.accounts.sessions import owner
+from console.board.protocol import Backlog, Frame
+from console.feed.connection import Feed
 from console.live.attendance import attendance
-from console.live.feed import Feed
 from console.live.lifespan import lifespan
-from console.live.protocol import Backlog, Frame
 from signalbox.program import log, metrics
 
 RECHECK_S: Final = 15.0

@@ -2,7 +2,7 @@
 
 from django.utils import timezone
 
-from console.live.rows import Alarm
+from console.board.rows import Alarm
 from console.projector import damage
 
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from console.live.feed import Feed
-from console.live.fronts import Own
+from console.feed.connection import Feed
+from console.feed.fronts import Own
 from signalbox.program import log
 from signalbox.program.settings import Wire
 

@@ -6,9 +6,9 @@ from channels.db import database_sync_to_async
 from django.db import Error
 from django.db.models import Count, Min
 
+from console.board.rows import Alarm
 from console.keys.models import StrayKey
 from console.live.damaged import damaged
-from console.live.rows import Alarm
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from signalbox.program import log

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from console.live.protocol import Frame
+from console.board.protocol import Frame
 
 TOPICS = ["lanes", "queues", "workers", "ticker", "throughput", "health", "alarms"]
 

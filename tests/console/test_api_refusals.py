@@ -16,8 +16,8 @@ from console.api import views
 from console.api.schema import document
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
+from console.feed.connection import Feed
 from console.fleet.models import Wish
-from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.outbox.models import OutboxEntry
 from signalbox.program.settings import Wire

@@ -13,8 +13,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client
 
+from console.feed.connection import Feed
 from console.live import consumer
-from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
 from console.live.routing import websocket_urlpatterns

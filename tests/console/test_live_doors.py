@@ -13,9 +13,9 @@ from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import system_actor
 from console.config import Console
+from console.feed.connection import Feed
 from console.live import consumer, origin
 from console.live.attendance import Attendance, attendance
-from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from signalbox.program import metrics
 from signalbox.program.settings import Wire

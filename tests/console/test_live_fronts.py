@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from console.live.fronts import KEPT_S, Fronts
+from console.feed.fronts import KEPT_S, Fronts
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Crowding, header

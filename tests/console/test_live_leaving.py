@@ -16,10 +16,10 @@ from websockets.exceptions import ConnectionClosed
 
 from console.accounts.models import User
 from console.config import Console
+from console.feed.connection import Feed
 from console.live import consumer
 from console.live.attendance import attendance
 from console.live.consumer import LiveConsumer
-from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from console.live.routing import websocket_urlpatterns
 from signalbox.program.settings import Wire

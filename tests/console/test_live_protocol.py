@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console.live.protocol import BACKLOG, RING_S, Backlog, Frame, Topic, Topics
+from console.board.protocol import BACKLOG, RING_S, Backlog, Frame, Topic, Topics
 from tests.console.mirror import Mirror
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from console.live.health import gpus
-from console.live.lanes import STRIP_LIMIT, STRIP_S
-from console.live.queues import Gauge
-from console.live.view import TICKER_PER_FLUSH, LiveView
+from console.board.lanes import STRIP_LIMIT, STRIP_S
+from console.board.queues import Gauge
+from console.board.view import TICKER_PER_FLUSH, LiveView
+from console.feed.health import gpus
 from signalbox.jobs import life
 from signalbox.wire.messages import (
     Desired,

@@ -14,9 +14,9 @@ from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
+from console.feed.connection import Feed
 from console.fleet import services as fleet
 from console.keys import services as keys
-from console.live.feed import Feed
 from console.live.unpublished import unpublished
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher

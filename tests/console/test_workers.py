@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 
 from console.audit.models import AuditEntry
+from console.feed.connection import Feed
 from console.fleet.models import Wish
-from console.live.feed import Feed
 from console.live.lifespan import lifespan
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency

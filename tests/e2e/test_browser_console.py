@@ -12,8 +12,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from console.live.protocol import Topic, Topics
-from console.live.rows import Waiter
+from console.board.protocol import Topic, Topics
+from console.board.rows import Waiter
 from signalbox.ops.production.running import Running
 from tests import depth, models
 from tests.console.mirror import Mirror

@@ -17,10 +17,10 @@ import django
 
 django.setup()
 
+from console.board.protocol import BACKLOG, Backlog, Frame  # noqa: E402  Django first
+from console.board.view import LiveView  # noqa: E402  Django first
+from console.feed.hub import Hub  # noqa: E402  Django first
 from console.live.consumer import ACTS, MESSAGE_LIMIT, Subscribe, read  # noqa: E402  Django first
-from console.live.hub import Hub  # noqa: E402  Django first
-from console.live.protocol import BACKLOG, Backlog, Frame  # noqa: E402  Django first
-from console.live.view import LiveView  # noqa: E402  Django first
 from signalbox.wire.messages import Desired  # noqa: E402  Django first
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "websocket"
@@ -118,7 +118,7 @@ def _change(view: LiveView, hub: Hub, step: int) -> None:
 
 
 def _row(step: int) -> Any:
-    from console.live.rows import Health
+    from console.board.rows import Health
 
     return Health("x", "ok", str(step))
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from console.live.queues import Gauge
+from console.board.queues import Gauge
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
-from console.live import history
-from console.live.fronts import Fronts, Own
-from console.live.gauges import Gauges
-from console.live.health import Cursor, gpus, read_health
-from console.live.hub import Hub
-from console.live.rows import Alarm, Health
-from console.live.storage import StorageFigure
-from console.live.view import LiveView
+from console.board.rows import Alarm, Health
+from console.board.view import LiveView
+from console.feed import history
+from console.feed.fronts import Fronts, Own
+from console.feed.gauges import Gauges
+from console.feed.health import Cursor, gpus, read_health
+from console.feed.hub import Hub
+from console.feed.storage import StorageFigure
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.bus.disk import Reserve

@@ -7,8 +7,8 @@ started; of what is delivered, presence says how much has not begun. Rates and p
 from collections import deque
 from typing import Final, NamedTuple
 
-from console.live.protocol import Topic
-from console.live.rows import Bucket, Queue
+from console.board.protocol import Topic
+from console.board.rows import Bucket, Queue
 from signalbox.jobs import times
 from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 

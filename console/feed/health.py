@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from console.live.lanes import UNTOLD, word
-from console.live.rows import Health, Lane
+from console.board.lanes import UNTOLD, word
+from console.board.rows import Health, Lane
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
 from signalbox.program import log

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from console.live.protocol import Frame
-from console.live.view import LiveView
+from console.board.protocol import Frame
+from console.board.view import LiveView
 
 
 class Subscriber(Protocol):

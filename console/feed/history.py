@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from console.live.lanes import STRIP_S, history
-from console.live.protocol import ENTRIES
-from console.live.rows import Stretch, Transition
-from console.live.view import transition
+from console.board.lanes import STRIP_S, history
+from console.board.protocol import ENTRIES
+from console.board.rows import Stretch, Transition
+from console.board.view import transition
 from signalbox.bus.answers import Stored, stored_of
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import status

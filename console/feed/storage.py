@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from console.live.rows import Health
+from console.board.rows import Health
 from signalbox.bus import storage
 from signalbox.bus.client import Bus
 from signalbox.bus.storage import NEARLY_FULL

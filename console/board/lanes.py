@@ -3,8 +3,8 @@
 from collections import defaultdict, deque
 from typing import Final
 
-from console.live.protocol import Topic
-from console.live.rows import Lane, LaneRun, RunningJob, Stretch, Waiter
+from console.board.protocol import Topic
+from console.board.rows import Lane, LaneRun, RunningJob, Stretch, Waiter
 from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
 STRIP_S: Final = 600.0

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from console.live.rollouts import Pending
-from console.live.rows import Alarm, Lane, Queue, WorkerRow
+from console.board.rollouts import Pending
+from console.board.rows import Alarm, Lane, Queue, WorkerRow
 
 OLDEST_S: Final = 60.0
 """A job that waits longer is worth a look."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from console.live.rows import Alarm
+from console.board.rows import Alarm
 from signalbox.wire.messages import Crowding
 
 KEPT_S: Final = 45.0

@@ -1,8 +1,8 @@
 """The live view of one console process, pure and in memory: events in, topics out. Time is passed in.
 
 What it is told: leases, tickets, presence, models, wishes, accepted jobs, records, gauges. What it makes:
-the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.live.feed` feeds it and
-:mod:`console.live.hub` sends what it makes.
+the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.connection` feeds it and
+:mod:`console.feed.hub` sends what it makes.
 """
 
 from collections import deque
@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
-from console.live.alarms import Made, alarm, find
-from console.live.lanes import Lanes
-from console.live.protocol import Frame, Topic, Topics
-from console.live.queues import Gauge, Queues
-from console.live.rollouts import Rollouts
-from console.live.rows import Alarm, Health, Loaded, Transition, WorkerRow
+from console.board.alarms import Made, alarm, find
+from console.board.lanes import Lanes
+from console.board.protocol import Frame, Topic, Topics
+from console.board.queues import Gauge, Queues
+from console.board.rollouts import Rollouts
+from console.board.rows import Alarm, Health, Loaded, Transition, WorkerRow
 from signalbox.wire.messages import (
     Desired,
     Job,
