@@ -14,13 +14,13 @@ _pages = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
-from console.bodies import BodyLimit  # noqa: E402
 from console.catalog.judging import keep_judged  # noqa: E402
 from console.live.lifespan import lifespan as live  # noqa: E402
 from console.live.origin import SameOrigin  # noqa: E402
 from console.live.routing import websocket_urlpatterns  # noqa: E402
 from console.outbox.program import keep_publishing  # noqa: E402
 from console.settings import CONSOLE  # noqa: E402
+from console.web.bodylimit import BodyLimit  # noqa: E402
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -1,6 +1,6 @@
 """What the console takes from outside at most: numbers, words, depth. Each bound stands here, once.
 
-How many bytes a body may have is :mod:`console.bodies`'.
+How many bytes a body may have is :mod:`console.web.bodylimit`'s.
 """
 
 import re

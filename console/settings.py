@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "console.keys",
     "console.jobs",
     "console.fleet",
+    "console.programs",
     "console.projector",
     "console.api",
     "console.live",
@@ -44,8 +45,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "console.accounts.middleware.RequestIdentity",
-    "console.accounts.middleware.Refusals",
+    "console.web.middleware.RequestIdentity",
+    "console.web.middleware.Refusals",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -56,9 +57,9 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "console.accounts.middleware.ErrorPages",
-    "console.accounts.middleware.StorableText",
-    "console.bodies.RefusedBody",
+    "console.web.middleware.ErrorPages",
+    "console.web.middleware.StorableText",
+    "console.web.bodylimit.RefusedBody",
 ]
 
 ROOT_URLCONF = "console.urls"
@@ -74,9 +75,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "console.accounts.context.frame",
+                "console.pages.frame.frame",
             ],
-            "builtins": ["console.accounts.templatetags.console_format"],
+            "builtins": ["console.pages.formats"],
         },
     }
 ]
@@ -150,7 +151,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"
 PASSWORD_HASHERS = [
-    "console.accounts.hashing.BoundedArgon2",
+    "console.operators.hashing.BoundedArgon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 AUTH_PASSWORD_VALIDATORS = [
@@ -175,7 +176,7 @@ SESSION_COOKIE_SECURE = CONSOLE.is_https
 CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}signalbox_csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = CONSOLE.is_https
-CSRF_FAILURE_VIEW = "console.accounts.views.csrf_failure"
+CSRF_FAILURE_VIEW = "console.pages.operators.csrf_failure"
 
 SECURE_SSL_REDIRECT = CONSOLE.is_https
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONSOLE.is_https else 0
@@ -199,7 +200,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# Alike, and the most that console.bodies takes from anybody: so only an archive is ever put on the disk.
+# Alike, and the most that console.web.bodylimit takes from anybody: so only an archive is ever put on the disk.
 DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 FILE_UPLOAD_PERMISSIONS = 0o600
 
@@ -217,7 +218,7 @@ SERVESTATIC_AUTOREFRESH = False
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "console.api.authentication.OperatorTokenAuthentication",
+        "console.accounts.authentication.OperatorTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -225,7 +226,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["console.api.parsers.BoundedJSON"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "URL_FORMAT_OVERRIDE": None,  # or every operation would take an undocumented ?format=
-    "EXCEPTION_HANDLER": "console.api.problems.as_problem",
+    "EXCEPTION_HANDLER": "console.web.problems.as_problem",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Signalbox console",

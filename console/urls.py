@@ -2,9 +2,9 @@
 
 from django.urls import include, path
 
-handler400 = "console.accounts.views.bad_request"
-handler404 = "console.accounts.views.not_found"
-handler500 = "console.accounts.views.server_error"
+handler400 = "console.pages.operators.bad_request"
+handler404 = "console.pages.operators.not_found"
+handler500 = "console.pages.operators.server_error"
 urlpatterns = [
     path("", include("console.live.urls")),
     path("", include("console.accounts.urls")),

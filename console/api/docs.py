@@ -8,8 +8,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from console.accounts.rights import Act
-from console.accounts.views import sees
 from console.api.schema import document
+from console.pages.operators import sees
 
 
 @sees(Act.SYSTEM_VIEW)

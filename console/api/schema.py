@@ -13,7 +13,7 @@ _CONVERTER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 class OperatorTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """Bearer token."""
 
-    target_class = "console.api.authentication.OperatorTokenAuthentication"
+    target_class = "console.accounts.authentication.OperatorTokenAuthentication"
     name = "operatorToken"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:

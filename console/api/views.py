@@ -21,7 +21,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.fleet.models import Wish
-from console.jobs import pages, query
+from console.jobs import listing, query
 from console.jobs import services as jobs
 from console.keys import services as keys
 from console.keys import strays
@@ -100,7 +100,7 @@ class Versions(Endpoint):
     @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses=wire.ADDED)
     def post(self, request: Request, name: str) -> Response:
         """Upload an archive as a new version."""
-        # Before the form is parsed. That who may not upload cannot fill the disk is console.bodies' doing;
+        # Before the form is parsed. That who may not upload cannot fill the disk is console.web.bodylimit's doing;
         # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
@@ -268,7 +268,7 @@ class Jobs(Endpoint):
             *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked),
         ]
         found = query.parse(" ".join(words), timezone.now())
-        page = pages.page(found, before=asked["before"], size=asked["size"])
+        page = listing.page(found, before=asked["before"], size=asked["size"])
         return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
 
 

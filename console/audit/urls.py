@@ -2,6 +2,6 @@
 
 from django.urls import path
 
-from console.audit import views
+from console.pages import audit
 
-urlpatterns = [path("audit", views.index, name="audit")]
+urlpatterns = [path("audit", audit.index, name="audit")]

@@ -1,1 +1,1 @@
-"""Wishes about workers and queues (drain, pause), and the controller that carries decisions out."""
+"""What operators wish of workers and queues (drain, pause), and which workers there are."""

@@ -2,11 +2,11 @@
 
 from django.urls import path
 
-from console.fleet import views
+from console.pages import workers
 
 urlpatterns = [
-    path("workers", views.index, name="workers"),
-    path("workers/<str:worker>", views.detail, name="worker"),
-    path("workers/<str:worker>/drain", views.drain, name="worker-drain"),
-    path("lanes/<str:gpu>/release", views.release, name="lane-release"),
+    path("workers", workers.index, name="workers"),
+    path("workers/<str:worker>", workers.detail, name="worker"),
+    path("workers/<str:worker>/drain", workers.drain, name="worker-drain"),
+    path("lanes/<str:gpu>/release", workers.release, name="lane-release"),
 ]

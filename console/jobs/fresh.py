@@ -6,9 +6,10 @@ from typing import Final
 import msgspec
 from asgiref.sync import async_to_sync
 
+from console.jobs import fold
 from console.jobs.models import Job
 from console.live.lifespan import lifespan
-from console.projector import fold, store
+from console.projector import store
 from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError

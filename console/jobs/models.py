@@ -46,7 +46,7 @@ class Job(models.Model):
         """What chooses few jobs has an index that ends in the order of the list, but for jobs of one instant.
 
         To end them in the id too cost a quarter more for each job. Version, token, priority and duration have none:
-        they are looked for among a bounded number of rows (:mod:`console.jobs.pages`).
+        they are looked for among a bounded number of rows (:mod:`console.jobs.listing`).
         """
 
         default_permissions = ()

@@ -2,10 +2,10 @@
 
 from django.urls import path
 
-from console.jobs import views
+from console.pages import jobs
 
 urlpatterns = [
-    path("jobs", views.index, name="jobs"),
-    path("jobs/<str:job_id>", views.detail, name="job"),
-    path("jobs/<str:job_id>/cancel", views.cancel, name="cancel-job"),
+    path("jobs", jobs.index, name="jobs"),
+    path("jobs/<str:job_id>", jobs.detail, name="job"),
+    path("jobs/<str:job_id>/cancel", jobs.cancel, name="cancel-job"),
 ]

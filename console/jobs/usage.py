@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.db.models import Q, Sum
 from django.utils import timezone
 
-from console.jobs import pages, query
+from console.jobs import listing, query
 from console.jobs.models import Job
 from signalbox.wire.messages import State
 
@@ -25,9 +25,9 @@ class Usage:
 
 def of_account(account_id: str) -> Usage:
     """Of its newest jobs: so many as one look at the list counts."""
-    newest = Job.objects.filter(key_id=account_id).order_by("-created_at")[: pages.COUNTED]
+    newest = Job.objects.filter(key_id=account_id).order_by("-created_at")[: listing.COUNTED]
     is_open = Q(state__in=(State.QUEUED.value, State.RUNNING.value))
     return Usage(
-        jobs=pages.counts(query.parse(f"account:{account_id}", timezone.now())),
+        jobs=listing.counts(query.parse(f"account:{account_id}", timezone.now())),
         open_bytes=newest.aggregate(held=Sum("size_in", filter=is_open))["held"] or 0,
     )

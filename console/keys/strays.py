@@ -13,8 +13,8 @@ from django.utils import timezone
 from console.accounts.rights import Act, Actor, system_actor
 from console.audit.acts import Target, act
 from console.keys import accounts
-from console.keys.ends import with_ends_of
 from console.keys.models import Account, ApiKey, StrayKey
+from console.outbox.ends import with_ends_of
 from console.outbox.services import post_document
 from signalbox.program import log
 from signalbox.program.errors import Conflict, NotFound

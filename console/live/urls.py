@@ -2,10 +2,10 @@
 
 from django.urls import path
 
-from console.live import views
+from console.pages import board
 
 app_name = "live"
 urlpatterns = [
-    path("", views.board, name="board"),
-    path("live/release", views.release, name="release"),
+    path("", board.board, name="board"),
+    path("live/release", board.release, name="release"),
 ]

@@ -13,7 +13,7 @@ import msgspec
 from channels.db import database_sync_to_async
 from django.utils import timezone
 
-from console.keys.ends import with_ends_of
+from console.outbox.ends import with_ends_of
 from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
 from signalbox.bus import topology

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from channels.db import database_sync_to_async
 
+from console.jobs.fold import Heard
 from console.projector import damage, store
-from console.projector.fold import Heard
 from console.projector.store import Place
 from console.projector.tail import Tail
 from signalbox.bus.client import Bus

@@ -14,8 +14,8 @@ import msgspec
 from django.db import connection, transaction
 from django.utils import timezone
 
+from console.jobs.fold import EventRow, Heard, JobRow, fold
 from console.jobs.models import Job, JobEvent
-from console.projector.fold import EventRow, Heard, JobRow, fold
 from console.projector.models import Cursor
 from signalbox.jobs import joblog
 from signalbox.program import log

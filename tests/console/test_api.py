@@ -9,11 +9,11 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
-from console.accounts import services as accounts
 from console.accounts.models import OperatorToken, User
 from console.accounts.rights import ROLES, Act, Actor
 from console.api.schema import document
 from console.audit.models import AuditEntry
+from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from tests.console.conftest import submit
 from tests.console.test_api_rights import operations

@@ -9,7 +9,6 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import Client
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.api import views
@@ -19,6 +18,7 @@ from console.catalog.models import ServedModel
 from console.feed.connection import Feed
 from console.fleet.models import Wish
 from console.live.lifespan import lifespan
+from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from signalbox.program.settings import Wire
 from tests.console.conftest import submit

@@ -10,11 +10,11 @@ from django.urls import URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
 from msgspec.structs import replace
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor
 from console.audit.models import AuditEntry
 from console.config import Console
+from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer

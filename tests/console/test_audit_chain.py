@@ -6,9 +6,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from console.accounts import services as accounts
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry, AuditHead, breaks
+from console.operators import services as accounts
 from signalbox.program.errors import Bug, Forbidden
 from tests.console.conftest import PASSWORD, in_thread
 

@@ -11,11 +11,11 @@ from django.core.management import CommandError, call_command
 from django.db.models import QuerySet
 from msgspec.structs import replace
 
-from console.accounts import services as accounts
 from console.accounts.rights import system_actor
 from console.audit import marks
 from console.audit.models import AuditEntry, AuditHead, breaks
 from console.config import Console
+from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer

@@ -14,12 +14,12 @@ from django.db import OperationalError
 from django.test import Client
 from msgspec.structs import replace
 
-from console import bodies
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor
-from console.bodies import BodyLimit
 from console.config import Console
+from console.operators import services as accounts
+from console.web import bodylimit
+from console.web.bodylimit import BodyLimit
 from signalbox.program import metrics
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -190,7 +190,7 @@ async def test_without_the_database_nobodys_archive_is_taken(
     def away(_: Any) -> bool:
         raise OperationalError
 
-    monkeypatch.setattr(bodies, "_may_upload", away)
+    monkeypatch.setattr(bodylimit, "_may_upload", away)
     stranger = Stranger(API)
     assert await stranger.ask() == 503
     assert stranger.sent == 0

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
-from console.fleet.queues import make_missing
-from console.fleet.reconciler import Reconciler
+from console.controller.queues import make_missing
+from console.controller.reconciler import Reconciler
 from console.jobs.models import Job
 from console.live.unpublished import unpublished
 from console.projector.models import Damage

@@ -9,18 +9,18 @@ from django.db import connections
 from django.test import Client
 from msgspec.structs import replace
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import Console
 from console.jobs import deadletters as service
+from console.jobs.fold import Heard
 from console.jobs.models import Job
+from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.outbox.services import post_discard, post_redrive
 from console.projector import store
-from console.projector.fold import Heard
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.ops.natsserver import NatsServer

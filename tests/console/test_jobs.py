@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.jobs import fresh, pages, query, retention, services, timeline
+from console.jobs import fresh, listing, query, retention, services, timeline
 from console.jobs.models import Job, JobEvent
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
@@ -96,7 +96,7 @@ def test_filters_find_exactly_what_they_say_or_say_what_is_wrong(
         with pytest.raises(InvalidRequest):
             query.parse(text, NOW)
         return
-    page = pages.page(query.parse(text, NOW))
+    page = listing.page(query.parse(text, NOW))
     assert [int(job.pk[-4:], 16) for job in page.jobs] == numbers
 
 
@@ -104,11 +104,11 @@ def test_pages_follow_one_another_though_new_jobs_come_in_between(db: None) -> N
     for number in range(1, 8):
         make(number)
     everything = query.parse("", NOW)
-    first = pages.page(everything, size=3)
+    first = listing.page(everything, size=3)
     make(99)
     assert first.older is not None
-    second = pages.page(everything, before=first.older, size=3)
-    third = pages.page(everything, before=second.older or "", size=3)
+    second = listing.page(everything, before=first.older, size=3)
+    third = listing.page(everything, before=second.older or "", size=3)
     found = [int(job.pk[-4:], 16) for page in (first, second, third) for job in page.jobs]
     assert found == [7, 6, 5, 4, 3, 2, 1]
     assert third.older is None
@@ -272,14 +272,14 @@ def test_rows_to_forget_are_found_through_an_index_before_anything_is_locked(
 def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
     db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "SCAN", 4)
+    monkeypatch.setattr(listing, "SCAN", 4)
     for number in range(1, 16):
         state = "failed" if number % 3 == 0 else "succeeded"
         make(number, state=state, version=2 if number in {2, 3} else 1)
     asked = query.parse("version:2 state:failed,succeeded", NOW)
     found, before, looks = [], "", 0
     while True:
-        page = pages.page(asked, before=before, size=3)
+        page = listing.page(asked, before=before, size=3)
         found += [int(job.pk[-4:], 16) for job in page.jobs]
         looks += 1
         if page.older is None:
@@ -288,7 +288,7 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
         before = page.older
     assert found == [3, 2]
     assert looks > 2
-    failed = pages.page(query.parse("model:digits key:key1 state:failed", NOW))
+    failed = listing.page(query.parse("model:digits key:key1 state:failed", NOW))
     assert [int(job.pk[-4:], 16) for job in failed.jobs] == [
         15,
         12,
@@ -302,14 +302,14 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
 def test_counts_say_where_they_stopped(
     db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "COUNTED", 3)
+    monkeypatch.setattr(listing, "COUNTED", 3)
     for number in range(1, 7):
         make(number, state="failed" if number == 1 else "succeeded")
-    counted = pages.counts(query.parse("", NOW))
+    counted = listing.counts(query.parse("", NOW))
     assert (counted["all"], counted["succeeded"], counted["failed"]) == ("4+", "3+", "1")
-    counted = pages.counts(query.parse("model:digits", NOW))
+    counted = listing.counts(query.parse("model:digits", NOW))
     assert (counted["all"], counted["succeeded"], counted["failed"]) == ("3+", "3+", "0+")
-    counted = pages.counts(query.parse("id:00000000-0000-4000-8000-000000000001", NOW))
+    counted = listing.counts(query.parse("id:00000000-0000-4000-8000-000000000001", NOW))
     assert (counted["all"], counted["failed"], counted["succeeded"]) == ("1", "1", "0")
     assert '<span class="count">3+</span>' in browser("viewer").get("/jobs").content.decode()
 
@@ -327,8 +327,8 @@ def test_every_look_is_served_by_an_index_and_bounded(
     db: None, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the table holds: no statement reads all of it, nor sorts more than what an index and a bound leave."""
-    monkeypatch.setattr(pages, "SCAN", 500)
-    monkeypatch.setattr(pages, "COUNTED", 500)
+    monkeypatch.setattr(listing, "SCAN", 500)
+    monkeypatch.setattr(listing, "COUNTED", 500)
     Job.objects.bulk_create(_many(3000))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -336,9 +336,9 @@ def test_every_look_is_served_by_an_index_and_bounded(
             cursor.execute("SET LOCAL enable_seqscan = off")
     with CaptureQueriesContext(connection) as asked:
         filter_ = query.parse(text, NOW)
-        pages.counts(filter_)
-        page = pages.page(filter_, size=5)
-        pages.page(filter_, before=page.older or "", size=5)
+        listing.counts(filter_)
+        page = listing.page(filter_, size=5)
+        listing.page(filter_, before=page.older or "", size=5)
     assert len(asked) <= 24
     for entry in asked.captured_queries:
         with connection.cursor() as cursor:

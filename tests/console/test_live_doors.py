@@ -9,7 +9,6 @@ from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from msgspec.structs import replace
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import system_actor
 from console.config import Console
@@ -17,6 +16,7 @@ from console.feed.connection import Feed
 from console.live import consumer, origin
 from console.live.attendance import Attendance, attendance
 from console.live.lifespan import lifespan
+from console.operators import services as accounts
 from signalbox.program import metrics
 from signalbox.program.settings import Wire
 from tests.console.test_live_consumer import Tab, _log_in
@@ -225,7 +225,7 @@ def test_what_is_not_a_subscription_is_not_read_as_one(text: str) -> None:
 def test_the_served_socket_takes_frames_of_64_kib_at_most() -> None:
     import inspect
 
-    from console.fleet.management.commands import serve
+    from console.programs.management.commands import serve
 
     assert "ws_max_size=65_536" in inspect.getsource(serve.Command.handle)
     assert consumer.MESSAGE_LIMIT < 65_536

@@ -9,11 +9,11 @@ from django.test import Client
 from django.urls import reverse
 from msgspec.structs import replace
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import Console
+from console.operators import services as accounts
 from signalbox.program.errors import Conflict, InvalidRequest
 from tests.console.conftest import PASSWORD, submit
 

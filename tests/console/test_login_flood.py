@@ -18,9 +18,9 @@ from django.db import connection as database
 from django.test import Client
 from msgspec.structs import replace
 
-from console.accounts import hashing, throttle
 from console.accounts.models import LoginFailure, User
 from console.config import Console
+from console.operators import hashing, throttle
 from signalbox.program.errors import LimitExceeded, Unavailable
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_serve import PASSWORD as SERVED_PASSWORD

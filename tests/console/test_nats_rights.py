@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from console.accounts.rights import system_actor
+from console.controller.reconciler import Reconciler
 from console.fleet import services as fleet
-from console.fleet.reconciler import Reconciler
 from console.keys import services as keys
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher

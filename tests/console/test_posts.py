@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from console.accounts import once, sessions
+from console.accounts import sessions
 from console.accounts.models import OperatorToken, User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
@@ -19,6 +19,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
 from console.keys import services as keys
 from console.keys.models import ApiKey, StrayKey
+from console.pages import once
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_jobs import make

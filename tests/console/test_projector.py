@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.roles import sync_groups
 from console.jobs import services, timeline
+from console.jobs.fold import Heard, fold
 from console.jobs.models import Job, JobEvent
 from console.live.lifespan import lifespan
 from console.projector import store
-from console.projector.fold import Heard, fold
 from console.projector.models import Cursor
 from console.projector.reader import EVERY_S, Projector
 from console.projector.tail import Tail

@@ -8,15 +8,15 @@ import pytest
 
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
-from console.fleet import reconciler as module
+from console.controller import reconciler as module
+from console.controller.reconciler import Reconciler
 from console.fleet import services as fleet
-from console.fleet.reconciler import Reconciler
+from console.jobs.fold import Heard
 from console.jobs.models import Job
 from console.keys import services as keys
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.projector import store
-from console.projector.fold import Heard
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records

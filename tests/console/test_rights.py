@@ -11,12 +11,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor, may, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.keys import services as keys
+from console.operators import services as accounts
 from signalbox.program.errors import Forbidden
 from tests.console.conftest import PASSWORD, submit
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from django.db import OperationalError, connection
 
-from console.fleet import rows
+from console.controller import rows
 from signalbox.program.metrics import REGISTRY
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make

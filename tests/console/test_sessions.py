@@ -13,12 +13,13 @@ from django.urls import reverse
 from django.utils import timezone
 from msgspec.structs import replace
 
-from console.accounts import services as accounts
-from console.accounts import sessions, throttle
+from console.accounts import sessions
 from console.accounts.models import LoginFailure, User
 from console.accounts.rights import Actor
 from console.config import Console
 from console.keys import services as keys
+from console.operators import services as accounts
+from console.operators import throttle
 from signalbox.program.errors import LimitExceeded
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_login import log_in

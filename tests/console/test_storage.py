@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from console.controller.storage import measure
 from console.feed.storage import EVERY_S, StorageFigure
-from console.fleet.storage import measure
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer

@@ -12,16 +12,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.fleet.reconciler import Reconciler
+from console.controller.reconciler import Reconciler
 from console.keys import services as keys
 from console.keys import strays
-from console.keys.ends import with_ends_of
 from console.keys.models import ApiKey, StrayKey
 from console.live.unpublished import unpublished
+from console.operators import services as accounts
+from console.outbox.ends import with_ends_of
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from signalbox.bus.client import Bus

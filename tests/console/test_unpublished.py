@@ -9,7 +9,6 @@ import pytest
 from django.db import connections
 from django.test import Client
 
-from console.accounts import services as accounts
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.catalog import services as catalog
@@ -18,6 +17,7 @@ from console.feed.connection import Feed
 from console.fleet import services as fleet
 from console.keys import services as keys
 from console.live.unpublished import unpublished
+from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from signalbox.bus import topology

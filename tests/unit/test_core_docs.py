@@ -41,7 +41,7 @@ def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
 
 def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
     for module in (
-        "console.accounts.throttle", "console.fleet.management.commands.serve", "console.fleet.storage",
+        "console.operators.throttle", "console.programs.management.commands.serve", "console.controller.storage",
         "console.live.origin",
         "gateway_plugin.hooks.dispatcher", "gateway_plugin.admission.room",
         "signalbox.program.looplag", "signalbox.bus.stalls", "workers.host.gauges",

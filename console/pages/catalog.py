@@ -9,10 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from console.accounts.middleware import actor_of
 from console.accounts.rights import Act, authorize
-from console.accounts.sudo import asks_password
-from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
 from console.bounds import MOST_NUMBER, number
 from console.catalog import services
@@ -20,8 +17,11 @@ from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.live.lifespan import lifespan
-from console.outbox import flash
 from console.outbox import services as outbox
+from console.pages import flash
+from console.pages.operators import fill_errors, sees
+from console.pages.sudo import asks_password
+from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket
 
@@ -246,7 +246,7 @@ def pause(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _say(request: HttpRequest, name: str, done: str, note: str = "") -> None:
-    """As :func:`console.outbox.flash.say`, of the newest decision on a model."""
+    """As :func:`console.pages.flash.say`, of the newest decision on a model."""
     flash.say(request, done, services.why_unpublished(name), note)
 
 

@@ -19,11 +19,11 @@ from django.urls import Resolver404, resolve
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from console.accounts.middleware import refusal
+from console.accounts.authentication import OperatorTokenAuthentication
 from console.accounts.rights import Act, Actor, may
 from console.accounts.sessions import owner
-from console.api.authentication import OperatorTokenAuthentication
 from console.database import DATABASE_FAULTS, database_away
+from console.web.middleware import refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError, TooLarge
 

@@ -8,9 +8,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from console.accounts.rights import Act
-from console.accounts.views import sees
 from console.audit.models import AuditEntry
 from console.bounds import number
+from console.pages.operators import sees
 
 _SIZE = 50
 

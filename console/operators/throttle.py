@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from console.accounts import hashing
 from console.accounts.models import LoginFailure
+from console.operators import hashing
 from signalbox.program import log, metrics
 from signalbox.program.errors import LimitExceeded
 

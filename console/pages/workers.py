@@ -7,16 +7,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
-from console.accounts.views import sees
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
 from console.fleet import services, workers
 from console.fleet.models import Wish
 from console.jobs.models import Job
-from console.outbox import flash
 from console.outbox import services as outbox
+from console.pages import flash
+from console.pages.operators import sees
+from console.web.middleware import actor_of
 from signalbox.wire.names import Bucket
 
 

@@ -11,10 +11,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from console.accounts import sessions, throttle, tokens
+from console.accounts import sessions, tokens
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import ROLES, Act, Actor, authorize, may
 from console.audit.acts import Target, act, check
+from console.operators import throttle
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 
 TOKEN_DAYS_MAX: Final = 366

@@ -12,16 +12,16 @@ from django.db import transaction
 from django.db.models import Q
 
 from console.catalog.models import ServedModel
+from console.controller.queues import make_missing
 from console.fleet.models import Wish
-from console.fleet.queues import make_missing
 from console.fleet.services import wish_key
+from console.jobs.fold import Heard
 from console.jobs.models import Job
 from console.keys import strays
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
 from console.projector import damage, store
-from console.projector.fold import Heard
 from signalbox.bus.client import Bus
 from signalbox.bus.damage import look
 from signalbox.jobs import joblog, life

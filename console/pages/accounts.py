@@ -9,15 +9,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
-from console.accounts.sudo import asks_password
-from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
 from console.jobs import usage
 from console.keys import accounts
-from console.keys.forms import AccountForm
-from console.outbox import flash
+from console.pages import flash
+from console.pages.forms import AccountForm
+from console.pages.operators import fill_errors, sees
+from console.pages.sudo import asks_password
+from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 
 _SHOWN: Final = 1000

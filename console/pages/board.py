@@ -4,10 +4,10 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST
 
-from console.accounts.middleware import actor_of
 from console.accounts.rights import Act, may
-from console.accounts.views import sees
 from console.fleet.services import ask_release
+from console.pages.operators import sees
+from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError, meaning
 
 

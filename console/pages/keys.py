@@ -14,18 +14,18 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from console.accounts import once
-from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
-from console.accounts.sudo import asks_password
-from console.accounts.views import fill_errors, sees
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel
 from console.keys import services, strays
-from console.keys.forms import ModelsForm, offer
 from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox import services as outbox
+from console.pages import once
+from console.pages.forms import ModelsForm, offer
+from console.pages.operators import fill_errors, sees
+from console.pages.sudo import asks_password
+from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket
 

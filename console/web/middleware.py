@@ -11,7 +11,7 @@ from django.shortcuts import render
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
-from console.api import problems
+from console.web import problems
 from signalbox.program import log, metrics
 from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 

@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.accounts import sudo
+from console.pages import sudo
 
 register = template.Library()
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -76,7 +76,7 @@ def is_below(path: str, place: str) -> bool:
 
 @register.simple_tag(takes_context=True)
 def slip(context: Context, route: str, *args: str) -> SafeString | str:
-    """The hidden field of a form that asks for the password, sent to ``route``: see :mod:`console.accounts.sudo`."""
+    """The hidden field of a form that asks for the password, sent to ``route``: see :mod:`console.pages.sudo`."""
     text = sudo.slip(context["request"], reverse(route, args=args))
     if not text:
         return ""

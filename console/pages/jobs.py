@@ -10,14 +10,14 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from console.accounts.middleware import actor_of
 from console.accounts.rights import Act
-from console.accounts.views import sees
 from console.audit.models import AuditEntry
-from console.jobs import pages, query, retention, services, timeline
+from console.jobs import listing, query, retention, services, timeline
 from console.jobs.models import Job
 from console.keys.models import Account
 from console.outbox import services as outbox
+from console.pages.operators import sees
+from console.web.middleware import actor_of
 from signalbox.jobs import life
 from signalbox.program.errors import InvalidRequest
 
@@ -30,9 +30,9 @@ def index(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"q": text, "state": state, "qualifiers": query.QUALIFIERS}
     try:
         now = timezone.now()
-        counts = pages.counts(query.parse(text, now))
+        counts = listing.counts(query.parse(text, now))
         tab = f"{text} state:{state}" if state in query.STATES else text
-        page = pages.page(query.parse(tab, now), before=request.GET.get("before", ""))
+        page = listing.page(query.parse(tab, now), before=request.GET.get("before", ""))
     except InvalidRequest as error:
         context |= {"error": error.public_message, "tabs": _tabs(text, state, {})}
         return render(request, "jobs/index.html", context, status=400)

@@ -19,8 +19,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from console.accounts import services, sessions
-from console.accounts.middleware import actor_of
+from console.accounts import sessions
+from console.operators import services
+from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 
 Rest = ParamSpec("Rest")
@@ -98,7 +99,7 @@ def _has_slip(request: HttpRequest) -> bool:
 
 def _salt(request: HttpRequest) -> str:
     # In the salt the session's key is proven and not shown.
-    return f"console.accounts.sudo:{request.session.session_key}"
+    return f"console.pages.sudo:{request.session.session_key}"
 
 
 def _answered(request: HttpRequest) -> dict[str, str] | None:

@@ -18,13 +18,14 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console.accounts import once, services, throttle
-from console.accounts.middleware import actor_of, address_of, error_page, request_id_of
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import ROLES, WORDS, Act, authorize
-from console.accounts.sudo import ConfirmForm, asks_password, confirmed
-from console.api import problems
 from console.database import DATABASE_FAULTS, database_away
+from console.operators import services, throttle
+from console.pages import once
+from console.pages.sudo import ConfirmForm, asks_password, confirmed
+from console.web import problems
+from console.web.middleware import actor_of, address_of, error_page, request_id_of
 from signalbox.program.errors import LimitExceeded, SignalboxError
 
 Rest = ParamSpec("Rest")

@@ -5,10 +5,10 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
-from console.accounts.middleware import actor_of
 from console.accounts.models import System
 from console.accounts.rights import Act, Actor, may
 from console.live.lifespan import lifespan
+from console.web.middleware import actor_of
 
 
 class Rights:

@@ -7,9 +7,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from console.audit.marks import keep_marked
-from console.fleet.reconciler import Reconciler
-from console.fleet.rows import keep_counted
-from console.fleet.storage import keep_measured
+from console.controller.reconciler import Reconciler
+from console.controller.rows import keep_counted
+from console.controller.storage import keep_measured
 from console.jobs.retention import Retention
 from console.keys.usage import UseLog
 from console.outbox.program import run_program

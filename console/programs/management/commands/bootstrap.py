@@ -8,10 +8,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from console.accounts import services
 from console.accounts.rights import system_actor
 from console.accounts.roles import sync_groups
 from console.catalog.roots import relocate
+from console.operators import services
 from signalbox.program import log
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from console.accounts import services
 from console.accounts.models import User
 from console.accounts.rights import Actor
+from console.operators import services
 from signalbox.program.errors import NotFound
 
 

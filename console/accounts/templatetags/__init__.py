@@ -1,1 +1,0 @@
-"""Formats used on every page."""

@@ -1,0 +1,1 @@
+"""Acts on operators, their tokens and the read-only switch, and how passwords are checked."""

@@ -1,0 +1,1 @@
+"""The pages: routes, views, forms, and what a page's frame knows. Views parse and show; services decide."""

@@ -1,0 +1,1 @@
+"""``python -m console COMMAND``: the console's programs, as Django's management commands."""
