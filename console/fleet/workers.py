@@ -1,15 +1,15 @@
 """Which workers there are: as this process hears their heartbeats, and as its rows remember them."""
 
 from console.board.rows import WorkerRow
+from console.feed.running import running
 from console.fleet.models import Wish
 from console.jobs.models import Job
-from console.live.lifespan import lifespan
 from signalbox.program.errors import NotFound, Unavailable
 
 
 def present() -> dict[str, WorkerRow]:
     """Workers heard of by id, those lost a short while ago included; empty while NATS is away."""
-    feed = lifespan.feed
+    feed = running.feed
     if feed is None:
         return {}
     rows = list(
@@ -20,7 +20,7 @@ def present() -> dict[str, WorkerRow]:
 
 def is_blind() -> bool:
     """Whether this process cannot say which workers are there now."""
-    return lifespan.feed is None or lifespan.feed.is_blind
+    return running.is_blind
 
 
 def asked_to_drain() -> dict[str, Wish]:
@@ -43,7 +43,7 @@ def must_exist(worker: str) -> None:
 
 def must_have_device(gpu: str) -> None:
     """Returns if there is such a GPU, or a job ran on one. Raises as :func:`must_exist`."""
-    feed = lifespan.feed
+    feed = running.feed
     is_here = feed is not None and gpu in feed.view.topics.topics["lanes"].rows
     if not (is_here or Job.objects.filter(gpu=gpu).exists()):
         raise _unknown("GPU", gpu)

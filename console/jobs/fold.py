@@ -8,10 +8,15 @@ cancellation that was asked for. A job that began and ended within a batch is on
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from signalbox.wire import messages
 from signalbox.wire.messages import ErrorInfo, PayloadRef, Record, State
+
+INSTANTS: Final = frozenset(
+    {"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"}
+)
+"""Columns in unix seconds."""
 
 
 class Heard(NamedTuple):

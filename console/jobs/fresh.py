@@ -1,15 +1,15 @@
 """A job that has no row yet, asked of NATS: rows are a second late, and who has a job's id need not wait."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 from asgiref.sync import async_to_sync
 
+from console.feed.running import running
 from console.jobs import fold
 from console.jobs.models import Job
-from console.live.lifespan import lifespan
-from console.projector import store
 from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -22,7 +22,7 @@ ASK_S: Final = 2.0
 
 def find(job_id: str) -> Job | None:
     """The job as NATS knows it, not saved; None where it knows none, is away, or this process serves no pages."""
-    bus = lifespan.feed.bus if lifespan.feed is not None else None
+    bus = running.feed.bus if running.feed is not None else None
     if bus is None or not JOB_ID.match(job_id):
         return None
     try:
@@ -31,7 +31,7 @@ def find(job_id: str) -> Job | None:
     except (SignalboxError, TimeoutError, msgspec.MsgspecError) as error:
         log.warning("jobs.not_asked", job=job_id, reason=str(error))
         return None
-    return store.unsaved(row) if row is not None else None
+    return _unsaved(row) if row is not None else None
 
 
 async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
@@ -44,3 +44,12 @@ async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
     if queued is None or Header.JOB not in queued.headers:
         return None
     return fold.row_of_job(decode(messages.Job, queued.headers[Header.JOB]), queued.time)
+
+
+def _unsaved(row: fold.JobRow) -> Job:
+    """The row as a job that the database does not hold."""
+    columns = row._asdict()
+    for name in fold.INSTANTS & columns.keys():
+        if columns[name] is not None:
+            columns[name] = datetime.fromtimestamp(columns[name], UTC)
+    return Job(**columns)

@@ -16,8 +16,8 @@ from console.accounts.rights import Act, Actor, may
 from console.accounts.sessions import owner
 from console.board.protocol import Backlog, Frame
 from console.feed.connection import Feed
+from console.feed.running import running
 from console.live.attendance import attendance
-from console.live.lifespan import lifespan
 from signalbox.program import log, metrics
 
 RECHECK_S: Final = 15.0
@@ -94,7 +94,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._budget = float(MESSAGES)
         self._is_doubted = self._is_shut = False
         self._user_id = 0
-        self._feed: Feed | None = lifespan.feed
+        self._feed: Feed | None = running.feed
         self._parts = asyncio.TaskGroup()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

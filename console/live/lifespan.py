@@ -4,8 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.db import Error
+
 from console.feed.connection import Feed
 from console.feed.fronts import Own
+from console.feed.running import running
+from console.live.unpublished import unpublished
+from console.projector.models import Cursor
 from signalbox.program import log
 from signalbox.program.settings import Wire
 
@@ -16,13 +23,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 async def projected() -> int | None:
     """Last sequence of STATE that the projector has put into the database; None without a database."""
-    from channels.db import database_sync_to_async
-    from django.db import Error
-
-    from console.projector.models import Cursor as Row
 
     def newest() -> int:
-        return Row.objects.order_by("pk").values_list("seq", flat=True).first() or 0
+        return Cursor.objects.order_by("pk").values_list("seq", flat=True).first() or 0
 
     try:
         # Closes what a database that went away left behind; Django's own asynchronous calls do not.
@@ -37,7 +40,6 @@ class Lifespan:
     """The ASGI lifespan of the console: starts the feed with the server and ends it with it."""
 
     def __init__(self) -> None:
-        self.feed: Feed | None = None
         self.crowding: Own | None = None
         """Connections that the listener of this process turns away, where it is told."""
         self._task: asyncio.Task[None] | None = None
@@ -54,29 +56,25 @@ class Lifespan:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def start(self, settings: Wire | None = None) -> Feed:
-        """Starts feeding; settings: default the console's own. Returns at once, NATS there or not."""
-        if settings is None:
-            from console.settings import CONSOLE
-
-            settings = CONSOLE
-        from console.live.unpublished import (
-            unpublished,
-        )  # Django's models, which are not there at import
-
-        self.feed = Feed(
-            settings, cursor=projected, unpublished=unpublished, crowding=self.crowding
+    async def start(self, wire: Wire | None = None) -> Feed:
+        """Starts feeding; wire: default the console's own settings. Returns at once, NATS there or not."""
+        feed = Feed(
+            wire or settings.CONSOLE,
+            cursor=projected,
+            unpublished=unpublished,
+            crowding=self.crowding,
         )
-        self._task = asyncio.create_task(self.feed.run(), name="live feed")
-        return self.feed
+        running.feed = feed
+        self._task = asyncio.create_task(feed.run(), name="live feed")
+        return feed
 
     async def stop(self) -> None:
         """Ends the feed and waits for it. Idempotent."""
-        task, self._task, self.feed = self._task, None, None
+        task, self._task, running.feed = self._task, None, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
 
 lifespan: Final = Lifespan()
-"""Registered in :mod:`console.asgi`; consumers and views find the feed of this process here."""
+"""Registered in :mod:`console.asgi`."""

@@ -14,9 +14,9 @@ from console.audit.models import AuditEntry
 from console.bounds import MOST_NUMBER, number
 from console.catalog import services
 from console.catalog.models import ServedModel
+from console.feed.running import running
 from console.fleet import services as fleet
 from console.jobs.models import Job
-from console.live.lifespan import lifespan
 from console.outbox import services as outbox
 from console.pages import flash
 from console.pages.operators import fill_errors, sees
@@ -159,7 +159,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "unpublished": unpublished, "why_unpublished": unpublished.get(name, ""),
         "wish": fleet.of_model(name), "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
-        "pending": list(feed.view.rollouts.pending(name)) if (feed := lifespan.feed) else [],
+        "pending": list(feed.view.rollouts.pending(name)) if (feed := running.feed) else [],
     }  # fmt: skip
     return render(request, "models/detail.html", context)
 

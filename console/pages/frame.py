@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from console.accounts.models import System
 from console.accounts.rights import Act, Actor, may
-from console.live.lifespan import lifespan
+from console.feed.running import running
 from console.web.middleware import actor_of
 
 
@@ -38,5 +38,5 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "may_revoke": Rights(actor_of(request), revokes=True),
         "is_read_only": system.is_closed(timezone.now()),
         "read_only_message": system.message,
-        "is_nats_away": lifespan.feed is not None and lifespan.feed.is_blind,
+        "is_nats_away": running.feed is not None and running.feed.is_blind,
     }

@@ -14,7 +14,7 @@ import msgspec
 from django.db import connection, transaction
 from django.utils import timezone
 
-from console.jobs.fold import EventRow, Heard, JobRow, fold
+from console.jobs.fold import INSTANTS, EventRow, Heard, JobRow, fold
 from console.jobs.models import Job, JobEvent
 from console.projector.models import Cursor
 from signalbox.jobs import joblog
@@ -23,9 +23,6 @@ from signalbox.wire.messages import State
 
 _FIXED: Final = frozenset({"id", "size_in"})
 """Columns a later record does not know."""
-_TIMES: Final = frozenset(
-    {"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"}
-)
 _JSON: Final = frozenset({"phases"})
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -78,12 +75,6 @@ def begin_queue(queue_created: str) -> Place:
     return _place(cursor)
 
 
-def unsaved(row: JobRow) -> Job:
-    """The row as a job that the database does not hold."""
-    times = [i for i, name in enumerate(JobRow._fields) if name in _TIMES]
-    return Job(**dict(zip(JobRow._fields, _with(row, times, _utc), strict=True)))
-
-
 def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
     """Write ``heard`` and move the cursor up to these sequences of STATE and JOBS.
 
@@ -133,14 +124,14 @@ def _write(statement: Statement, columns: Sequence[str], rows: Collection[tuple[
 
 def _documents(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> str:
     """The rows as a JSON array, which the server takes apart: no text is put together value by value here."""
-    times = [i for i, name in enumerate(columns) if name in _TIMES]
+    times = [i for i, name in enumerate(columns) if name in INSTANTS]
     return _encode(
         [dict(zip(columns, _with(row, times, _utc), strict=True)) for row in rows]
     ).decode()
 
 
 def _values(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
-    times = [i for i, name in enumerate(columns) if name in _TIMES]
+    times = [i for i, name in enumerate(columns) if name in INSTANTS]
     documents = [i for i, name in enumerate(columns) if name in _JSON]
     return [_with(_with(row, times, sqlite_time), documents, _text) for row in rows]
 

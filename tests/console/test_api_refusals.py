@@ -16,8 +16,8 @@ from console.api.schema import document
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.feed.connection import Feed
+from console.feed.running import running
 from console.fleet.models import Wish
-from console.live.lifespan import lifespan
 from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from signalbox.program.settings import Wire
@@ -42,7 +42,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
     """The live feed of this process, which hears of one worker."""
     feed = Feed(Wire())
     feed.view.presence("w1", worker("w1"), 1_000_000.0)
-    monkeypatch.setattr(lifespan, "feed", feed)
+    monkeypatch.setattr(running, "feed", feed)
     return feed
 
 
@@ -210,7 +210,7 @@ def test_whatever_does_not_exist_is_404_and_nothing_is_asked_of_it(
     answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()
     assert (answer["on"], answer["reason"]) == (True, "x")
     monkeypatch.setattr(
-        lifespan, "feed", None
+        running, "feed", None
     )  # it has gone; what was asked of it can be taken back
     body["on"] = False
     answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()

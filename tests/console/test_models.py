@@ -17,7 +17,7 @@ from console.catalog import inspection, roots, services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
 from console.feed.connection import Feed
-from console.live.lifespan import lifespan
+from console.feed.running import running
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.program.settings import Wire
@@ -206,7 +206,7 @@ def test_the_page_says_what_requests_get_while_a_version_is_made_ready(
 ) -> None:
     services.register(admin, "digits", str(base))
     feed = Feed(Wire())
-    monkeypatch.setattr(lifespan, "feed", feed)
+    monkeypatch.setattr(running, "feed", feed)
     client = browser("viewer")
 
     def shown(**record: Any) -> str:

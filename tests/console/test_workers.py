@@ -7,8 +7,8 @@ from django.test import Client
 
 from console.audit.models import AuditEntry
 from console.feed.connection import Feed
+from console.feed.running import running
 from console.fleet.models import Wish
-from console.live.lifespan import lifespan
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import submit
@@ -26,7 +26,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
     feed.view.presence("w1", held, 1_000_000.0)
     feed.view.presence("w2", worker("w2"), 1_000_000.0)
     feed.view.presence("w2", None, 1_000_010.0)
-    monkeypatch.setattr(lifespan, "feed", feed)
+    monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)
     return feed
 
@@ -87,6 +87,6 @@ def test_a_worker_that_has_gone_keeps_its_page_and_one_that_never_was_has_none(
     assert submit(client, "/workers/never/drain", {"draining": "1"}).status_code == 404
     submit(client, "/workers/old/drain", {"draining": "1"})
     assert "Asked to drain, and not here" in client.get("/workers").content.decode()
-    monkeypatch.setattr(lifespan, "feed", None)
+    monkeypatch.setattr(running, "feed", None)
     assert "Workers are not known now" in client.get("/workers").content.decode()
     assert client.get("/workers/never").status_code == 503
