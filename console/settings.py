@@ -176,7 +176,7 @@ SESSION_COOKIE_SECURE = CONSOLE.is_https
 CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}signalbox_csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = CONSOLE.is_https
-CSRF_FAILURE_VIEW = "console.pages.operators.csrf_failure"
+CSRF_FAILURE_VIEW = "console.pages.errors.csrf_failure"
 
 SECURE_SSL_REDIRECT = CONSOLE.is_https
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONSOLE.is_https else 0

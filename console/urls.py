@@ -2,16 +2,10 @@
 
 from django.urls import include, path
 
-handler400 = "console.pages.operators.bad_request"
-handler404 = "console.pages.operators.not_found"
-handler500 = "console.pages.operators.server_error"
+handler400 = "console.pages.errors.bad_request"
+handler404 = "console.pages.errors.not_found"
+handler500 = "console.pages.errors.server_error"
 urlpatterns = [
-    path("", include("console.live.urls")),
-    path("", include("console.accounts.urls")),
-    path("", include("console.catalog.urls")),
-    path("", include("console.keys.urls")),
-    path("", include("console.jobs.urls")),
-    path("", include("console.fleet.urls")),
-    path("", include("console.audit.urls")),
+    path("", include("console.pages.urls")),
     path("api/", include("console.api.urls")),
 ]

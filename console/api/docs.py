@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from console.accounts.rights import Act
 from console.api.schema import document
-from console.pages.operators import sees
+from console.web.guards import sees
 
 
 @sees(Act.SYSTEM_VIEW)

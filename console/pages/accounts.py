@@ -14,9 +14,9 @@ from console.audit.models import AuditEntry
 from console.jobs import usage
 from console.keys import accounts
 from console.pages import flash
-from console.pages.forms import AccountForm
-from console.pages.operators import fill_errors, sees
+from console.pages.forms import AccountForm, fill_errors
 from console.pages.sudo import asks_password
+from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 

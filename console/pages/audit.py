@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from console.accounts.rights import Act
 from console.audit.models import AuditEntry
 from console.bounds import number
-from console.pages.operators import sees
+from console.web.guards import sees
 
 _SIZE = 50
 

@@ -6,7 +6,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from console.accounts.rights import Act, may
 from console.fleet.services import ask_release
-from console.pages.operators import sees
+from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError, meaning
 

@@ -19,8 +19,9 @@ from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.pages import flash
-from console.pages.operators import fill_errors, sees
+from console.pages.forms import fill_errors
 from console.pages.sudo import asks_password
+from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket

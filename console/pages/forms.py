@@ -1,4 +1,4 @@
-"""What forms of keys and of accounts have in common, and the form of an account."""
+"""What forms have in common, and the form of an account."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from django import forms
 
 from console.catalog.models import ServedModel
 from console.keys import accounts
+from signalbox.program.errors import SignalboxError
 
 
 class ModelsForm(forms.Form):
@@ -70,3 +71,12 @@ class AccountForm(ModelsForm):
         initial=0,
         help_text="Of its latest results, where room for results is short. 0: as the gateways are set.",
     )
+
+
+def fill_errors(form: forms.Form, error: SignalboxError) -> None:
+    """Show a service's refusal at the field it names (``field: reason``), else above the form."""
+    name, _, rest = error.public_message.partition(": ")
+    if rest and name in form.fields:
+        form.add_error(name, rest)
+    else:
+        form.add_error(None, error.public_message)

@@ -16,7 +16,7 @@ from console.jobs import listing, query, retention, services, timeline
 from console.jobs.models import Job
 from console.keys.models import Account
 from console.outbox import services as outbox
-from console.pages.operators import sees
+from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.jobs import life
 from signalbox.program.errors import InvalidRequest

@@ -22,9 +22,9 @@ from console.keys import services, strays
 from console.keys.models import Account, ApiKey, StrayKey
 from console.outbox import services as outbox
 from console.pages import once
-from console.pages.forms import ModelsForm, offer
-from console.pages.operators import fill_errors, sees
+from console.pages.forms import ModelsForm, fill_errors, offer
 from console.pages.sudo import asks_password
+from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket

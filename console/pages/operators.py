@@ -1,9 +1,6 @@
 """Login, settings (me, system), operators, tokens. Views parse and show; services decide."""
 
-import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, cast
+from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
@@ -13,47 +10,21 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.template.loader import render_to_string
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.accounts.models import OperatorToken, System, User
-from console.accounts.rights import ROLES, WORDS, Act, authorize
-from console.database import DATABASE_FAULTS, database_away
+from console.accounts.rights import ROLES, WORDS, Act
 from console.operators import services, throttle
 from console.pages import once
+from console.pages.forms import fill_errors
 from console.pages.sudo import ConfirmForm, asks_password, confirmed
-from console.web import problems
-from console.web.middleware import actor_of, address_of, error_page, request_id_of
+from console.web.guards import sees
+from console.web.middleware import actor_of, address_of
 from signalbox.program.errors import LimitExceeded, SignalboxError
 
-Rest = ParamSpec("Rest")
-View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
 _MADE: Final = "new token"
-
-
-def sees(what: Act) -> Callable[[View[Rest]], View[Rest]]:
-    """A page only those with the right may open; others get a 403 page that says why."""
-
-    def wrap(view: View[Rest]) -> View[Rest]:
-        @wraps(view)
-        def guarded(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponse:
-            authorize(actor_of(request), what)
-            return view(request, *args, **kwargs)
-
-        return cast("View[Rest]", guarded)
-
-    return wrap
-
-
-def fill_errors(form: forms.Form, error: SignalboxError) -> None:
-    """Show a service's refusal at the field it names (``field: reason``), else above the form."""
-    name, _, rest = error.public_message.partition(": ")
-    if rest and name in form.fields:
-        form.add_error(name, rest)
-    else:
-        form.add_error(None, error.public_message)
 
 
 class LoginForm(AuthenticationForm):
@@ -280,52 +251,6 @@ def read_only(request: HttpRequest) -> HttpResponse:
         request, "The console is read-only." if is_on else "Changes are allowed again."
     )
     return redirect("settings")
-
-
-def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """The page for a missing or wrong CSRF token."""
-    return error_page(
-        request, 403, "This form has expired",
-        "Go back, load the page again and repeat what you did. If it happens again, allow cookies.",
-    )  # fmt: skip
-
-
-def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """The answer to what Django takes for no request: a host it does not serve, a body past its bounds."""
-    return error_page(request, 400, "Malformed request", "The console cannot read this request.")
-
-
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """The answer for a path that leads nowhere."""
-    if problems.is_for_programs(request):
-        words = f"There is no {request.path_info[:200]} here; /api/ tells what there is."
-        return problems.answer(404, words)
-    return error_page(request, 404, "Not found", "There is no such page.")
-
-
-def server_error(request: HttpRequest) -> HttpResponse:
-    """The answer to our own faults (500) and for a database that is away (503); so it asks neither."""
-    status, title = 500, "Something failed here"
-    text = (
-        "The console could not answer. Jobs do not depend on it and go on. If it stays so, look at the"
-        " console's log for this request."
-    )
-    if isinstance(sys.exc_info()[1], DATABASE_FAULTS):
-        status, title, text = 503, "The database is away", database_away().public_message
-    answer: HttpResponse
-    if problems.is_for_programs(request):
-        answer = problems.answer(status, text)
-    else:
-        context = {
-            "status": status,
-            "title": title,
-            "text": text,
-            "request_id": request_id_of(request),
-        }
-        answer = HttpResponse(render_to_string("accounts/error.html", context), status=status)
-    if status == 503:
-        answer["Retry-After"] = str(round(database_away().retry_after_s or 1))
-    return answer
 
 
 @login_not_required

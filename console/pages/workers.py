@@ -15,7 +15,7 @@ from console.fleet.models import Wish
 from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.pages import flash
-from console.pages.operators import sees
+from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.wire.names import Bucket
 
