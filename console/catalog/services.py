@@ -14,12 +14,12 @@ from django.utils import timezone
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act, check, preparing
 from console.bounds import MOST_NUMBER
-from console.catalog import archives, inspection
+from console.catalog import folders, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
 from signalbox.program import metrics
-from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from signalbox.wire.names import MODEL_NAME, Bucket, untoken
 
 SETTINGS = (
@@ -27,7 +27,6 @@ SETTINGS = (
     "deadline_s", "sync_wait_s", "max_queue", "max_payload_bytes",
 )  # fmt: skip
 """Fields :func:`change_settings` takes."""
-_COPY_CHUNK = 1024 * 1024
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
 )
@@ -61,17 +60,17 @@ def register(
     target = Target("model", name)
     _check_rights(actor, target, is_default)
     with preparing(actor, Act.MODELS_REGISTER, target):
-        base, folders, findings = _inspected(name, path)
+        base, places, findings = _inspected(name, path)
     with act(actor, Act.MODELS_REGISTER, target) as change:
         model, is_new = ServedModel.objects.get_or_create(
-            name=name, defaults={"base_path": _kept(base), "description": description}
+            name=name, defaults={"base_path": folders.kept(base), "description": description}
         )
         if changes and not is_new:
             raise Conflict(f"settings: {name} exists and has its own; change them apart.")
         _assign(model, changes or {})
         before = model.serving_version
         for number, found in findings.items():
-            _add(model, number, folders[number], found, "path", actor)
+            _add(model, number, places[number], found, "path", actor)
         _settle_default(model, before, max(findings), is_default)
         change.before = {"default": before}
         change.after = {"path": str(base), "versions": sorted(findings), "default": _serving(model)}
@@ -98,19 +97,19 @@ def upload(
     try:
         with preparing(actor, Act.MODELS_REGISTER, target):
             _check_name(name)
-            folder = _unpack(stream, staging)
+            folder = _unpacked(stream, staging)
             found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target) as change:
             model, _ = ServedModel.objects.get_or_create(
                 name=name,
                 defaults={
-                    "base_path": _kept(settings.CONSOLE.repository / name),
+                    "base_path": folders.kept(settings.CONSOLE.repository / name),
                     "description": description,
                 },
             )
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
-            home = _home(name, chosen)
+            home = folders.home(name, chosen)
             version = _add(model, chosen, home, found, "upload", actor)
             _settle_default(model, before, chosen, is_default)
             change.before = {"default": before}
@@ -303,7 +302,7 @@ def _add(
     if found.listed:
         _REFUSED.labels("operations that wait for approval").inc()
     return ModelVersion.objects.create(
-        model=model, number=number, path=_kept(path), digest=found.digest, size_bytes=found.size_bytes,
+        model=model, number=number, path=folders.kept(path), digest=found.digest, size_bytes=found.size_bytes,
         signatures=found.signatures, unknown_ops=found.unknown, listed_ops=found.listed, source=source,
         rules=found.rules,
         added_by=actor.name,
@@ -315,16 +314,16 @@ def _inspected(
 ) -> tuple[Path, dict[int, Path], dict[int, inspection.Findings]]:
     """The base folder, all versions below ``path``, and what was found in those that are new."""
     _check_name(name)
-    base, folders = _versions_below(_allowed(Path(path)))
-    if max(folders) > MOST_NUMBER:
+    base, places = folders.versions_below(folders.allowed(Path(path)))
+    if max(places) > MOST_NUMBER:
         raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
     known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
-    new = {number: folder for number, folder in sorted(folders.items()) if number not in known}
+    new = {number: folder for number, folder in sorted(places.items()) if number not in known}
     if not new:
         raise Conflict(f"Every version below {path} is registered already.")
     for folder in new.values():
-        _allowed(folder)  # it may be a link
-    return base, folders, {number: _found(number, folder) for number, folder in new.items()}
+        folders.allowed(folder)  # it may be a link
+    return base, places, {number: _found(number, folder) for number, folder in new.items()}
 
 
 def _found(number: int, folder: Path) -> inspection.Findings:
@@ -368,63 +367,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def _allowed(path: Path) -> Path:
-    if not path.is_absolute():
-        raise InvalidRequest("Give an absolute path, as the workers see it.")
-    found = path.resolve()
-    roots = settings.CONSOLE.allowed_folders
-    if roots and not any(found.is_relative_to(root) for root in roots):
-        raise InvalidRequest(f"{path} is outside the repository folders the console may use.")
-    if not found.is_dir():
-        raise InvalidRequest(f"{path} is no folder on the console's machine.")
-    return found
-
-
-def _versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
-    if (path / archives.SAVED_MODEL).is_file():
-        return path.parent, {int(path.name) if path.name.isdecimal() else 1: path}
-    folders = {
-        int(child.name): child for child in path.iterdir()
-        if child.name.isdecimal() and (child / archives.SAVED_MODEL).is_file()
-    }  # fmt: skip
-    if not folders:
-        raise InvalidRequest(f"{path} holds no <version>/{archives.SAVED_MODEL}.")
-    return path, folders
-
-
-def _kept(path: Path) -> str:
-    kept: str = settings.CONSOLE.kept_path(path)
-    return kept
-
-
-def _home(name: str, number: int) -> Path:
-    if not 1 <= number <= MOST_NUMBER:
-        raise InvalidRequest(f"A version is a number from 1 to {MOST_NUMBER}.")
-    home: Path = settings.CONSOLE.repository / name / str(number)
-    if home.exists():
-        raise Conflict(f"There is a folder of version {number} already; choose another number.")
-    return home
-
-
-def _unpack(stream: IO[bytes], staging: Path) -> Path:
-    cap = settings.CONSOLE.upload_max_bytes
-    archive, content = staging / "archive", staging / "content"
-    content.mkdir(mode=0o700)
-    size = 0
-    with archive.open("xb") as sink:
-        while chunk := stream.read(_COPY_CHUNK):
-            size += len(chunk)
-            if size > cap:
-                _REFUSED.labels("archive").inc()
-                raise TooLarge(f"The archive is larger than {cap} bytes.")
-            sink.write(chunk)
-    caps = archives.Caps(max_bytes=cap, max_members=settings.CONSOLE.upload_max_members)
+def _unpacked(stream: IO[bytes], staging: Path) -> Path:
     try:
-        folder = archives.unpack(archive, content, caps)
+        return folders.unpack(stream, staging)
     except InvalidRequest:
         _REFUSED.labels("archive").inc()
         raise
-    for part in [content, *content.rglob("*")]:
-        # Workers run as another user: they may read, nobody may write.
-        part.chmod(0o755 if part.is_dir() else 0o644)
-    return folder

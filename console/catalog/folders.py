@@ -1,0 +1,74 @@
+"""Folders of versions on this machine: which may be registered, where uploads come to lie, how they are kept."""
+
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+
+from console.bounds import MOST_NUMBER
+from console.catalog import archives
+from signalbox.program.errors import Conflict, InvalidRequest, TooLarge
+
+_COPY_CHUNK = 1024 * 1024
+
+
+def allowed(path: Path) -> Path:
+    """Resolved, if the console may register it. Raises :class:`InvalidRequest`."""
+    if not path.is_absolute():
+        raise InvalidRequest("Give an absolute path, as the workers see it.")
+    found = path.resolve()
+    roots = settings.CONSOLE.allowed_folders
+    if roots and not any(found.is_relative_to(root) for root in roots):
+        raise InvalidRequest(f"{path} is outside the repository folders the console may use.")
+    if not found.is_dir():
+        raise InvalidRequest(f"{path} is no folder on the console's machine.")
+    return found
+
+
+def versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
+    """The base folder, and each version below ``path`` by its number. Raises :class:`InvalidRequest`."""
+    if (path / archives.SAVED_MODEL).is_file():
+        return path.parent, {int(path.name) if path.name.isdecimal() else 1: path}
+    found = {
+        int(child.name): child for child in path.iterdir()
+        if child.name.isdecimal() and (child / archives.SAVED_MODEL).is_file()
+    }  # fmt: skip
+    if not found:
+        raise InvalidRequest(f"{path} holds no <version>/{archives.SAVED_MODEL}.")
+    return path, found
+
+
+def kept(path: Path) -> str:
+    """As the database keeps it (:mod:`console.catalog.roots`)."""
+    place: str = settings.CONSOLE.kept_path(path)
+    return place
+
+
+def home(name: str, number: int) -> Path:
+    """Where an uploaded version comes to lie. Raises :class:`Conflict` for one that is there."""
+    if not 1 <= number <= MOST_NUMBER:
+        raise InvalidRequest(f"A version is a number from 1 to {MOST_NUMBER}.")
+    folder: Path = settings.CONSOLE.repository / name / str(number)
+    if folder.exists():
+        raise Conflict(f"There is a folder of version {number} already; choose another number.")
+    return folder
+
+
+def unpack(stream: IO[bytes], staging: Path) -> Path:
+    """The folder with what an archive holds. Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason."""
+    cap = settings.CONSOLE.upload_max_bytes
+    archive, content = staging / "archive", staging / "content"
+    content.mkdir(mode=0o700)
+    size = 0
+    with archive.open("xb") as sink:
+        while chunk := stream.read(_COPY_CHUNK):
+            size += len(chunk)
+            if size > cap:
+                raise TooLarge(f"The archive is larger than {cap} bytes.")
+            sink.write(chunk)
+    caps = archives.Caps(max_bytes=cap, max_members=settings.CONSOLE.upload_max_members)
+    folder = archives.unpack(archive, content, caps)
+    for part in [content, *content.rglob("*")]:
+        # Workers run as another user: they may read, nobody may write.
+        part.chmod(0o755 if part.is_dir() else 0o644)
+    return folder
