@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from console.api import accounts, deadletters, docs, views
+from console.api import accounts, deadletters, docs, keys, views
 
 urlpatterns = [
     path("", docs.page, name="api-docs"),
@@ -16,12 +16,12 @@ urlpatterns = [
     path("models/<str:name>/labels/<str:label>", views.Label.as_view(), name="api-label"),
     path("models/<str:name>/pause", views.Pause.as_view(), name="api-pause"),
     path("workers/<str:worker>/drain", views.Drain.as_view(), name="api-drain"),
-    path("keys", views.Keys.as_view(), name="api-keys"),
-    path("keys/<str:kid>", views.KeyDetail.as_view(), name="api-key"),
-    path("unknown-keys", views.UnknownKeys.as_view(), name="api-unknown-keys"),
-    path("keys/<str:kid>/adopt", views.KeyAdoption.as_view(), name="api-adopt-key"),
-    path("keys/<str:kid>/rotate", views.KeyRotation.as_view(), name="api-rotate-key"),
-    path("keys/<str:kid>/revoke", views.KeyRevocation.as_view(), name="api-revoke-key"),
+    path("keys", keys.Keys.as_view(), name="api-keys"),
+    path("keys/<str:kid>", keys.KeyDetail.as_view(), name="api-key"),
+    path("unknown-keys", keys.UnknownKeys.as_view(), name="api-unknown-keys"),
+    path("keys/<str:kid>/adopt", keys.KeyAdoption.as_view(), name="api-adopt-key"),
+    path("keys/<str:kid>/rotate", keys.KeyRotation.as_view(), name="api-rotate-key"),
+    path("keys/<str:kid>/revoke", keys.KeyRevocation.as_view(), name="api-revoke-key"),
     path("accounts", accounts.Accounts.as_view(), name="api-accounts"),
     path("accounts/<str:account_id>", accounts.AccountDetail.as_view(), name="api-account"),
     path("jobs", views.Jobs.as_view(), name="api-jobs"),

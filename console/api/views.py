@@ -23,9 +23,6 @@ from console.fleet import services as fleet
 from console.fleet.models import Wish
 from console.jobs import listing, query
 from console.jobs import services as jobs
-from console.keys import services as keys
-from console.keys import strays
-from console.keys.models import ApiKey, StrayKey
 
 _SCHEMA_TAKES: Final = frozenset({"format", "lang"})
 
@@ -181,80 +178,6 @@ class Drain(Endpoint):
         return _wished(wish)
 
 
-class Keys(Endpoint):
-    """All API keys; create one."""
-
-    @extend_schema(operation_id="keys_list", responses=wire.KeyOut(many=True))
-    def get(self, request: Request) -> Response:
-        """List keys."""
-        self.sees(request, Act.KEYS_VIEW)
-        return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
-
-    @extend_schema(request=wire.KeyIn, responses=wire.KEY_MADE)
-    def post(self, request: Request) -> Response:
-        """Create a key; its text is in this answer and nowhere else."""
-        self.confirmed(request)
-        key, text = keys.create(self.actor(request), keys.Grant(**self.given(request, wire.KeyIn)))
-        return _made(key, text)
-
-
-class KeyDetail(Endpoint):
-    """One API key."""
-
-    @extend_schema(responses=wire.KeyOut)
-    def get(self, request: Request, kid: str) -> Response:
-        """Show a key."""
-        self.sees(request, Act.KEYS_VIEW)
-        return Response(wire.KeyOut(keys.find(kid)).data)
-
-
-class KeyRotation(Endpoint):
-    """The replacement of one API key."""
-
-    @extend_schema(request=wire.RotationIn, responses=wire.KEY_MADE)
-    def post(self, request: Request, kid: str) -> Response:
-        """Make the key that replaces this one; its text is in this answer and nowhere else."""
-        self.confirmed(request)
-        data = self.given(request, wire.RotationIn)
-        key, text = keys.rotate(self.actor(request), kid, **data)
-        return _made(key, text)
-
-
-class UnknownKeys(Endpoint):
-    """API keys that NATS holds and this console's database does not know."""
-
-    @extend_schema(operation_id="unknown_keys_list", responses=wire.UnknownKeyOut(many=True))
-    def get(self, request: Request) -> Response:
-        """List keys that gateways let in and that this console does not know: adopt them or revoke them."""
-        self.sees(request, Act.KEYS_VIEW)
-        return Response(wire.UnknownKeyOut(StrayKey.objects.all()[:1000], many=True).data)
-
-
-class KeyAdoption(Endpoint):
-    """A key that only NATS knows, made one of this console."""
-
-    @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
-    def post(self, request: Request, kid: str) -> Response:
-        """Adopt a key that only NATS knows, as it is."""
-        self.confirmed(request)
-        data = self.given(request, wire.ReasonIn)
-        return Response(
-            wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data
-        )
-
-
-class KeyRevocation(Endpoint):
-    """The end of one API key."""
-
-    @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
-    def post(self, request: Request, kid: str) -> Response:
-        """Revoke it now and for ever, also one that only NATS knows."""
-        data = self.given(request, wire.ReasonIn)
-        return Response(
-            wire.KeyOut(keys.revoke(self.actor(request), kid, reason=data["reason"])).data
-        )
-
-
 class Jobs(Endpoint):
     """Jobs, newest first."""
 
@@ -330,12 +253,3 @@ def _wished(wish: Wish) -> Response:
     why = fleet.why_unpublished(wish)
     body = {"on": wish.is_on, "reason": wish.reason, "unpublished": why}
     return Response(body, status=202 if why else 200)
-
-
-def _made(key: ApiKey, text: str) -> Response:
-    why = keys.why_unpublished(key)
-    answer = Response(
-        {**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201
-    )
-    answer["Cache-Control"] = "no-store"
-    return answer

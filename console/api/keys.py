@@ -1,0 +1,96 @@
+"""REST calls on API keys."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.accounts.rights import Act
+from console.api import serializers as wire
+from console.api.base import Endpoint
+from console.keys import services, strays
+from console.keys.models import ApiKey, StrayKey
+
+
+class Keys(Endpoint):
+    """All API keys; create one."""
+
+    @extend_schema(operation_id="keys_list", responses=wire.KeyOut(many=True))
+    def get(self, request: Request) -> Response:
+        """List services."""
+        self.sees(request, Act.KEYS_VIEW)
+        return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
+
+    @extend_schema(request=wire.KeyIn, responses=wire.KEY_MADE)
+    def post(self, request: Request) -> Response:
+        """Create a key; its text is in this answer and nowhere else."""
+        self.confirmed(request)
+        key, text = services.create(
+            self.actor(request), services.Grant(**self.given(request, wire.KeyIn))
+        )
+        return _made(key, text)
+
+
+class KeyDetail(Endpoint):
+    """One API key."""
+
+    @extend_schema(responses=wire.KeyOut)
+    def get(self, request: Request, kid: str) -> Response:
+        """Show a key."""
+        self.sees(request, Act.KEYS_VIEW)
+        return Response(wire.KeyOut(services.find(kid)).data)
+
+
+class KeyRotation(Endpoint):
+    """The replacement of one API key."""
+
+    @extend_schema(request=wire.RotationIn, responses=wire.KEY_MADE)
+    def post(self, request: Request, kid: str) -> Response:
+        """Make the key that replaces this one; its text is in this answer and nowhere else."""
+        self.confirmed(request)
+        data = self.given(request, wire.RotationIn)
+        key, text = services.rotate(self.actor(request), kid, **data)
+        return _made(key, text)
+
+
+class UnknownKeys(Endpoint):
+    """API keys that NATS holds and this console's database does not know."""
+
+    @extend_schema(operation_id="unknown_keys_list", responses=wire.UnknownKeyOut(many=True))
+    def get(self, request: Request) -> Response:
+        """List keys that gateways let in and that this console does not know: adopt them or revoke them."""
+        self.sees(request, Act.KEYS_VIEW)
+        return Response(wire.UnknownKeyOut(StrayKey.objects.all()[:1000], many=True).data)
+
+
+class KeyAdoption(Endpoint):
+    """A key that only NATS knows, made one of this console."""
+
+    @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
+    def post(self, request: Request, kid: str) -> Response:
+        """Adopt a key that only NATS knows, as it is."""
+        self.confirmed(request)
+        data = self.given(request, wire.ReasonIn)
+        return Response(
+            wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data
+        )
+
+
+class KeyRevocation(Endpoint):
+    """The end of one API key."""
+
+    @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
+    def post(self, request: Request, kid: str) -> Response:
+        """Revoke it now and for ever, also one that only NATS knows."""
+        data = self.given(request, wire.ReasonIn)
+        return Response(
+            wire.KeyOut(services.revoke(self.actor(request), kid, reason=data["reason"])).data
+        )
+
+
+def _made(key: ApiKey, text: str) -> Response:
+    why = services.why_unpublished(key)
+    answer = Response(
+        {**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201
+    )
+    answer["Cache-Control"] = "no-store"
+    return answer
