@@ -55,13 +55,13 @@ async def apply(
             done.append(f"{act} {name}")
         if act in _NEW:
             made.add(name)
-        elif made.intersection(source["name"] for source in config.get("sources", [])):
+        elif made.intersection(source["name"] for source in config["sources"]):
             # The server asks for a source that it has once missed only now and then.
             found = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]
             await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | {"sources": []})
             await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found)
             done.append(f"connected {name}")
-    for name in RETIRED:  # after EVENTS, which once read from it
+    for name in RETIRED:  # after the streams that once read from them
         with contextlib.suppress(NotFound):
             await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
             done.append(f"deleted {name}")

@@ -19,11 +19,11 @@ from signalbox.ops import snapshots
 from signalbox.ops.settling import kept_consumers, settle
 from signalbox.ops.snapshots import Saved
 from signalbox.program.errors import Misconfigured, NotFound
-from signalbox.wire.assets import AGES, COUNTED, STREAMS
+from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
 from signalbox.wire.names import Bucket, Stream
 
 KEPT: Final = (
-    Stream.JOBS, Stream.SCHED, Stream.INPUTS, Stream.STATE, Stream.PAYLOADS,
+    Stream.JOBS, Stream.INPUTS, Stream.STATE, Stream.PAYLOADS,
     Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY, Stream.AUDIT,
     *(b.stream for b in (
         Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON,
@@ -111,6 +111,7 @@ def read(folder: Path) -> Backup:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Backup)
     except (OSError, msgspec.MsgspecError) as error:
         raise Misconfigured(f"{folder} is not a whole backup: {MANIFEST}: {error}.") from error
+    found = _without_retired(found)
     names = {saved.name for saved in found.streams}
     if found.format != _FORMAT or names != set(KEPT) or set(found.counted) != set(COUNTED):
         raise Misconfigured(
@@ -120,6 +121,16 @@ def read(folder: Path) -> Backup:
         if not snapshots.is_whole(saved, folder / _file(saved.name)):
             raise Misconfigured(f"{folder / _file(saved.name)} is damaged; take another backup.")
     return found
+
+
+def _without_retired(found: Backup) -> Backup:
+    """Less the streams that an older version declared and this one has no use for."""
+    consumers = {n: count for n, count in (found.consumers or {}).items() if n not in RETIRED}
+    return msgspec.structs.replace(
+        found,
+        streams=tuple(saved for saved in found.streams if saved.name not in RETIRED),
+        consumers=None if found.consumers is None else consumers,
+    )
 
 
 def _make(folder: Path) -> None:

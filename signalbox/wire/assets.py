@@ -29,7 +29,6 @@ SHARES: Final[dict[str, float]] = {
     Stream.JOBS: 0.15,
     Stream.STATE: 0.32,
     Stream.EVENTS: 0.02,
-    Stream.SCHED: 0.02,
     Stream.DLQ: 0.08,
     Stream.ADVISORY: 0.01,
     Stream.DLQ_PARTS: 0.06,
@@ -37,7 +36,10 @@ SHARES: Final[dict[str, float]] = {
     Stream.INPUTS: 0.16,
     Bucket.IDEM.stream: 0.02,
 }
-"""How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit."""
+"""How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit.
+
+The rest is not given away: a stream that grew before :data:`RETIRED` ones are deleted might find no room.
+"""
 
 AGES: Final[dict[str, tuple[str, float]]] = {
     Stream.EVENTS: ("history_kept_s", 1.0),
@@ -68,6 +70,7 @@ _BASE: Final[Config] = {
     "allow_msg_ttl": False,
     "allow_atomic": False,
     "allow_msg_schedules": False,
+    "sources": [],
 }
 
 
@@ -115,7 +118,6 @@ JOBS: Final = _stream(
     discard="new", max_msgs=1_000_000,
     max_msg_size=JOB_MAX_BYTES, allow_msg_ttl=True, allow_atomic=True,
     republish=_republish("jobs.>", "evt.jobs.>", headers_only=True),
-    sources=[_source(Stream.SCHED, "due.>", "jobs.>")],
 )  # fmt: skip
 STATE: Final = _stream(
     # No record of an open job is ever thrown away: full, the stream takes no more, and its age is a day above the
@@ -134,11 +136,6 @@ EVENTS: Final = _stream(
         _source(Bucket.LEASES.stream, "$KV.leases.>", "evt.kv.leases.>"),
         _source(Bucket.WAITERS.stream, "$KV.waiters.>", "evt.kv.waiters.>"),
     ],
-)  # fmt: skip
-SCHED: Final = _stream(
-    Stream.SCHED, ["sched.>", "due.>"], "Delayed jobs, until they are due",
-    max_age=30 * DAY, max_msg_size=JOB_MAX_BYTES,
-    allow_msg_ttl=True, allow_msg_schedules=True, allow_rollup_hdrs=True,
 )  # fmt: skip
 DLQ: Final = _stream(
     Stream.DLQ, ["dlq.>"], "Dead letters: jobs given up, with their inputs",
@@ -180,7 +177,7 @@ AUDIT: Final = _stream(
 )  # fmt: skip
 
 STREAMS: Final[tuple[Config, ...]] = (
-    SCHED, JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS, AUDIT,
+    JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS, AUDIT,
     # Ownership is decided by reading these two, so their reads go to the leader.
     _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
     _bucket(Bucket.WAITERS, "Tickets of those who wait for a GPU", is_direct=False, expires=True),
@@ -198,8 +195,8 @@ STREAMS: Final[tuple[Config, ...]] = (
     EVENTS,
 )  # fmt: skip
 """Sources come before the streams that read them."""
-RETIRED: Final = ("ACCEPTED",)
-"""Streams that an earlier version declared; ``apply`` deletes them."""
+RETIRED: Final = ("ACCEPTED", "SCHED")
+"""Streams that an earlier version declared; ``apply`` deletes them, and ``restore`` leaves them out."""
 
 ALLOWS_DIRECT: Final = frozenset(c["name"] for c in STREAMS if c["allow_direct"])
 EXPIRING: Final = frozenset(

@@ -26,7 +26,6 @@ class Stream(StrEnum):
     JOBS = "JOBS"
     STATE = "STATE"
     EVENTS = "EVENTS"
-    SCHED = "SCHED"
     DLQ = "DLQ"
     DLQ_PARTS = "DLQ_PARTS"
     ADVISORY = "ADVISORY"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 import sys
@@ -123,6 +124,23 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(
     assert await topology.check(empty) == []
     assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
     assert await empty.write(names.state("2"), expect=0) == was[Stream.STATE][0][1] + 1
+
+
+async def test_a_backup_of_an_earlier_version_is_restored_without_its_stream_of_delayed_jobs(
+    full: Bus, empty: Bus, tmp_path: Path
+) -> None:
+    was = {name: await contents(full, name) for name in KEPT}
+    kept = tmp_path / "kept"
+    await backup.take(full, kept, unheard)
+    doc = json.loads((kept / MANIFEST).read_text())
+    (advisory,) = (saved for saved in doc["streams"] if saved["name"] == Stream.ADVISORY)
+    doc["streams"].insert(1, advisory | {"name": "SCHED"})
+    doc["consumers"]["SCHED"] = 0
+    (kept / MANIFEST).write_text(json.dumps(doc))
+    shutil.copy(kept / "ADVISORY.tar.s2", kept / "SCHED.tar.s2")
+    await backup.restore(empty, kept, unheard)
+    assert {name: await contents(empty, name) for name in KEPT} == was
+    assert await topology.check(empty) == []
 
 
 @pytest.mark.parametrize("is_old", [False, True])

@@ -44,7 +44,7 @@ OTHER_ACTS = (
     "SERVER.REMOVE",
 )
 DATA = (
-    "jobs.m.hi.j", "sched.j", "due.m.hi.j", "st.j", "st.s.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in",
+    "jobs.m.hi.j", "st.j", "st.s.j", "dlq.m.j", "dlp.in.t.j", "dlp.redriven.j", "pl.j.in",
     "pl.j.out1", "in.t.j.1", "rsp.g.j", "progress.j", "cancel.j", "lane.release.GPU-1", "used.keys",
     "evt.jobs.m.hi.j", "evt.st.j", "evt.kv.keys.k", "evt.kv.nats.fault",
     "evt.kv.nats.stalled", "refused.input", "refused.x", "audit.head", "made.up",
@@ -59,7 +59,7 @@ KEYS = (
 )  # fmt: skip
 LISTENED = (
     ">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.ADVISORY.>", "$SYS.>", "$KV.>", "jobs.>", "jobs.m.hi.*",
-    "sched.>", "due.>", "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "in.>", "rsp.>", "rsp.*.*", "progress.*",
+    "st.>", "st.*", "dlq.>", "dlp.>", "pl.>", "pl.j.in", "in.>", "rsp.>", "rsp.*.*", "progress.*",
     "cancel.*", "lane.release.*", "used.keys", "used.>", "evt.>", "evt.jobs.>", "evt.st.*", "evt.st.>", "evt.kv.>",
     "_INBOX.>", "_R_.>", "audit.>", "refused.input", "refused.>",
 )  # fmt: skip

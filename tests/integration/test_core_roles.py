@@ -123,7 +123,6 @@ DENIED = {
         "$JS.API.STREAM.MSG.GET.KV_leases",
     ),
     "worker": (
-        "sched.j",
         "$KV.keys.a",
         "$KV.models.m",
         "dlp.redriven.j",

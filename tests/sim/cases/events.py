@@ -169,18 +169,6 @@ async def the_history_of_leases_is_sourced_without_expectations(rig: Rig) -> Non
 
 
 @case
-async def what_is_due_arrives_as_a_job(rig: Rig) -> None:
-    bus = await rig.bus()
-    events = await hear(bus, f"evt.{rig.job()}")
-    await bus.write(f"due.{rig.id}.hi.{rig.id}-1", b"inputs", headers={"Sb-Job": "{}"})
-    told = (await events.until(1))[0]
-    assert told.headers["Sb-Job"] == "{}"
-    found = await get(bus, Stream.JOBS, rig.job())
-    assert found.data == b"inputs"
-    assert found.headers["Nats-Stream-Source"].startswith("SCHED ")
-
-
-@case
 async def what_is_published_while_nobody_listens_is_lost(rig: Rig) -> None:
     bus = await rig.bus()
     await bus.publish(f"progress.{rig.id}", b"early")
