@@ -22,7 +22,6 @@ _DEVICE: Final = re.compile(r"(cpu:\d+|gpu:\d+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+)\Z"
 _WORKER_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 _MOST_NAMES_BYTES: Final = 16 * 1024
 """Of the models a worker is restricted to. They stand in its presence, and placement needs them all."""
-_NEED: Final = "a positive number of seconds"
 
 
 class WorkerSettings(Wire, frozen=True, kw_only=True):

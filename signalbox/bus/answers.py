@@ -52,7 +52,6 @@ class PubAck(msgspec.Struct):
 
     seq: int = 0
     error: ApiError | None = None
-    duplicate: bool = False
     count: int = 0
 
 

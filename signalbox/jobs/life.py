@@ -96,7 +96,7 @@ def queued_again(record: Record) -> Job:
         id=record.id, model=record.model, version=record.version, signature=record.signature,
         priority=record.priority, key_id=record.key_id, style=record.style, outputs=record.outputs,
         created_at=record.created_at, deadline_at=record.deadline_at, ref=record.input,
-        size_bytes=record.input.size, epoch=record.attempt + 1, trace=record.trace, redrive_of=record.redrive_of,
+        size_bytes=record.input.size, trace=record.trace, redrive_of=record.redrive_of,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def redriven(
     """A new job that does what a dead one was to do. ref: of its own copy of the input; None = inline."""
     return replace(
         job, id=job_id, created_at=now, deadline_at=now + deadline_s, ref=ref,
-        reply="", epoch=0, trace="", redrive_of=job.id,
+        reply="", trace="", redrive_of=job.id,
     )  # fmt: skip
 
 

@@ -208,7 +208,6 @@ COUNTED: Final = tuple(
     bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
 )
 """Leases, tickets, presence, duties. Of these a backup has no more than the numbers: the living write them again."""
-REPUBLISHED: Final = tuple(c["republish"]["dest"] for c in STREAMS if "republish" in c)
 
 
 def consumer(name: str, filter_subject: str) -> Config:

@@ -69,7 +69,7 @@ class Job(Doc, frozen=True, kw_only=True):
     batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
     dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
     reply: core subject to tell the end on, if somebody waits. ref: set when the body was claim-checked.
-    outputs: names asked for; empty = all. size_bytes: of the frame. epoch: rises when re-queued.
+    outputs: names asked for; empty = all. size_bytes: of the frame.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
     """
 
@@ -88,7 +88,6 @@ class Job(Doc, frozen=True, kw_only=True):
     reply: str = ""
     ref: PayloadRef | None = None
     size_bytes: int = 0
-    epoch: int = 0
     trace: str = ""
     redrive_of: str = ""
 

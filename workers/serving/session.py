@@ -51,7 +51,6 @@ KEEP_S: Final = 1.0
 """How often deliveries are looked through for those the server must hear of."""
 RENEWED: Final = 3
 """Claims are written again so often in the least time that records are kept."""
-ENDINGS: Final = frozenset({"lost", "yield", "stop"})
 
 
 class Session:
