@@ -124,7 +124,7 @@ def numbers_from(now: float) -> int:
     """Where a stream made at ``now`` (UTC unix seconds) begins to count: at its microseconds.
 
     Above all that a stream of that name ever gave, without anything that remembers it, as none is written to a million
-    times a second: so no fencing token and no revision goes backwards when a stream was lost (ADR 0197).
+    times a second: so no fencing token and no revision goes backwards when a stream was lost (ADR 0022).
     """
     return int(now * 1_000_000)
 

@@ -1,8 +1,8 @@
 """What each role may publish and subscribe on NATS: one declaration for servers, compose and tests.
 
 A role is a program's NATS user. Replies come to an inbox of its own (``_INBOX_<user>.>``), so that nobody can
-listen to another's answers. A worker may have a user to itself, bound to its own tickets, presence and GPUs
-(ADR 0130). Why each line is there stands beside it; least privilege is tested both ways.
+listen to another's answers. A worker may have a user to itself, bound to its own tickets, presence and GPUs.
+Why each line is there stands beside it; least privilege is tested both ways.
 """
 
 from collections.abc import Sequence

@@ -84,7 +84,7 @@ async def test_after_a_lost_disk_and_a_restore_jobs_end_and_no_token_comes_twice
         token = await tokens_go_on(house)
 
         await lose_the_disk(house)
-        # Three remember tokens, one may forget: the lock file (ADR 0022), the backup (0152), the clock (0197).
+        # Three remember tokens, one may forget: the lock file, the backup, the clock (ADR 0022).
         if forgotten == "by the backup":
             forget_the_numbers(folder)
         else:

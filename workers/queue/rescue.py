@@ -12,10 +12,10 @@ what is provably that holder's:
 A delivery whose record has ended is acknowledged: that may have died with its holder.
 
 Handing back is safe even if wrong: the job is merely delivered once more, and the compare-and-set on
-its record lets one attempt win. What cannot be proven waits for ``ack_wait``. See ADR 0030.
+its record lets one attempt win. What cannot be proven waits for ``ack_wait``.
 
 Until NATS misses a dead worker's connection it delivers to what that had parked, also what was just given
-back. So each model is looked at once more, when all of that has expired. See ADR 0154.
+back. So each model is looked at once more, when all of that has expired. See ADR 0030.
 """
 
 import asyncio
