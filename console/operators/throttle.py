@@ -57,7 +57,7 @@ def check(account: str, address: str) -> None:
 
     Each failure past the limit doubles the wait since the last one, up to five minutes. What is refused here is
     no failure, so waiting always ends. Counted per account *and* address, so that a stranger cannot keep the owner
-    waiting; a guesser with many addresses is up against 12 characters (ADR 0132).
+    waiting; a guesser with many addresses is up against 12 characters and argon2id.
     """
     now, near = timezone.now(), network(address)
     recent = LoginFailure.objects.filter(at__gte=now - WINDOW, address=near).order_by("-at")

@@ -1,6 +1,6 @@
 """A secret on its way across a redirect to the one page that shows it, once.
 
-The secret is split (ADR 0181): random bytes go into a short-lived cookie, the secret XOR these bytes into the session's
+The secret is split: random bytes go into a short-lived cookie, the secret XOR these bytes into the session's
 row. Either half alone is noise, so neither the database nor the browser's jar ever holds the secret.
 """
 

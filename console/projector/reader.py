@@ -2,7 +2,7 @@
 
 The cursor in the database is the only truth of how far we are, so the consumers on the server need no
 acknowledgements: they are made anew from the cursor whenever the connection, the server or a consumer went.
-Rows may be a second late (ADR 0175): a job that was accepted and ended meanwhile is one row, written once.
+Rows may be a second late (ADR 0061): a job that was accepted and ended meanwhile is one row, written once.
 """
 
 import asyncio
