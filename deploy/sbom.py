@@ -1,7 +1,8 @@
 """A CycloneDX 1.6 list of what a locked requirements file installs. Run: ``make sbom``, for one file per program.
 
-The same file gives the same list, so that two releases can be compared: no date, no random number. Made by hand, as ``cyclonedx-bom`` would
-bring 24 packages into the locked environment to convert a file that already names every package, version and digest.
+The same file gives the same list, so that two releases can be compared: no date, no random number. Made by hand, as
+``cyclonedx-bom`` would bring 24 packages into the locked environment to convert a file that already names every
+package, version and digest.
 """
 
 # ruff: noqa: INP001  a script beside the files it reads, not a package
