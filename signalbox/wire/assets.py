@@ -38,6 +38,8 @@ SHARES: Final[dict[str, float]] = {
 }
 """How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit.
 
+Shares of a stated amount, and not sizes: nats-server refuses limits that add up to more than three quarters of what is
+free when it starts, so that sizes for a server would not fit a laptop.
 The rest is not given away: a stream that grew before :data:`RETIRED` ones are deleted might find no room.
 """
 

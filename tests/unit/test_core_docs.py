@@ -3,6 +3,7 @@
 import importlib
 import re
 import runpy
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from signalbox.program.metrics import REGISTRY
 from signalbox.wire import assets, names, roles
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+CITED = re.compile(rb"(?:ADR |docs/adr/)([0-9]{4})\b")
+"""A decision, by its number; links are for test_up_docs."""
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,30 @@ def made() -> dict[str, Any]:
 def test_a_made_page_is_as_the_code_makes_it(made: dict[str, Any], page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     assert text == made[page]() + "\n", "run: python docs/generate.py"
+
+
+def test_every_decision_that_is_cited_exists() -> None:
+    root = DOCS.parent
+    kept = {page.name[:4] for page in (DOCS / "adr").glob("[0-9]*.md")}
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True)
+    cited = {
+        (name, number.decode())
+        for name in listed.stdout.decode().split("\0")
+        if (root / name).is_file()
+        for number in CITED.findall((root / name).read_bytes())
+    }
+    assert len(cited) > 30
+    assert sorted(each for each in cited if each[1] not in kept) == []
+
+
+def test_every_decision_stands_in_the_index_and_none_that_is_gone() -> None:
+    index = (DOCS / "adr" / "README.md").read_text("utf-8")
+    decisions = [page.name for page in (DOCS / "adr").glob("[0-9]*.md")]
+    assert [name for name in decisions if f"]({name})" not in index] == []
+    rows = re.findall(r"^\| ([0-9, ]+) \|", index, re.MULTILINE)
+    gone = {number for row in rows for number in row.split(", ")}
+    assert len(gone) > 50
+    assert gone.isdisjoint(name[:4] for name in decisions)
 
 
 def test_every_error_code_has_its_line() -> None:
