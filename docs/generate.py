@@ -1,13 +1,19 @@
-"""Writes the pages that are made from code: settings.md, errors.md and doctor.md. Run: ``python docs/generate.py``.
+"""Writes the pages that are made from code: settings, errors, metrics and doctor. Run: ``python docs/generate.py``.
 
-A test compares the pages with what this makes, so a new setting or error is not merged undocumented.
+A test compares the pages with what this makes, so a new setting, error or metric is not merged undocumented.
 """
 
 # ruff: noqa: INP001  a script beside the pages it writes, not a package
 
+import ast
+import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import django
+import grimp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -19,6 +25,8 @@ from gateway_plugin.settings import GatewaySettings
 from signalbox.ops.doctor.main import catalog_page
 from signalbox.program import errors, settings
 from signalbox.program.errors import MEANINGS, Meaning, SignalboxError
+from signalbox.program.metrics import PREFIX as METRIC
+from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from workers.settings import PREFIX as WORKER
 from workers.settings import WorkerSettings
@@ -30,6 +38,11 @@ SECTIONS: Sequence[tuple[str, type[Wire], str]] = (
     ("Edge as a program of its own", EdgeSettings, "SIGNALBOX_EDGE_"),
     ("Worker", WorkerSettings, WORKER),
     ("Console, projector and controller", Console, CONSOLE),
+)
+PROGRAMS: Sequence[tuple[str, str]] = (
+    ("gateway_plugin", "Gateway plugin"),
+    ("workers", "Worker"),
+    ("console", "Console"),
 )
 
 
@@ -91,6 +104,77 @@ def _classes() -> dict[str, type[SignalboxError]]:
     return found
 
 
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    makers = dict(_metric_makers())
+    _load(set(makers.values()))
+    graph = grimp.build_graph(*(package for package, _ in PROGRAMS), "signalbox")
+    tables: dict[str, list[str]] = {}
+    for family in sorted(REGISTRY.collect(), key=lambda each: each.name):
+        shown = family.name + ("_total" if family.type == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in _labels(family.name))
+        users = graph.find_downstream_modules(makers[family.name]) | {makers[family.name]}
+        served = [
+            title for package, title in PROGRAMS if any(m.startswith(f"{package}.") for m in users)
+        ]
+        section = "Every program" if len(served) == len(PROGRAMS) else " and ".join(served)
+        tables.setdefault(section, []).append(
+            f"| `{shown}` | {family.type} | {labels} | {family.documentation} |"
+        )
+    order = ["Every program", *(title for _, title in PROGRAMS)]
+    sections = "\n\n".join(
+        f"## {title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
+        for title, rows in sorted(
+            tables.items(),
+            key=lambda item: order.index(item[0]) if item[0] in order else len(order),
+        )
+    )
+    return f"""# Metrics
+
+Each program serves its own metrics for Prometheus at `/metrics`, on `SIGNALBOX_METRICS_PORT` and
+`SIGNALBOX_METRICS_HOST`; without a port it serves none. Every name begins with `{METRIC}`. Labels are bounded: a model
+is one, a job never is. A histogram has `_bucket`, `_sum` and `_count`. The console's table is that of `console serve`,
+`projector` and `controller` together. The alarms to set are in [operations.md](operations.md#metrics-and-alarms).
+
+{sections}
+
+This page is made by `python docs/generate.py`."""
+
+
+def _metric_makers() -> Iterator[tuple[str, str]]:
+    """Name of each metric family, and the module that makes it; read from the source, so that none is forgotten."""
+    root = FOLDER.parent
+    for package in ("signalbox", *(package for package, _ in PROGRAMS)):
+        for path in sorted((root / package).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            if "metrics." not in text:
+                continue
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
+            for node in ast.walk(ast.parse(text)):
+                match node:
+                    case ast.Call(
+                        func=ast.Attribute(
+                            value=ast.Name("metrics"), attr="counter" | "gauge" | "histogram"
+                        ),
+                        args=[ast.Constant(str(name)), *_],
+                    ):
+                        yield METRIC + name, module
+
+
+def _load(modules: set[str]) -> None:
+    """Import them, so that their metrics are in the registry. The console's need Django."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    django.setup()
+    for module in sorted(modules):
+        importlib.import_module(module)
+
+
+def _labels(family: str) -> tuple[str, ...]:
+    """The labels of a family. Prometheus' client tells them only of families that have a sample."""
+    made = REGISTRY._names_to_collectors[family]  # noqa: SLF001  the client has no public way
+    return tuple(made._labelnames)  # type: ignore[attr-defined]  # noqa: SLF001  likewise
+
+
 def doctor_page() -> str:
     """docs/doctor.md."""
     return f"""# What `signalbox doctor` finds
@@ -105,7 +189,12 @@ neither mended nor accepted; what a deployment accepts it accepts by id, with a 
 This page is made by `python docs/generate.py`."""
 
 
-PAGES = {"settings.md": settings_page, "errors.md": errors_page, "doctor.md": doctor_page}
+PAGES = {
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "metrics.md": metrics_page,
+    "doctor.md": doctor_page,
+}
 
 
 if __name__ == "__main__":

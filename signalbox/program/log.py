@@ -26,7 +26,7 @@ from signalbox.program import metrics
 from signalbox.program.redaction import redact, redact_fields
 
 UNFORESEEN: Final = metrics.counter(
-    "unforeseen_errors", "Errors nobody foresaw, caught at the edge of a task or request.", "event"
+    "unforeseen_errors", "Unexpected errors, caught at the edge of a task or request.", "event"
 )
 _LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 WINDOW_S: Final = 60.0

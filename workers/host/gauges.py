@@ -17,7 +17,9 @@ REDELIVERED: Final = metrics.counter(
     "worker_redelivered", "Deliveries that were not the first.", "model"
 )
 RESCUED: Final = metrics.counter(
-    "worker_rescued", "Jobs of a dead holder or a lost connection given back to the queue.", "model"
+    "worker_rescued",
+    "Deliveries of a dead holder or a lost connection that were put back to the queue.",
+    "model",
 )
 BATCH_JOBS: Final = metrics.histogram(
     "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
@@ -28,7 +30,7 @@ PRESENCE_SHORTENED: Final = metrics.counter(
     "Times this worker's presence document began to be too long to be written whole.",
 )
 HOLDS: Final = metrics.counter(
-    "worker_holds", "Times this worker got its GPU, and how it lost it.", "end"
+    "worker_holds", "Leases this worker held and lost, by how each ended.", "end"
 )
 IN_HAND: Final = metrics.gauge("worker_jobs_in_hand", "Jobs delivered and not yet acknowledged.")
 STRIKES: Final = metrics.counter(
@@ -44,10 +46,10 @@ COMMITS: Final = metrics.counter(
     "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
 )
 VANISHED: Final = metrics.counter(
-    "worker_vanished", "Attempts found to have ended without a word.", "model"
+    "worker_vanished", "Attempts found to have ended without a commit.", "model"
 )
 CANCEL_SECONDS: Final = metrics.histogram(
-    "worker_cancel_seconds", "From hearing of a wish to cancel to the job's durable end."
+    "worker_cancel_seconds", "From hearing of a cancel request to the job's durable end."
 )
 NEWER: Final = metrics.counter(
     "worker_newer_versions",
@@ -61,7 +63,7 @@ RECONCILER_OPEN: Final = metrics.gauge(
     "reconciler_open", "Records older than a minute and not terminal, as the reconciler knows them."
 )
 RECONCILER_ENDED: Final = metrics.counter(
-    "reconciler_ended", "Jobs the reconciler ended because nobody else did.", "model", "state"
+    "reconciler_ended", "Jobs that the reconciler ended because no worker did.", "model", "state"
 )
 REQUEUED: Final = metrics.counter(
     "reconciler_requeued",
@@ -95,7 +97,8 @@ LEASE_SLACK: Final = metrics.gauge(
 )
 LEASE_TOKEN: Final = metrics.gauge("lease_token", "Fencing token held, 0 = none; only rises.")
 GPU_WAIT_FREE: Final = metrics.histogram(
-    "gpu_wait_free_seconds", "Until a GPU that was taken over showed nobody on it, or was given up."
+    "gpu_wait_free_seconds",
+    "Until a GPU that was taken over had no process on it, or was given up.",
 )
 GPU_QUARANTINE: Final = metrics.counter(
     "gpu_quarantine",
@@ -103,7 +106,7 @@ GPU_QUARANTINE: Final = metrics.counter(
     "reason",
 )
 GPU_STRANGERS: Final = metrics.gauge(
-    "gpu_strangers", "Programs not ours that compute on the GPU this worker holds. Alert above 0."
+    "gpu_strangers", "Foreign processes that compute on the GPU this worker holds. Alert above 0."
 )
 OUT_OF_MEMORY: Final = metrics.counter(
     "gpu_out_of_memory", "Runs and loads that the device's memory did not suffice for.", "phase"
