@@ -3,7 +3,7 @@
 A *topic* is a set of rows (or, for the ticker, a list of entries). Changes gather until a flush, which
 makes one delta with the next ``seq`` of that topic: serialised once, sent to everybody. A client
 that holds ``seq`` n takes only n+1; anything else makes it ask again, and gets the deltas it
-missed from the ring or a snapshot. Source: spec of the console, section 6.2. No clock, no I/O.
+missed from the ring or a snapshot. docs/live.md describes it. No clock, no I/O.
 """
 
 from collections import deque

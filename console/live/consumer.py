@@ -78,7 +78,7 @@ def read(text: str | None) -> Subscribe | None:
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Protocol of the spec, section 6.2.
+    """One browser's live board; docs/live.md describes the protocol.
 
     Close codes: 4400 bad message, 4401 logged out, 4403 not allowed, 4408 too slow, 4429 too many connections or
     messages. Reader and writer end together, and with them the connection's place, whatever ends them: a disconnect

@@ -1,4 +1,4 @@
-"""Models as TF Serving shows them: list, status and metadata (spec/api.md 4.1)."""
+"""Models as TF Serving shows them: list, status and metadata (docs/api.md)."""
 
 from typing import Any, Final
 

@@ -1,7 +1,7 @@
 """From a method and a path to what is asked for. Pure; nothing is looked up.
 
 TensorFlow Serving's paths match without regard to case except verbs and ``metadata``
-(spec/api.md 4.1); model names and labels are percent-decoded.
+(docs/api.md); model names and labels are percent-decoded.
 """
 
 import re

@@ -140,7 +140,7 @@ def foreign_reads(h: History) -> list[str]:
 
 
 def illegal_transitions(h: History) -> list[str]:
-    """Every step of a record is one that the design knows; a gap may hide steps, it does not excuse what is seen."""
+    """Every step of a record is a legal one; a gap may hide steps, it does not excuse what is seen."""
     last: dict[str, Entry] = {}
     found = []
     for entry in sorted(h.records, key=lambda e: e["seq"]):

@@ -1,4 +1,4 @@
-"""The figures of issue 4 that a storm does not give: one fault each, again and again, on an otherwise healthy stack.
+"""The figures that a storm does not give: one fault each, again and again, on an otherwise healthy stack.
 
 ``python -m tests.chaos takeover|freeze|revoke --rounds N``, and those of :mod:`tests.chaos.outages`,
 :mod:`tests.chaos.runs` and :mod:`tests.chaos.split`. Every program has its default settings, but for the quantum of the

@@ -1,4 +1,4 @@
-"""How a front treats what the plugin answers, and what clients send. Numbers: facts/tyk.md, section 9."""
+"""How a front treats what the plugin answers, and what clients send. docs/tyk.md says what Tyk does."""
 
 import hashlib
 import json

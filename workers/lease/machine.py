@@ -1,7 +1,7 @@
 """The lease of one GPU as a state machine: events in, effects out, time passed in. No I/O, no clock.
 
 Three things must come together before a runner may use the device, and each is sufficient alone
-for some fault (spec, S1 to S3): the *record* in NATS, written only by compare-and-set; the *flock*,
+for some fault (S1 to S3 of docs/guarantees.md): the *record* in NATS, written only by compare-and-set; the *flock*,
 which ends only with the last process that could use the device; the *deadline*, which the guard
 enforces when this process cannot. ``now`` is CLOCK_BOOTTIME in seconds.
 """

@@ -1,4 +1,4 @@
-"""The constants of the lease and what they must satisfy among themselves (spec, proposed constants)."""
+"""The constants of the lease and what they must satisfy among themselves (docs/lease.md, Constants)."""
 
 from typing import Annotated
 

@@ -1,7 +1,7 @@
-"""The line of waiters for one GPU, and this worker's own place in it. Pure: time is passed in.
+"""The waiters for one GPU in their order, and this worker's own ticket. Pure: time is passed in.
 
 A ticket is a KV record with a TTL; its number is the stream sequence of its first write, so numbers
-only grow and nobody hands them out. Source: spec, V2.
+only grow and no program has to hand them out. The promise is V2 of docs/guarantees.md.
 """
 
 from typing import Final, NamedTuple
