@@ -24,13 +24,15 @@ EDGE: Final = ("up", "--ports", "any", "--front", "edge")
 class Up:
     """A running ``signalbox up``, or another command that starts a stack, and what it has printed."""
 
-    def __init__(self, data: Path, *command: str) -> None:
+    def __init__(
+        self, data: Path, *command: str, python: Path = Path(sys.executable), folder: Path = ROOT
+    ) -> None:
         self.data = data
         self.printed: list[str] = []
-        argv = [sys.executable, "-m", "signalbox", *(command or EDGE)]
+        argv = [str(python), "-m", "signalbox", *(command or EDGE)]
         self.process = subprocess.Popen(
             [*argv, "--data", str(data)],
-            cwd=ROOT,
+            cwd=folder,
             env={**os.environ, "SIGNALBOX_LOG_LEVEL": "DEBUG"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
