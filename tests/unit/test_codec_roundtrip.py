@@ -245,7 +245,7 @@ def test_inputs_that_are_missing_or_too_many_are_refused(body: str) -> None:
         (b"", 0),
         (b'{"instances": [1.0', 18),
         (b'{"instances": [1,]}', 16),
-        (b'{"instances": [NaN,]}', 19),
+        (b'{"instances": [NaN,}', 19),
         (b'{"instances": ["\xff"]}', 0),
     ],
 )
