@@ -20,10 +20,10 @@ SEED ?=
 SEEDS ?= 20000
 RUNS ?= 1000000
 
-.PHONY: help up production demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom proto clean debian
+.PHONY: help up production demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom screenshots proto clean debian
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS="--help" for its knobs)
 	@exec $(BIN)/python -m signalbox up $(ARGS)
@@ -88,6 +88,9 @@ sbom: $(VENV)/up.stamp ## what each program of a release is made of, as CycloneD
 	@for name in gateway worker console; do \
 		$(BIN)/python deploy/sbom.py requirements/$$name.txt >build/sbom/$$name.cdx.json; done
 	@ls build/sbom/*
+
+screenshots: debian $(VENV)/dev.stamp ## take the README's pictures of the board, of a stack that runs the demo meanwhile
+	$(BIN)/python docs/screenshots.py
 
 proto: $(VENV)/dev.stamp ## generate the gRPC stubs from our .proto files
 	$(BIN)/uv run --quiet --isolated --no-project --python $(BIN)/python --with-requirements requirements/proto.txt \
