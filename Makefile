@@ -62,22 +62,22 @@ bench: $(VENV)/dev.stamp ## the benchmarks, on this machine (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)
 
 chaos: debian $(VENV)/dev.stamp ## faults over real programs and a real NATS for MINUTES (SEED repeats a run)
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m verification.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 sim: $(VENV)/dev.stamp ## SEEDS simulated systems in virtual time, faults and all (SEED: the first of them)
-	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--first $(SEED)) $(ARGS)
+	$(BIN)/python -m verification.simulation --seeds $(SEEDS) $(if $(SEED),--first $(SEED)) $(ARGS)
 
 scope: $(VENV)/dev.stamp ## every state of a small lease, guard and lock (ARGS="--faults 2" takes hours)
-	$(BIN)/python -m tests.scope $(ARGS)
+	$(BIN)/python -m verification.scope $(ARGS)
 
 protocol: $(VENV)/dev.stamp ## every state of their protocol, with no time in it (ARGS="--faults 4" takes a quarter of an hour)
-	$(BIN)/python -m tests.protocol $(ARGS)
+	$(BIN)/python -m verification.protocol $(ARGS)
 
 mutants: debian $(VENV)/dev.stamp ## break the code on purpose, one way after another: the tests must notice
-	$(BIN)/python -m tests.mutants $(ARGS)
+	$(BIN)/python -m verification.mutants $(ARGS)
 
 fuzz: $(VENV)/dev.stamp ## RUNS random inputs for everything that parses (SEED repeats a run)
-	$(BIN)/python -m tests.fuzz all --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m verification.fuzz all --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lock: $(VENV)/dev.stamp ## pin all dependencies with hashes into requirements/
 	$(call lock,dev,)

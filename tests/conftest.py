@@ -17,8 +17,9 @@ from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.production.running import Running
 from signalbox.program.settings import Wire
-from tests import depth, streams
-from tests.chaos.network import SmallDisk, data_with_a_small_disk
+from tests import depth
+from tests.rigs import streams
+from verification.chaos.network import SmallDisk, data_with_a_small_disk
 
 T = TypeVar("T")
 

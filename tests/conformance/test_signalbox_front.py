@@ -25,11 +25,11 @@ from signalbox.ops.production.running import Running
 from signalbox.program import keys
 from signalbox.program.settings import Wire
 from signalbox.wire.names import PRIORITIES, Bucket, token
-from tests import streams
 from tests.conformance import programs
 from tests.conformance.conftest import RUNNING, Front, put_tyk_in_front
 from tests.conformance.programs import FILES, Program, Service
-from tests.gatewayrig import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
+from tests.rigs import streams
+from tests.rigs.gateway import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
 
 ONE = {"instances": [1.0]}
 JSON = {"Content-Type": "application/json"}

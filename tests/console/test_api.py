@@ -19,7 +19,7 @@ from tests.console.conftest import submit
 from tests.console.test_api_rights import operations
 from tests.console.test_jobs import make
 from tests.console.test_upload import archive_of
-from tests.models import half_plus_two
+from tests.rigs.models import half_plus_two
 
 Call = Callable[..., Any]
 

@@ -31,7 +31,7 @@ from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accepted
 from tests.integration.test_core_deadletters import dead, enable, frame_of
-from tests.submit import floats
+from tests.rigs.submit import floats
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Call = Callable[..., Coroutine[Any, Any, Any]]

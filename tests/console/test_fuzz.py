@@ -24,7 +24,7 @@ from tests import depth
 from tests.console.test_api_refusals import bodies, program
 from tests.console.test_api_rights import operations
 from tests.console.test_jobs import FILTERS, make
-from tests.fuzz import harness
+from verification.fuzz import harness
 
 __all__ = ["program"]
 RUNS = depth.at(short=1_500, full=40_000)

@@ -23,7 +23,7 @@ from signalbox.wire import messages, names
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import FOUND, in_thread
-from tests.models import half_plus_two
+from tests.rigs.models import half_plus_two
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")

@@ -27,7 +27,7 @@ from tests.console.test_keys import FORM as KEY
 from tests.console.test_rights import ACTS
 from tests.console.test_sessions import turn
 from tests.console.test_upload import archive_of
-from tests.models import half_plus_two
+from tests.rigs.models import half_plus_two
 
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}

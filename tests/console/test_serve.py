@@ -27,7 +27,7 @@ from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
-from tests.hostileclients import (
+from tests.rigs.hostileclients import (
     LIMIT_S,
     half_body,
     half_head,

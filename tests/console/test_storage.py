@@ -23,7 +23,7 @@ from signalbox.wire import names
 from signalbox.wire.assets import MIB
 from tests.console.mirror import Viewer
 from tests.console.test_live_feed import watching
-from tests.outagerig import becomes
+from tests.rigs.outage import becomes
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
-from tests.hostilemodel import hostile
-from tests.models import half_plus_two
+from tests.rigs.hostilemodel import hostile
+from tests.rigs.models import half_plus_two
 from tests.unit.test_model_gate import model, node
 
 CAPS = Caps(max_bytes=64 * 1024 * 1024, max_members=100)

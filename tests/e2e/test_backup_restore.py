@@ -13,15 +13,15 @@ import pytest
 from signalbox.bus import topology
 from signalbox.ops.backup import MANIFEST
 from signalbox.program.errors import NotFound, Unavailable
-from tests import models, outagerig
-from tests.outagerig import Caller, Holders, House, becomes, floats
+from tests.rigs import models, outage
+from tests.rigs.outage import Caller, Holders, House, becomes, floats
 
 BUSY_S = 5.0
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with outagerig.house(tmp_path / "data") as made:
+    async with outage.house(tmp_path / "data") as made:
         await made.add_model("half", models.half_plus_two(), floats())
         await made.add_model("slow", models.slow(), floats("seconds"))
         await made.set_workers(1)

@@ -26,8 +26,8 @@ from signalbox.program import keys
 from signalbox.wire import names
 from signalbox.wire.messages import Desired, Limits, Share, Worker, decode
 from signalbox.wire.names import Bucket, Stream
-from tests import models, outagerig
-from tests.hostileclients import (
+from tests.rigs import models, outage
+from tests.rigs.hostileclients import (
     LIMIT_S,
     Address,
     dial,
@@ -38,7 +38,7 @@ from tests.hostileclients import (
     refused_by,
     silent,
 )
-from tests.outagerig import Caller, House, becomes, floats, load
+from tests.rigs.outage import Caller, House, becomes, floats, load
 
 pytestmark = [
     pytest.mark.slow,
@@ -126,7 +126,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
     settings = {role: dict(given) for role, given in SETTINGS.items()}
     for program, port in counters.items():
         settings[program]["SIGNALBOX_METRICS_PORT"] = str(port)
-    async with outagerig.house(tmp_path_factory.mktemp("bounds") / "data", settings) as house:
+    async with outage.house(tmp_path_factory.mktemp("bounds") / "data", settings) as house:
         await house.add_model("half", models.half_plus_two(), floats())
         for name in (WAITING, QUEUED, STORED):
             await table.put(house.bus, Bucket.DESIRED, f"model.{name}", Desired(is_paused=True))

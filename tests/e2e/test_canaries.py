@@ -12,9 +12,9 @@ import pytest
 
 from signalbox.program import keys
 from signalbox.wire.messages import Signature, TensorSpec
-from tests import models, outagerig
-from tests.canaries import canary, leaks, read_all
-from tests.outagerig import House, becomes, floats
+from tests.rigs import models, outage
+from tests.rigs.canaries import canary, leaks, read_all
+from tests.rigs.outage import House, becomes, floats
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -152,7 +152,7 @@ async def test_no_secret_and_no_payload_gets_into_a_log_or_a_refusal(tmp_path: P
     planted = {name: canary(name.replace(" ", "-")) for name in PLANTED}
     folder = tmp_path / "data"
     settings = dict.fromkeys(("gateway", "worker", "console"), DEBUG)
-    async with outagerig.house(folder, settings) as house:
+    async with outage.house(folder, settings) as house:
         key = await house.add_key()
         await house.add_model("picky", models.picky(), floats())
         await house.add_model("shout", models.shout(), text_signature())

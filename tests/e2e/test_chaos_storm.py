@@ -25,7 +25,7 @@ def test_faults_over_jobs_break_no_law(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     done = subprocess.run(
         [
-            sys.executable, "-m", "tests.chaos", "--seed", str(SEED), "--faults", str(FAULTS),
+            sys.executable, "-m", "verification.chaos", "--seed", str(SEED), "--faults", str(FAULTS),
             "--jobs", str(JOBS), "--callers", "10", "--folder", str(folder),
         ],
         cwd=ROOT, env=env, timeout=LIMIT_S, check=False, text=True,

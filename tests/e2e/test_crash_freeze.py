@@ -15,10 +15,10 @@ from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, State
-from tests import models
-from tests.processes import is_alive
-from tests.submit import Ledger, floats, read_floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.processes import is_alive
+from tests.rigs.submit import Ledger, floats, read_floats, register
+from tests.rigs.workerprocess import WorkerProcess
 from workers.runner import intervals
 
 

@@ -17,9 +17,9 @@ from signalbox.wire import messages, names, tensors
 from signalbox.wire.messages import Batching, State
 from signalbox.wire.names import Bucket
 from signalbox.wire.tensors import Tensor
-from tests import models
-from tests.submit import Ledger, floats, read_floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.submit import Ledger, floats, read_floats, register
+from tests.rigs.workerprocess import WorkerProcess
 from workers.runner import intervals
 
 DIGITS = 500

@@ -9,8 +9,8 @@ import pytest
 
 from signalbox.client.client import Client
 from signalbox.program.errors import SignalboxError
-from tests.chaos.network import SmallDisk
 from tests.e2e.upprocess import Up
+from verification.chaos.network import SmallDisk
 
 CALLERS = 4
 EVENT_S = 120.0

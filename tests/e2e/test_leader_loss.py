@@ -1,6 +1,7 @@
 """The node that leads leases, records, then the queue is killed under load: no job fails, nobody is fenced for it.
 
-How long nothing is accepted meanwhile is measured by hand (``python -m tests.chaos leader``): that is the machine's.
+How long nothing is accepted meanwhile is measured by hand (``python -m verification.chaos leader``): that is the
+machine's.
 """
 
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import checks
-from tests.chaos.evidence import History, accepted
+from verification.chaos import checks
+from verification.chaos.evidence import History, accepted
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +23,7 @@ def test_leaders_of_three_nodes_die_and_no_job_fails_and_no_healthy_runner_is_fe
 ) -> None:
     done = subprocess.run(
         [
-            sys.executable, "-m", "tests.chaos", "leader",
+            sys.executable, "-m", "verification.chaos", "leader",
             "--rounds", "3", "--seed", "1", "--folder", str(tmp_path),
         ],
         cwd=ROOT, check=False, text=True, timeout=360, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from signalbox.ops.up.console import Console
-from tests import models, outagerig, postgres
-from tests.outagerig import Caller, House, becomes
-from tests.postgres import Postgres
+from tests.rigs import models, outage, postgres
+from tests.rigs.outage import Caller, House, becomes
+from tests.rigs.postgres import Postgres
 
 pytestmark = [
     pytest.mark.postgres,
@@ -35,7 +35,7 @@ async def house(
 ) -> AsyncIterator[House]:
     """A stack whose console bootstrapped on PostgreSQL and has registered a model."""
     settings = {"console": {"SIGNALBOX_CONSOLE_DATABASE_URL": database.url}}
-    async with outagerig.house(tmp_path_factory.mktemp("outage") / "data", settings) as made:
+    async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings) as made:
         await made.start_console()
         await made.start_worker(1)
         async with Console(made.console_url, await made.operator_token()) as console:

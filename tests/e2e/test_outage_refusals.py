@@ -14,8 +14,8 @@ from signalbox.bus import table
 from signalbox.program import keys
 from signalbox.wire.messages import Desired, Limits
 from signalbox.wire.names import PRIORITIES, Bucket, consumer
-from tests import models, outagerig
-from tests.outagerig import Caller, House, becomes, floats
+from tests.rigs import models, outage
+from tests.rigs.outage import Caller, House, becomes, floats
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMIT_BYTES = 64
@@ -49,7 +49,7 @@ class Front:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def front(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
-    async with outagerig.house(tmp_path_factory.mktemp("refusals") / "data") as house:
+    async with outage.house(tmp_path_factory.mktemp("refusals") / "data") as house:
         await house.add_model(
             "half", models.half_plus_two(), floats(), limits=Limits(max_payload_bytes=LIMIT_BYTES)
         )

@@ -14,9 +14,9 @@ from signalbox.bus import topology
 from signalbox.program import keys
 from signalbox.program.errors import Unavailable
 from signalbox.wire.messages import Limits, State
-from tests import models, outagerig
-from tests.outagerig import Caller, Holders, House, becomes, floats, load
-from tests.submit import Ledger
+from tests.rigs import models, outage
+from tests.rigs.outage import Caller, Holders, House, becomes, floats, load
+from tests.rigs.submit import Ledger
 from workers.runner import intervals
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +31,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         "gateway": {"SIGNALBOX_GATEWAY_STALE_KEYS_S": str(STALE_S)},
         "worker": {"SIGNALBOX_WORKER_INTERVAL_LOG": str(folder / "intervals.log")},
     }
-    async with outagerig.house(folder / "data", settings) as made:
+    async with outage.house(folder / "data", settings) as made:
         await made.add_model("half", models.half_plus_two(), floats(), limits=Limits(sync_wait_s=8))
         await made.add_model("slow", models.slow(), floats("seconds"))
         yield made

@@ -1,7 +1,7 @@
 """Power is cut under load, on real file systems: what was acknowledged is there; a disk that lied harms no device.
 
-The power of all three nodes of a cluster at once is cut by hand (``python -m tests.chaos rack``): nats-server may leave
-a stream without a leader after it, see docs/chaos.md.
+The power of all three nodes of a cluster at once is cut by hand (``python -m verification.chaos rack``): nats-server
+may leave a stream without a leader after it, see docs/chaos.md.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from signalbox.ops import natsserver
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from tests.chaos import checks, power
-from tests.chaos.disk import Disk, reason_against
-from tests.chaos.evidence import ENDED, History, accepted
+from verification.chaos import checks, power
+from verification.chaos.disk import Disk, reason_against
+from verification.chaos.evidence import ENDED, History, accepted
 
 LIMIT_S = 300
 """Far above the fifteen to thirty seconds one takes: a busy machine is no fault of the stack's."""
@@ -47,7 +47,7 @@ def struck(folder: Path, scenario: str, rounds: int) -> History:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     done = subprocess.run(
         [
-            "unshare", "--mount", sys.executable, "-m", "tests.chaos", scenario,
+            "unshare", "--mount", sys.executable, "-m", "verification.chaos", scenario,
             "--rounds", str(rounds), "--seed", "1", "--folder", str(folder),
         ],
         cwd=ROOT, env=env, timeout=LIMIT_S, check=False, text=True,

@@ -1,6 +1,6 @@
 """Faults over the stack that docker-compose.yml declares: no accepted job is lost, every refusal may be retried.
 
-How long each recovery takes is measured by hand (``python -m tests.chaos production``): that is the machine's.
+How long each recovery takes is measured by hand (``python -m verification.chaos production``): that is the machine's.
 """
 
 import json
@@ -17,9 +17,9 @@ import pytest
 
 from signalbox.ops.production import machine
 from signalbox.program.errors import Misconfigured
-from tests.chaos import checks, network
-from tests.chaos.evidence import History, accepted
 from tests.e2e.test_production import RETRYABLE, predict
+from verification.chaos import checks, network
+from verification.chaos.evidence import History, accepted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -114,7 +114,7 @@ def test_faults_of_every_service_and_link_break_no_law(up: Path, tmp_path: Path)
         [
             sys.executable,
             "-m",
-            "tests.chaos",
+            "verification.chaos",
             "production",
             "--up",
             str(up),

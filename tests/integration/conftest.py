@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from signalbox.ops.natsserver import NatsServer
-from tests.chaos.routes import Routes
-from tests.gatewayrig import Key, Rig, key, model, rig
-from tests.nodes import nodes, started
+from tests.rigs.gateway import Key, Rig, key, model, rig
+from tests.rigs.nodes import nodes, started
+from verification.chaos.routes import Routes
 
 
 @pytest.fixture

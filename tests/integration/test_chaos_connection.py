@@ -13,8 +13,8 @@ from signalbox.bus.connection import Connection
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from tests.chaos.proxy import CALM, Proxy, Weather
-from tests.outagerig import becomes
+from tests.rigs.outage import becomes
+from verification.chaos.proxy import CALM, Proxy, Weather
 
 NEVER_S = 600.0
 

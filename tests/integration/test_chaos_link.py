@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos import link
-from tests.chaos.link import Link
+from verification.chaos import link
+from verification.chaos.link import Link
 
 PACKETS = 400
 ECHO = """

@@ -9,8 +9,8 @@ from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from tests.chaos.routes import Routes
-from tests.outagerig import becomes
+from tests.rigs.outage import becomes
+from verification.chaos.routes import Routes
 
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3}
 

@@ -28,9 +28,9 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import COUNTED, MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
-from tests.chaos.routes import Routes
 from tests.integration.test_edge_nats_cluster import Cluster, cluster
-from tests.outagerig import becomes
+from tests.rigs.outage import becomes
+from verification.chaos.routes import Routes
 
 __all__ = ["cluster"]
 

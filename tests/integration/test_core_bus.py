@@ -23,7 +23,7 @@ from signalbox.program.errors import (
 )
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Bucket, Stream, consumer, job
-from tests.processes import stop
+from tests.rigs.processes import stop
 
 HI = consumer("m", "hi")
 

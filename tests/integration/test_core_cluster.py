@@ -14,7 +14,7 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Stream
-from tests.nodes import nodes, started
+from tests.rigs.nodes import nodes, started
 
 T = TypeVar("T")
 

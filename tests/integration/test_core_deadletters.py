@@ -33,7 +33,7 @@ from signalbox.wire.messages import (
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.roles import ROLES
 from tests.integration.test_core_cli import run
-from tests.submit import floats
+from tests.rigs.submit import floats
 
 WHY = ErrorInfo(code="poison", message="It was run 3 times alone.")
 PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}

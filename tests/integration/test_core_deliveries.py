@@ -5,7 +5,7 @@ import asyncio
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
 from signalbox.wire import names
-from tests.submit import Ledger, floats
+from tests.rigs.submit import Ledger, floats
 
 
 async def test_a_job_given_back_many_times_is_delivered_again(bus: Bus) -> None:

@@ -16,8 +16,8 @@ from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket, Stream, state
-from tests.chaos.routes import Routes
-from tests.outagerig import becomes
+from tests.rigs.outage import becomes
+from verification.chaos.routes import Routes
 
 LIMIT_S = 60.0
 

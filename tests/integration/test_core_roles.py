@@ -17,9 +17,9 @@ from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
 from signalbox.wire.names import Bucket, Stream, consumer, job
 from signalbox.wire.roles import ROLES, permissions
-from tests import models
-from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerprocess import WorkerProcess
 
 PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
 JOB_ID = "00000000-0000-4000-8000-000000000000"

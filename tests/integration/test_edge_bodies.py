@@ -13,7 +13,7 @@ from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
-from tests.gatewayrig import Key, ScriptedWorker, key, model, rig
+from tests.rigs.gateway import Key, ScriptedWorker, key, model, rig
 
 LIMIT_S = 60
 MIB = 1024 * 1024

@@ -16,7 +16,7 @@ from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Front
 from signalbox.front.gate import Gate, Shared
 from signalbox.program import metrics
-from tests.hostileclients import (
+from tests.rigs.hostileclients import (
     LIMIT_S,
     Address,
     dial,

@@ -10,7 +10,7 @@ from signalbox.program.errors import StaleRevision
 from signalbox.wire import tensors
 from signalbox.wire.messages import Job, State, decode
 from signalbox.wire.names import Header, Stream, job_anywhere
-from tests.gatewayrig import Key, Reply, Rig
+from tests.rigs.gateway import Key, Reply, Rig
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 RACES = 520

@@ -13,10 +13,10 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Record, Signature, TensorSpec, Version, decode
 from signalbox.wire.names import PRIORITIES, Header, Stream
-from tests import models
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
-from tests.submit import Ledger
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
+from tests.rigs.submit import Ledger
+from tests.rigs.workerprocess import WorkerProcess
 
 ROOM: Final = 8
 IN_HAND: Final = 4

@@ -25,7 +25,7 @@ from signalbox.program.errors import (
 )
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
-from tests.gatewayrig import PEPPER, ScriptedWorker, key, model, rig
+from tests.rigs.gateway import PEPPER, ScriptedWorker, key, model, rig
 
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()
 

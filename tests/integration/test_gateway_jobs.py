@@ -29,7 +29,7 @@ from signalbox.wire.messages import (
     decode,
 )
 from signalbox.wire.names import Bucket, Header
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
+from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 

@@ -15,7 +15,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Share, Signature, TensorSpec, Version
 from signalbox.wire.names import Stream
 from signalbox.wire.tensors import Tensor
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
+from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 
 
 @pytest.fixture

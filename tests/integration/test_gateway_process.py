@@ -25,9 +25,9 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Crowding, decode
 from signalbox.wire.names import Bucket, Header
-from tests.gatewayrig import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
-from tests.hostileclients import LIMIT_S, dial
-from tests.processes import stop
+from tests.rigs.gateway import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
+from tests.rigs.hostileclients import LIMIT_S, dial
+from tests.rigs.processes import stop
 
 ROOT = Path(__file__).parents[2]
 

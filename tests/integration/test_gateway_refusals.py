@@ -20,7 +20,7 @@ from signalbox.program import metrics
 from signalbox.wire.messages import Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.tensors import MAX_HOLLOW, Tensor
-from tests.gatewayrig import (
+from tests.rigs.gateway import (
     HALF_PLUS_TWO,
     Key,
     Reply,

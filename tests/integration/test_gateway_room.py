@@ -16,10 +16,10 @@ from signalbox.wire import names
 from signalbox.wire.messages import Device, Share, State, Worker
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.tensors import Tensor
-from tests import gatewayrig
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
 from tests.integration.test_gateway_stored_inputs import Ends, shrink
-from tests.workerprocess import WorkerProcess
+from tests.rigs import gateway
+from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
+from tests.rigs.workerprocess import WorkerProcess
 from workers.recovery.reconciler import Reconciler
 
 SMALL = {"model": "half", "inputs": {"x": [1.0]}}
@@ -32,7 +32,7 @@ def wide(_: object) -> list[Tensor]:
 
 @pytest.fixture
 async def rig(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with gatewayrig.rig(nats.url, tmp_path) as made:
+    async with gateway.rig(nats.url, tmp_path) as made:
         await made.publish(model("half", limits=limits(max_queue=10_000)))
         yield made
 
@@ -79,7 +79,7 @@ async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
     ours, theirs = key(), key(tenant="theirs")
     await rig.publish(ours, theirs)
     toys = WorkerProcess(
-        nats.url, tmp_path, "w1", program="tests.chaos.toyworker", worker_presence_s=0.1
+        nats.url, tmp_path, "w1", program="verification.chaos.toyworker", worker_presence_s=0.1
     )
     async with toys, Ends(rig.bus) as ends:
         taken, reply = [], await submit(rig, theirs)
@@ -121,10 +121,10 @@ async def test_large_results_have_a_share_of_their_own(
         id="w9", boot="b", host="h", pid=1, state="ready", device=device,
         started_at=time.time(), beat_at=time.time(), large_results={"theirs": held, "ours": others},
     )  # fmt: skip
-    async with gatewayrig.rig(nats.url, tmp_path, max_results_bytes=most) as rig:
+    async with gateway.rig(nats.url, tmp_path, max_results_bytes=most) as rig:
         await shrink(rig.bus, Stream.PAYLOADS, max_bytes=10 * 1024 * 1024)
         revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)
-        await gatewayrig.reached(rig.gateway._workers, "w9", revision)
+        await gateway.reached(rig.gateway._workers, "w9", revision)
         ours, theirs = key(tenant="ours"), key(tenant="theirs")
         larger = key(tenant="theirs", share=Share(result_bytes=held))
         await rig.publish(model("half"), ours, theirs, larger)

@@ -16,8 +16,8 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, RefusedInput, Share, State, decode, encode
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.tensors import Tensor
-from tests import gatewayrig
-from tests.gatewayrig import Key, Reply, Rig, ScriptedWorker, key, limits, model
+from tests.rigs import gateway
+from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model
 from workers.recovery.inputs import Inputs
 from workers.recovery.reconciler import Reconciler
 
@@ -27,7 +27,7 @@ TWO_MB = json.dumps({"model": "half", "inputs": {"x": [1] * 500_000}}).encode()
 
 @pytest.fixture
 async def rig(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with gatewayrig.rig(nats.url, tmp_path) as made:
+    async with gateway.rig(nats.url, tmp_path) as made:
         await made.publish(model("half", limits=limits(max_queue=10_000)))
         yield made
 
@@ -145,7 +145,7 @@ async def test_what_is_refused_to_one_account_counts_for_no_other(rig: Rig) -> N
 async def test_the_setting_is_the_share_of_an_account_without_one(
     nats: NatsServer, tmp_path: Path
 ) -> None:
-    async with gatewayrig.rig(nats.url, tmp_path, max_stored_bytes=3_000_000) as rig:
+    async with gateway.rig(nats.url, tmp_path, max_stored_bytes=3_000_000) as rig:
         ours = key()
         await rig.publish(model("half"), ours)
         assert [(await submit(rig, ours)).status for _ in range(2)] == [202, 429]
@@ -169,13 +169,13 @@ async def test_two_gateways_do_not_pass_an_account_s_share_together(
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     async with (
-        gatewayrig.rig(nats.url, tmp_path / "one") as one,
-        gatewayrig.rig(nats.url, tmp_path / "other") as other,
+        gateway.rig(nats.url, tmp_path / "one") as one,
+        gateway.rig(nats.url, tmp_path / "other") as other,
     ):
         ours = key(share=Share(stored_bytes=20_100_000))
         await one.publish(model("half"), ours)
-        await gatewayrig.holds(other.gateway._keys, lambda: other.gateway._keys.get(ours.stored.id))
-        await gatewayrig.holds(other.gateway._models, lambda: other.gateway._models.get("half"))
+        await gateway.holds(other.gateway._keys, lambda: other.gateway._keys.get(ours.stored.id))
+        await gateway.holds(other.gateway._models, lambda: other.gateway._models.get("half"))
         statuses = [(await submit(rig, ours)).status for _ in range(8) for rig in (one, other)]
     assert statuses.count(202) in {10, 11}
     assert set(statuses) == {202, 429}

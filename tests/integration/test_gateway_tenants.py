@@ -8,7 +8,7 @@ from signalbox.jobs.records import Records
 from signalbox.program import keys
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode
 from signalbox.wire.names import Header, Stream, job_anywhere
-from tests.gatewayrig import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
+from tests.rigs.gateway import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 STATES = tuple(State)

@@ -15,7 +15,7 @@ from signalbox.wire import names
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Lease, Ticket, decode
 from signalbox.wire.names import Bucket, Header
-from tests.lightguard import Device
+from tests.rigs.lightguard import Device
 from workers.device import devices
 from workers.device.lane import Lane, LaneSettings
 from workers.host.identity import WorkerIdentity

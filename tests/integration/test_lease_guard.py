@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.guardhost import RUNNER
-from tests.processes import gone, is_alive, resident_bytes
+from tests.rigs.guardhost import RUNNER
+from tests.rigs.processes import gone, is_alive, resident_bytes
 from workers.guard.link import GuardLink, RunnerEnds, Word
 
 LIMIT_S = 60.0
@@ -94,7 +94,7 @@ async def host(
     lock: Path, seconds: float, mode: str = "good"
 ) -> tuple[asyncio.subprocess.Process, int, int, int]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.guardhost", str(lock), str(seconds), mode,
+        sys.executable, "-m", "tests.rigs.guardhost", str(lock), str(seconds), mode,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None

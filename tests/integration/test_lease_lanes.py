@@ -17,8 +17,8 @@ from signalbox.bus.client import Bus, Message
 from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
-from tests import models
-from tests.processes import gone, is_alive
+from tests.rigs import models
+from tests.rigs.processes import gone, is_alive
 from workers.device import devices
 from workers.runner import intervals
 
@@ -46,7 +46,7 @@ class Worker:
     async def start(cls, facts: Fact, log: Path) -> "Worker":
         with log.open("a") as stderr:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.lanehost", json.dumps(facts),
+                sys.executable, "-m", "tests.rigs.lanehost", json.dumps(facts),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr,
             )  # fmt: skip
         return cls(process, log)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import models
-from tests.modelfamilies import families
+from tests.rigs import models
+from tests.rigs.modelfamilies import families
 from workers.runner import savedmodel
 from workers.runner.operations import Verdict, judge, known
 

@@ -19,10 +19,10 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.messages import Device
-from tests import workerhouse
 from tests.integration.test_lease_lanes import QUICK, Worker
-from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import workerhouse
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerprocess import WorkerProcess
 from workers.device import devices, strangers
 from workers.device.devices import Gpu, Unfree, find, unfree, wait_until_free
 from workers.device.keeper import _environment
@@ -295,7 +295,7 @@ async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(
     async with (
         workerhouse.declared(tmp_path) as (url, bus),
         WorkerProcess(
-            url, tmp_path, "w1", program="tests.chaos.toyworker", worker_device="gpu:0"
+            url, tmp_path, "w1", program="verification.chaos.toyworker", worker_device="gpu:0"
         ) as worker,
     ):
         ledger = await Ledger(bus).start()

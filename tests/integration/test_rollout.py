@@ -14,9 +14,9 @@ from signalbox.bus.table import Table, remove
 from signalbox.ops.natsserver import NatsServer
 from signalbox.wire.messages import Model, Serving, Version, Worker
 from signalbox.wire.names import Bucket, token
-from tests import gatewayrig
-from tests.gatewayrig import HALF_PLUS_TWO, Key, Rig
-from tests.workerprocess import WorkerProcess
+from tests.rigs import gateway as gatewayrig
+from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig
+from tests.rigs.workerprocess import WorkerProcess
 
 NAME = "rolling"
 MIB = 1 << 20
@@ -35,7 +35,7 @@ class Site(NamedTuple):
     changed: asyncio.Event
 
     def version(self, number: int, **files: str) -> Version:
-        """A version of 2 MiB whose load does what the files say; see :mod:`tests.lightrunner`."""
+        """A version of 2 MiB whose load does what the files say; see :mod:`tests.rigs.lightrunner`."""
         path = self.folder / str(number)
         path.mkdir(exist_ok=True)
         for name, text in {"size": str(2 * MIB), **files}.items():
@@ -127,7 +127,12 @@ async def site(url: str, folder: Path, **settings: object) -> AsyncIterator[Site
         (folder / name).mkdir()
     async with (
         WorkerProcess(
-            url, folder, "w1", program="tests.chaos.toyworker", worker_retire_s=0.5, **settings
+            url,
+            folder,
+            "w1",
+            program="verification.chaos.toyworker",
+            worker_retire_s=0.5,
+            **settings,
         ) as worker,
         gatewayrig.rig(url, folder / "a") as first,
         gatewayrig.rig(url, folder / "b") as second,
@@ -247,7 +252,7 @@ async def test_a_worker_that_starts_anew_serves_the_new_version_at_once(
         assert await waiting == 1
         await made.worker.kill()
         (made.folder / "2" / "wait").unlink()
-        async with WorkerProcess(made.url, tmp_path, "w1", program="tests.chaos.toyworker"):
+        async with WorkerProcess(made.url, tmp_path, "w1", program="verification.chaos.toyworker"):
             await made.until(lambda: (r := made.serving.get(token(NAME))) and r.default == 2)
             assert await made.predict(1) == 2
 

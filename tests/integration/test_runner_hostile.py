@@ -16,7 +16,7 @@ from signalbox.program.errors import ModelError, ResultTooLarge, SignalboxError
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
-from tests.hostilemodel import hostile
+from tests.rigs.hostilemodel import hostile
 from workers.device.keeper import Keeper, Timing
 from workers.guard.link import Word
 from workers.runner import savedmodel

@@ -25,7 +25,7 @@ from signalbox.program.errors import (
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
-from tests import models
+from tests.rigs import models
 from workers import inspect
 from workers.device.keeper import Keeper, Timing, _environment
 from workers.guard.link import Word
@@ -335,7 +335,7 @@ async def test_runs_go_on_beside_a_load_ahead(runner: RunnerLink) -> None:
 async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.device.keeper.RUNNER", "tests.chaos.toyrunner")
+    monkeypatch.setattr("workers.device.keeper.RUNNER", "verification.chaos.toyrunner")
     rolling = tmp_path / "rolling"
     rolling.mkdir()
     (rolling / "wait").touch()

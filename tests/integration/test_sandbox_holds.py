@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.guardwords import Words
+from tests.rigs.guardwords import Words
 from workers.guard.link import GuardLink, Word
 from workers.runner.process import REFUSED
 from workers.sandbox import landlock
@@ -70,7 +70,7 @@ def run(code: Sequence[str], *, env: dict[str, str] | None = None, **options: An
 
 def tried(sandbox: Sandbox, *attempts: str, kind: str = "cpu", **options: Any) -> dict[str, Any]:
     """What the probe reports."""
-    ended = run(["-m", "tests.sandboxprobe", kind, sandbox.argument(), *attempts], **options)
+    ended = run(["-m", "tests.rigs.sandboxprobe", kind, sandbox.argument(), *attempts], **options)
     assert ended.returncode == 0, ended.stderr
     facts: dict[str, Any] = json.loads(ended.stdout)
     return facts
@@ -307,7 +307,7 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
     words = Words()
     user = "nobody" if IS_ROOT else ""
     argv = [
-        sys.executable, "-m", "tests.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
+        sys.executable, "-m", "tests.rigs.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
         Sandbox(user=user).argument(),
     ]  # fmt: skip
     guard = GuardLink(
@@ -329,7 +329,7 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
 async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path) -> None:
     words = Words()
     argv = [
-        sys.executable, "-m", "tests.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
+        sys.executable, "-m", "tests.rigs.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
         Sandbox(mode="strict").argument(),
     ]  # fmt: skip
     guard = GuardLink(
@@ -349,7 +349,7 @@ async def test_a_runner_that_was_broken_into_keeps_the_lock_and_the_token_it_was
     tmp_path: Path, mode: Mode
 ) -> None:
     words, lock = Words(), tmp_path / "lock"
-    argv = [sys.executable, "-m", "tests.lockthief", Sandbox(mode=mode).argument()]
+    argv = [sys.executable, "-m", "tests.rigs.lockthief", Sandbox(mode=mode).argument()]
     guard = GuardLink(lock, argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
     ends = guard.spawn()
     runner = (await words.hear("spawned")).number

@@ -13,11 +13,11 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
-from tests.nodes import nodes, started
-from tests.sim.cases.clusters import CLUSTER_CASES, patiently
-from tests.sim.cases.playing import in_virtual_time, outcome, selected
-from tests.sim.cases.rig import Case
-from tests.sim.cases.rigs import ModelRig, RealRig
+from tests.rigs.nodes import nodes, started
+from verification.simulation.cases.clusters import CLUSTER_CASES, patiently
+from verification.simulation.cases.playing import in_virtual_time, outcome, selected
+from verification.simulation.cases.rig import Case
+from verification.simulation.cases.rigs import ModelRig, RealRig
 
 NUMBERED: Final = [(f"k{number:02}", each) for number, each in enumerate(CLUSTER_CASES)]
 

@@ -10,10 +10,18 @@ from typing import Final
 import pytest
 
 from signalbox.ops.natsserver import NatsServer
-from tests.sim.cases import batching, consumers, events, lifetimes, outages, reads, writes
-from tests.sim.cases.playing import in_virtual_time, outcome, selected
-from tests.sim.cases.rig import CASES, Case
-from tests.sim.cases.rigs import ModelRig, RealRig, declared
+from verification.simulation.cases import (
+    batching,
+    consumers,
+    events,
+    lifetimes,
+    outages,
+    reads,
+    writes,
+)
+from verification.simulation.cases.playing import in_virtual_time, outcome, selected
+from verification.simulation.cases.rig import CASES, Case
+from verification.simulation.cases.rigs import ModelRig, RealRig, declared
 
 MODULES: Final = (writes, batching, lifetimes, reads, events, consumers, outages)
 _AT_ONCE: Final = 12

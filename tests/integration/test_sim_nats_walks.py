@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from tests.sim.cases.compare import on_a_server, on_the_model
-from tests.sim.cases.walks import Outcome
+from verification.simulation.cases.compare import on_a_server, on_the_model
+from verification.simulation.cases.walks import Outcome
 
 SEEDS: Final = range(16)
 STEPS: Final = 120

@@ -46,8 +46,9 @@ from signalbox.program.errors import (
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey, Job, Record, State, decode
 from signalbox.wire.names import Header, Stream
-from tests import depth, streams
-from tests.gatewayrig import model
+from tests import depth
+from tests.rigs import streams
+from tests.rigs.gateway import model
 
 T = TypeVar("T")
 READY = Ready(model(), model().versions[0])

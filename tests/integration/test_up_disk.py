@@ -23,8 +23,8 @@ from signalbox.ops.up.stack import Stack
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, Stream
-from tests.chaos.network import SmallDisk
-from tests.gatewayrig import ScriptedWorker, key, model, rig
+from tests.rigs.gateway import ScriptedWorker, key, model, rig
+from verification.chaos.network import SmallDisk
 
 EVENT_S = 60.0
 

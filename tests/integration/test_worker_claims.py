@@ -15,7 +15,7 @@ from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, header
 from signalbox.wire.names import Header, Stream
-from tests.submit import Ledger, floats
+from tests.rigs.submit import Ledger, floats
 from workers.serving.commits import Commits, Verdict
 from workers.serving.hand import Held
 

@@ -15,9 +15,9 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, State, Worker
 from signalbox.wire.names import Bucket, token
-from tests import models
-from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerprocess import WorkerProcess
 from workers.device import devices
 from workers.host.identity import WorkerIdentity
 from workers.runner import intervals

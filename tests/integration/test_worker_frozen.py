@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from signalbox.wire.messages import Batching, Limits, State
-from tests import workerhouse
-from tests.submit import Ledger, floats, register
-from tests.workerhouse import House
+from tests.rigs import workerhouse
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FROZEN_S = 2.0
@@ -25,7 +25,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     """A worker whose runner may compute for ten minutes, so that only its silence can be its end here."""
     folder = tmp_path_factory.mktemp("frozen")
     async with workerhouse.house(
-        folder, program="tests.chaos.toyworker", worker_frozen_s=FROZEN_S
+        folder, program="verification.chaos.toyworker", worker_frozen_s=FROZEN_S
     ) as made:
         yield made
 

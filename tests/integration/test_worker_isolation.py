@@ -20,9 +20,9 @@ from signalbox.program.errors import Conflict
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Limits, Record, State, Worker, header
 from signalbox.wire.names import Bucket, Header, Stream, token
-from tests import models, workerhouse
-from tests.submit import Ledger, floats, register
-from tests.workerhouse import House
+from tests.rigs import models, workerhouse
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,9 +19,9 @@ from signalbox.wire import names, tensors
 from signalbox.wire.messages import Batching, Desired, Limits, Serving, State, Version, Worker
 from signalbox.wire.names import Bucket, Stream, token
 from signalbox.wire.tensors import Tensor
-from tests import models, workerhouse
-from tests.submit import floats, read_floats, register
-from tests.workerhouse import House
+from tests.rigs import models, workerhouse
+from tests.rigs.submit import floats, read_floats, register
+from tests.rigs.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from signalbox.wire.messages import Record, State
-from tests import workerhouse
-from tests.submit import floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import workerhouse
+from tests.rigs.submit import floats, register
+from tests.rigs.workerprocess import WorkerProcess
 
 
 def seen(worker: WorkerProcess, event: str) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def unblamed(records: list[Record]) -> bool:
 async def test_a_load_that_uses_the_memory_up_is_tried_once_more_alone_in_a_fresh_runner(
     tmp_path: Path,
 ) -> None:
-    async with workerhouse.house(tmp_path, program="tests.chaos.toyworker") as house:
+    async with workerhouse.house(tmp_path, program="verification.chaos.toyworker") as house:
         bus, ledger, worker = house
         for name in ("half", "large", "huge"):
             await register(bus, name, tmp_path)

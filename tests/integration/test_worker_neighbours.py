@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 
 from signalbox.wire.messages import State
-from tests import models, workerhouse
-from tests.hostilemodel import PEEKED_BYTES, curious
-from tests.submit import floats, register
-from tests.workerhouse import House
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models, workerhouse
+from tests.rigs.hostilemodel import PEEKED_BYTES, curious
+from tests.rigs.submit import floats, register
+from tests.rigs.workerhouse import House
+from tests.rigs.workerprocess import WorkerProcess
 from workers.sandbox import landlock
 
 pytestmark = [

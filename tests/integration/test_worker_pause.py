@@ -18,12 +18,12 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, Model, State
 from signalbox.wire.names import PRIORITIES, Bucket, Stream, token
-from tests import workerhouse
-from tests.chaos.routes import Routes
 from tests.integration.test_core_majority import done
-from tests.outagerig import becomes
-from tests.submit import Ledger, floats, register
-from tests.workerhouse import House
+from tests.rigs import workerhouse
+from tests.rigs.outage import becomes
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerhouse import House
+from verification.chaos.routes import Routes
 from workers.queue import intake
 
 Decide = Callable[[Bus, Model], Coroutine[Any, Any, None]]
@@ -37,7 +37,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     """A worker whose deliveries come back by themselves only long after every test has failed."""
     folder = tmp_path_factory.mktemp("pause")
     async with workerhouse.house(
-        folder, program="tests.chaos.toyworker", worker_ack_wait_s=LONG_S
+        folder, program="verification.chaos.toyworker", worker_ack_wait_s=LONG_S
     ) as made:
         yield made
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from signalbox.bus.table import Table
 from signalbox.wire.messages import Device, Residency, Worker
 from signalbox.wire.names import Bucket, token
-from tests import workerhouse
+from tests.rigs import workerhouse
 from workers.host.presence import Presence
 from workers.serving.tally import Tally
 

@@ -30,7 +30,7 @@ from signalbox.wire.messages import (
 )
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.roles import ROLES
-from tests.submit import Ledger, floats
+from tests.rigs.submit import Ledger, floats
 from workers.host.quarantine import Quarantine
 from workers.recovery import reconciler as reconcile
 from workers.recovery.inputs import ORPHANED_S

@@ -14,9 +14,9 @@ from signalbox.wire import names
 from signalbox.wire.messages import Batching, Model, State, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
-from tests import models, workerhouse
-from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models, workerhouse
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerprocess import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,11 +19,11 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Device, State, Worker
 from signalbox.wire.names import Bucket, token
-from tests import models
-from tests.chaos.proxy import Proxy
-from tests.outagerig import becomes
-from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.outage import becomes
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerprocess import WorkerProcess
+from verification.chaos.proxy import Proxy
 from workers.host.fleet import Fleet
 from workers.queue import rescue
 from workers.queue.intake import PARKED_S
@@ -89,7 +89,7 @@ async def ledger(bus: Bus) -> Ledger:
 
 def heir(nats: NatsServer, folder: Path) -> WorkerProcess:
     """Another worker, whose runner computes with a toy."""
-    return WorkerProcess(nats.url, folder, "heir", program="tests.chaos.toyworker")
+    return WorkerProcess(nats.url, folder, "heir", program="verification.chaos.toyworker")
 
 
 async def deliveries(bus: Bus) -> int:

@@ -16,7 +16,7 @@ from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Header, Stream
-from tests.submit import Ledger, floats
+from tests.rigs.submit import Ledger, floats
 from workers.recovery import leftovers, slots
 from workers.recovery import reconciler as reconcile
 from workers.recovery.reconciler import Reconciler

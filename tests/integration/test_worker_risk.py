@@ -8,8 +8,8 @@ from signalbox.bus.table import Table
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, State, Worker
 from signalbox.wire.names import PRIORITIES, Bucket
-from tests import models, workerhouse
-from tests.submit import floats, register
+from tests.rigs import models, workerhouse
+from tests.rigs.submit import floats, register
 
 LIMIT_S = 60.0
 SETTINGS = {

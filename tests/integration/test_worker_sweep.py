@@ -12,9 +12,9 @@ from signalbox.jobs import payloads
 from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.names import Stream
-from tests import models
-from tests.submit import Ledger, floats, register
-from tests.workerprocess import WorkerProcess
+from tests.rigs import models
+from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.workerprocess import WorkerProcess
 from workers.queue import sweep
 from workers.queue.sweep import Sweep
 

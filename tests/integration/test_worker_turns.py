@@ -12,9 +12,9 @@ import pytest_asyncio
 from signalbox.ops.ports import free_port
 from signalbox.wire.messages import Batching, State
 from signalbox.wire.names import Stream
-from tests import models, workerhouse
-from tests.submit import floats, register
-from tests.workerhouse import House
+from tests.rigs import models, workerhouse
+from tests.rigs.submit import floats, register
+from tests.rigs.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,7 +50,9 @@ class Faulty:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def faulty(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Faulty]:
     folder, port = tmp_path_factory.mktemp("turns"), free_port()
-    async with workerhouse.house(folder, program="tests.unforeseen", metrics_port=port) as made:
+    async with workerhouse.house(
+        folder, program="tests.rigs.unforeseen", metrics_port=port
+    ) as made:
         await register(made.bus, "half", models.half_plus_two())
         await register(made.bus, "slow", models.slow(), batching=Batching(max_size=1))
         yield Faulty(made, folder, port)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.chaos import checks, line
-from tests.chaos.checks import LAWS
-from tests.chaos.evidence import History
+from verification.chaos import checks, line
+from verification.chaos.checks import LAWS
+from verification.chaos.evidence import History
 from workers.runner.intervals import Line
 
 Entry = dict[str, Any]

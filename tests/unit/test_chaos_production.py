@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.history import Entry
-from tests.chaos.production import promises
-from tests.chaos.production.promises import PROMISED, SILENT
+from verification.chaos.history import Entry
+from verification.chaos.production import promises
+from verification.chaos.production.promises import PROMISED, SILENT
 
 GUARANTEES = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
 

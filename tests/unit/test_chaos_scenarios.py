@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.chaos import scenarios
-from tests.chaos.evidence import History
-from tests.chaos.history import Entry
-from tests.chaos.scenarios import PROMISED, SCENARIOS
+from verification.chaos import scenarios
+from verification.chaos.evidence import History
+from verification.chaos.history import Entry
+from verification.chaos.scenarios import PROMISED, SCENARIOS
 
 
 def named(name: str) -> Entry:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from signalbox.program import keys, log, redaction, settings
 from signalbox.program.redaction import HIDDEN, redact
-from tests.canaries import canary, leaks, shapes
+from tests.rigs.canaries import canary, leaks, shapes
 
 SECRET = "f00dbabe" * 5
 

@@ -1,11 +1,11 @@
-"""Every fuzz target holds over its share of 200 000 executions, or of 10 000; more with ``python -m tests.fuzz``."""
+"""Every fuzz target holds over its share of 200 000 executions, or of 10 000: ``python -m verification.fuzz``."""
 
 from pathlib import Path
 
 import pytest
 
 from tests import depth
-from tests.fuzz import harness
+from verification.fuzz import harness
 
 TOTAL = depth.at(short=10_000, full=200_000)
 SEED = 20_261_121

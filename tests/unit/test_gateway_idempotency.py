@@ -15,8 +15,8 @@ from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import ApiKey, Idem, Model, decode, encode
 from signalbox.wire.names import Bucket
-from tests.fuzz.dispatch import MemoryBus
-from tests.gatewayrig import model
+from tests.rigs.gateway import model
+from verification.fuzz.dispatch import MemoryBus
 
 CROWD = 30
 """Jobs of one tenant above which its next one goes to ``lo``."""

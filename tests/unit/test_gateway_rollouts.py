@@ -9,7 +9,7 @@ import pytest
 from gateway_plugin.tables.rollouts import Rollouts
 from signalbox.program.errors import Unavailable
 from signalbox.wire.messages import Model, Version
-from tests.sim.loop import running
+from verification.simulation.loop import running
 
 MODEL = Model(name="m", versions=(Version(version=1, path="/m"),), default_version=1)
 OUTAGE_S = 300.0

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import depth
-from tests.leaseworld import RULES, World
+from tests.rigs.leaseworld import RULES, World
 
 pytestmark = pytest.mark.proof
 ACTS = (

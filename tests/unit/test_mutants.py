@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.mutants.__main__ import ROOT, apply
-from tests.mutants.catalog import MUTANTS, PATCHES, Mutant
+from verification.mutants.__main__ import ROOT, apply
+from verification.mutants.catalog import MUTANTS, PATCHES, Mutant
 
 
 def test_every_patch_has_its_mutant_and_every_mutant_a_number_of_its_own() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests import depth
-from tests.protocol import flock, jobs, steps
-from tests.protocol.mirror import compare
-from tests.protocol.search import explore
-from tests.protocol.state import Hand, State, put
-from tests.protocol.steps import ALL_KINDS
-from tests.scope.nodes import Machines
+from verification.protocol import flock, jobs, steps
+from verification.protocol.mirror import compare
+from verification.protocol.search import explore
+from verification.protocol.state import Hand, State, put
+from verification.protocol.steps import ALL_KINDS
+from verification.scope.nodes import Machines
 from workers.guard.machine import GuardMachine
 
 pytestmark = pytest.mark.proof

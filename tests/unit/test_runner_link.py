@@ -20,7 +20,7 @@ from signalbox.program.errors import (
     TooLarge,
     Unavailable,
 )
-from tests.unstaged import as_it_is
+from tests.rigs.unstaged import as_it_is
 from workers.guard.link import RunnerEnds
 from workers.guard.output import BURST_BYTES, LINES, Output
 from workers.runner import frames

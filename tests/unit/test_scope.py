@@ -6,11 +6,11 @@ import pytest
 
 from signalbox.wire.messages import Lease as Record
 from tests import depth
-from tests.scope import frozen
-from tests.scope.explore import explore
-from tests.scope.nodes import Machines
-from tests.scope.steps import KINDS, faults_of
-from tests.scope.walk import walk_many
+from verification.scope import frozen
+from verification.scope.explore import explore
+from verification.scope.nodes import Machines
+from verification.scope.steps import KINDS, faults_of
+from verification.scope.walk import walk_many
 from workers.guard.machine import LEAVE_NS, GuardMachine
 from workers.lease.machine import HELD, Flock, Lease, Mine
 

@@ -16,10 +16,10 @@ from signalbox.program.settings import Wire
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
-from tests.sim.loop import EPOCH, running
-from tests.sim.nats.bus import ModelBus
-from tests.sim.nats.link import Link
-from tests.sim.nats.server import Server
+from verification.simulation.loop import EPOCH, running
+from verification.simulation.nats.bus import ModelBus
+from verification.simulation.nats.link import Link
+from verification.simulation.nats.server import Server
 
 LEASES = Bucket.LEASES.stream
 LEASE = "$KV.leases.g"

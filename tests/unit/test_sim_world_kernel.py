@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.sim.guarding import SimGuardLink
-from tests.sim.kernel import Machine, Process
-from tests.sim.loop import Clock, SimLoop, running
-from tests.sim.runner import Device, SimRunner, Sockets
+from verification.simulation.guarding import SimGuardLink
+from verification.simulation.kernel import Machine, Process
+from verification.simulation.loop import Clock, SimLoop, running
+from verification.simulation.runner import Device, SimRunner, Sockets
 from workers.guard import process as production
 from workers.guard.link import Word
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.sim.loop import EPOCH, Clock, Program, Stuck, running
+from verification.simulation.loop import EPOCH, Clock, Program, Stuck, running
 
 
 def test_a_day_passes_in_no_time_and_clocks_agree_with_it() -> None:

@@ -14,14 +14,14 @@ import pytest
 
 from signalbox.bus.client import Delivery
 from signalbox.wire.messages import ErrorInfo, Record, State
-from tests.sim import checks
-from tests.sim.__main__ import play, silenced
-from tests.sim.clients import Entry
-from tests.sim.faults import Faults
-from tests.sim.hosts import Worker
-from tests.sim.kernel import Machine
-from tests.sim.runner import SimRunner, Task
-from tests.sim.world import LONG, SHORT, Outcome, World, draw
+from verification.simulation import checks
+from verification.simulation.__main__ import play, silenced
+from verification.simulation.clients import Entry
+from verification.simulation.faults import Faults
+from verification.simulation.hosts import Worker
+from verification.simulation.kernel import Machine
+from verification.simulation.runner import SimRunner, Task
+from verification.simulation.world import LONG, SHORT, Outcome, World, draw
 from workers.device.lane import Lane
 from workers.guard import process
 from workers.guard.machine import GuardMachine
@@ -54,7 +54,7 @@ def test_same_seed_is_the_same_world_in_another_process() -> None:
 
     def story() -> str:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "tests.sim", "--first", "77", "--trace"],
+            [sys.executable, "-W", "ignore", "-m", "verification.simulation", "--first", "77", "--trace"],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True,
             check=True,
         )  # fmt: skip

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(2400)
 def test_no_world_breaks_a_promise() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "2"],
+        [sys.executable, "-m", "verification.simulation", "--seeds", str(SEEDS), "--jobs", "2"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     sys.stdout.write(done.stdout)

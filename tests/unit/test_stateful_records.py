@@ -27,13 +27,13 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 from signalbox.wire.names import Header
-from tests.sim import checks
-from tests.sim.__main__ import silenced
-from tests.sim.loop import EPOCH, running
-from tests.sim.nats.bus import ModelBus
-from tests.sim.nats.link import Link
-from tests.sim.nats.messages import Msg
-from tests.sim.nats.server import Server
+from verification.simulation import checks
+from verification.simulation.__main__ import silenced
+from verification.simulation.loop import EPOCH, running
+from verification.simulation.nats.bus import ModelBus
+from verification.simulation.nats.link import Link
+from verification.simulation.nats.messages import Msg
+from verification.simulation.nats.server import Server
 from workers.serving.commits import Change, Commits, Verdict, persist
 from workers.serving.hand import Held
 

@@ -22,11 +22,11 @@ from signalbox.wire import messages, names
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Ticket
 from signalbox.wire.names import Bucket, Header
-from tests.sim.__main__ import silenced
-from tests.sim.loop import EPOCH, SimLoop, running
-from tests.sim.nats.bus import ModelBus
-from tests.sim.nats.link import Link
-from tests.sim.nats.server import Server
+from verification.simulation.__main__ import silenced
+from verification.simulation.loop import EPOCH, SimLoop, running
+from verification.simulation.nats.bus import ModelBus
+from verification.simulation.nats.link import Link
+from verification.simulation.nats.server import Server
 from workers.lease.tickets import DropTicket, Line, OwnTicket
 
 GPU, TTL_S = "gpu", 6

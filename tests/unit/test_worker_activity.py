@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from signalbox.wire.messages import Run
-from tests.sim.loop import EPOCH, running
+from verification.simulation.loop import EPOCH, running
 from workers.serving.activity import GAP_S, SOON_S, Activity
 from workers.serving.tally import Tally
 

@@ -9,11 +9,11 @@ import pytest
 
 from signalbox.program.errors import RunnerCrashed
 from signalbox.wire.messages import Device
-from tests.sim import runner as simulated
-from tests.sim.guarding import SimGuard, starter
-from tests.sim.kernel import Machine, Process
-from tests.sim.loop import Clock, SimLoop, running
-from tests.unstaged import as_it_is
+from tests.rigs.unstaged import as_it_is
+from verification.simulation import runner as simulated
+from verification.simulation.guarding import SimGuard, starter
+from verification.simulation.kernel import Machine, Process
+from verification.simulation.loop import Clock, SimLoop, running
 from workers.device.keeper import Keeper, Timing
 from workers.guard.link import Word
 

@@ -1,0 +1,141 @@
+"""A lane in a process of its own, for tests that kill or freeze it: commands on stdin, facts on stdout.
+
+``python -m tests.rigs.lanehost JSON`` with ``url, worker, lock_dir, interval_log`` and lane settings in
+``rules``. Without ``"is_light": false`` the runner is that of :mod:`tests.rigs.lightrunner`. Prints one
+JSON object a line: ``{"event": "held", "token": 7, "at": <boottime>}``. Commands: ``want``,
+``release``, ``run SECONDS``, ``half X``, ``restart``, ``close``, ``block SECONDS``.
+"""
+
+import asyncio
+import json
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import workers.device.keeper
+from signalbox.bus.client import Bus
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire import tensors
+from signalbox.wire.messages import Device
+from signalbox.wire.tensors import Tensor
+from tests.rigs import models
+from workers.device import devices
+from workers.device.lane import Hold, Lane, LaneSettings
+from workers.host.identity import WorkerIdentity
+
+
+def say(event: str, **facts: Any) -> None:
+    """One fact, stamped."""
+    at = time.clock_gettime(time.CLOCK_BOOTTIME)
+    sys.stdout.write(json.dumps({"event": event, "at": at, **facts}) + "\n")
+    sys.stdout.flush()
+
+
+def frame(name: str, value: float) -> bytes:
+    """The input frame of one float."""
+    return tensors.encode([Tensor(name, "float32", (1,), struct.pack("<f", value))])
+
+
+class Host:
+    """The lane and what it is told to do with it."""
+
+    def __init__(self, lane: Lane, *, is_yielding: bool) -> None:
+        self.lane, self.is_yielding = lane, is_yielding
+
+    async def follow(self) -> None:
+        """Report every hold from its beginning to its end; yield when asked to."""
+        while True:
+            hold = await self.lane.held()
+            say("held", token=hold.token, runner=hold.runner.pid, guard=self.lane.guard_pid)
+            if self.is_yielding:
+                await asyncio.wait(
+                    {
+                        asyncio.ensure_future(hold.yield_asked.wait()),
+                        asyncio.ensure_future(hold.ended.wait()),
+                    },
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                await hold.release()
+            else:
+                await hold.ended.wait()
+            say("lost" if hold.lost.is_set() else "released", token=hold.token)
+
+    async def obey(self, line: str) -> None:
+        """Carry out one command and report it."""
+        verb, *words = line.split()
+        if verb == "want":
+            self.lane.want(True)
+        elif verb == "release":
+            hold = await self.lane.held()
+            await hold.release()
+        elif verb == "restart":
+            hold = await self.lane.held()
+            await hold.runner.restart()
+            say("restarted", token=hold.token, runner=hold.runner.pid)
+        elif verb == "block":
+            time.sleep(float(words[0]))  # noqa: ASYNC251  what is tested is a loop that does not turn
+        elif verb in {"run", "half"}:
+            hold = await self.lane.held()
+            await self.infer(hold, verb, float(words[0]))
+
+    async def infer(self, hold: Hold, verb: str, value: float) -> None:
+        """One job on the slow model or on half_plus_two."""
+        self.lane.busy()
+        try:
+            model, path, name = (
+                ("slow", models.slow(), "seconds")
+                if verb == "run"
+                else ("half", models.half_plus_two(), "x")
+            )
+            await hold.runner.load(model, 1, str(path))
+            say("started", token=hold.token)
+            report = await hold.runner.run(model, 1, "serving_default", [frame(name, value)])
+            (y,) = struct.unpack("<f", tensors.decode(report.frames[0])[0].data)
+            say("answer", token=hold.token, y=y)
+        except SignalboxError as error:
+            say("failed", code=error.code)
+        finally:
+            self.lane.idle()
+
+
+async def main(facts: dict[str, Any]) -> None:
+    """Until stdin ends or says ``close``."""
+    log.configure(program=facts["worker"])
+    bus = await Bus.connect(Wire(nats_url=facts["url"]), role="worker")
+    lock_dir = Path(facts["lock_dir"])
+    settings = LaneSettings(
+        lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {})
+    )
+    if facts.get("is_light", True):
+        workers.device.keeper.RUNNER = "tests.rigs.lightrunner"
+    lane = Lane(
+        bus, Device(**facts["device"]) if "device" in facts else devices.virtual(0, lock_dir),
+        WorkerIdentity.of_this_process(facts["worker"], lock_dir), settings,
+    )  # fmt: skip
+    host = Host(lane, is_yielding=facts.get("is_yielding", False))
+    await lane.start()
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(host.follow())
+        jobs: set[asyncio.Task[None]] = set()
+        await lane.runner.ready.wait()
+        say("ready", runner=lane.runner.pid, guard=lane.guard_pid)
+        while (line := (await reader.readline()).decode().strip()) not in {"", "close"}:
+            jobs.add(group.create_task(host.obey(line)))
+        for job in jobs:
+            await job
+        await lane.close()
+        following.cancel()
+    await bus.close()
+    say("closed")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))

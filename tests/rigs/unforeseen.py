@@ -1,0 +1,39 @@
+"""``python -m tests.rigs.unforeseen``: the worker as it is, with errors nobody foresaw where a test asks for one.
+
+A file ``unforeseen-<place>`` in the folder of the interval log has that place fail once.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workers.main import main
+from workers.queue.sweep import Sweep
+from workers.serving.commits import Commits
+from workers.serving.residency import Residency
+
+FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent
+
+
+def failing(owner: type, place: str) -> None:
+    """Have a coroutine function of a class fail where its file is, and take the file away."""
+    act: Callable[..., Any] = getattr(owner, place)
+
+    async def acted(*args: Any, **more: Any) -> Any:
+        try:
+            (FOLDER / f"unforeseen-{place}").unlink()
+        except FileNotFoundError:
+            return await act(*args, **more)
+        raise ZeroDivisionError(place)
+
+    setattr(owner, place, acted)
+
+
+if __name__ == "__main__":
+    failing(Residency, "keep_warm")
+    failing(Commits, "success")
+    failing(Commits, "refresh")
+    failing(Sweep, "_sweep_queue")
+    sys.exit(main())

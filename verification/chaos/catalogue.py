@@ -1,0 +1,40 @@
+"""Every kind of fault a storm chooses from, those that cannot be done here with the reason."""
+
+from collections.abc import Sequence
+
+from verification.chaos import network
+from verification.chaos.faults import Fault
+from verification.chaos.rig import Rig
+from verification.chaos.strikes import servers, wires, workers
+
+
+def catalogue(*, nodes: int) -> Sequence[Fault[Rig]]:
+    """With their weights. nodes: of NATS, 1 or 3."""
+    of_three = "" if nodes > 1 else "one node has no other to lead"
+    return (
+        Fault("kill supervisor", 14, workers.kill_supervisor),
+        Fault("kill standby", 4, workers.kill_standby),
+        Fault("kill guard", 6, workers.kill_guard),
+        Fault("kill runner", 6, workers.kill_runner),
+        Fault("pause supervisor", 6, workers.pause_supervisor),
+        Fault("pause runner", 5, workers.pause_runner),
+        Fault("freeze supervisor", 2, workers.freeze_supervisor),
+        Fault("freeze heir", 2, workers.freeze_heir),
+        Fault("freeze guard", 2, workers.freeze_guard),
+        Fault("roll worker", 4, workers.roll_worker),
+        Fault("ask release", 6, workers.ask_release),
+        Fault("delete lease", 5, workers.delete_lease),
+        Fault("kill gateway", 5, servers.kill_gateway),
+        Fault("pause gateway", 4, servers.pause_gateway),
+        Fault("kill nats", 5, servers.kill_nats),
+        Fault("kill leader", 6, servers.kill_leader, of_three),
+        Fault("pause nats", 4, servers.pause_nats),
+        Fault("reset", 8, wires.reset),
+        Fault("hang up", 5, wires.hang_up),
+        Fault("refuse", 4, wires.refuse),
+        Fault("half open", 4, wires.half_open),
+        Fault("one way", 6, wires.one_way),
+        Fault("latency", 5, wires.latency),
+        Fault("partition", 2, wires.partition),
+        Fault("packets lost", 5, wires.drop_packets, network.reason_against()),
+    )

@@ -1,0 +1,45 @@
+"""What becomes of a device whose holder is struck: what is measured there besides."""
+
+from tests.rigs.processes import is_alive
+from verification.chaos.faults import measured
+from verification.chaos.history import now
+from verification.chaos.production import promises
+from verification.chaos.production.stack import Production
+
+
+class Holder:
+    """What becomes of the device when ``name`` is the worker that holds it; nothing where it is not."""
+
+    def __init__(self, stack: Production, name: str) -> None:
+        self._stack, self._name = stack, name
+        held = [h for h in stack.recorder.holders.values() if h["owner"] == name]
+        self.is_holder = bool(held)
+        self._gpu = str(held[0]["gpu"]) if held else ""
+        self._token = int(held[0]["token"]) if held else 0
+        self._runner = stack.runner_of(name) if held else 0
+        rivals = [w for w in stack.workers if w != name]
+        self._has_rival = len(stack.recorder.holders) <= len(rivals)
+
+    async def fenced(self, began: float) -> None:
+        """Its runner dies in time and another holds the device."""
+        if not self.is_holder:
+            return
+        if self._runner:
+            await self._stack.until(
+                lambda: not is_alive(self._runner), what="the fenced runner's end"
+            )
+            self._measured(promises.FENCED, now() - began)
+        await self.moved(since=began)
+
+    async def moved(self, *, since: float) -> None:
+        """Another holds the device."""
+        if self.is_holder and self._has_rival:
+            await self._stack.until(self._is_new, what="another holder")
+            self._measured(promises.HELD, now() - since)
+
+    def _is_new(self) -> bool:
+        held = self._stack.recorder.holders.get(self._gpu)
+        return held is not None and held["token"] > self._token
+
+    def _measured(self, what: str, seconds: float) -> None:
+        measured(self._stack, "holder", self._name, what, seconds, promises.WIDE_S)

@@ -1,0 +1,296 @@
+"""What is done to the services of a production stack. A trial is one fault, until nothing hinders any more."""
+
+import asyncio
+import random
+import shutil
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.rigs.outage import becomes
+from verification.chaos import network
+from verification.chaos.faults import Strike
+from verification.chaos.history import now
+from verification.chaos.production.holder import Holder
+from verification.chaos.production.stack import ONCE, Production
+from verification.chaos.strikes import workers
+
+STOPPED_S: Final = 12.0
+"""NATS elects another leader within this (4 to 9 s)."""
+CUT_S: Final = 12.0
+FENCED_S: Final = 24.0
+"""A worker that is cut off or stopped: its fence, and another holder."""
+MINUTE_S: Final = 60.0
+HOST_S: Final = 30.0
+FRONT: Final = "tyk"
+CONSOLE: Final = ("console", "projector", "controller")
+WAYS: Final = ("in", "out", "both")
+
+Act = Callable[[Production, random.Random], Awaitable[None]]
+
+
+class Trial(NamedTuple):
+    """kind: of fault. about: to whom. act: returns when nothing hinders any more.
+
+    is_silent: no caller is answered until then. why_not: why it is left out here, empty where it is not.
+    """
+
+    kind: str
+    about: str
+    act: Act
+    is_silent: bool = False
+    why_not: str = ""
+
+    @property
+    def name(self) -> str:
+        """As it is written down."""
+        return f"{self.kind} {self.about}".strip()
+
+
+def trials(stack: Production) -> Sequence[Trial]:
+    """Every one, those that cannot be done here with the reason."""
+    lasting = [name for name in stack.services if name not in ONCE]
+    no_filter = network.reason_against()
+    found = [Trial("kill", name, _kill(name), name == FRONT) for name in lasting]
+    found += [
+        Trial("stop", name, _stop(name), name in {FRONT, *_plugins(stack)}) for name in lasting
+    ]
+    found += [
+        Trial(f"cut {way}", f"{one} from {who}", _cut(one, others, way), why_not=no_filter)
+        for one, who, others in links(stack)
+        for way in WAYS
+    ]
+    found += [
+        Trial("refuse", f"{one} from {who}", _refuse(one, others), why_not=no_filter)
+        for one, who, others in links(stack)
+        if who == "nats"
+    ]
+    found += [
+        Trial("lossy", name, _lossy(name), why_not=no_filter)
+        for name in (*stack.workers, *_plugins(stack))
+    ]
+    found.append(Trial("away", "nats", _away, why_not=no_filter))
+    found.append(Trial("host gone", "console", _host_gone, why_not=no_filter))
+    found += [Trial("restart", name, _restart(name)) for name in ("postgres", "redis")]
+    found += [Trial("lose", "postgres", _lose_postgres), Trial("lose", "redis", _lose_redis)]
+    found.append(Trial("roll", FRONT, _restart(FRONT), is_silent=True))
+    found += [Trial("roll", name, _restart(name)) for name in _plugins(stack)]
+    found += [Trial(kind, "", _of_storm(strike)) for kind, strike in STORM.items()]
+    unseen = "" if stack.doc.get("intervals") else "its workers keep no intervals"
+    found.append(Trial("freeze heir", "", _of_storm(workers.freeze_heir), why_not=unseen))
+    found.append(Trial("latency", "", _kill(""), why_not="the kernel has no netem here"))
+    return found
+
+
+STORM: Final[dict[str, Strike[Production]]] = {
+    "kill supervisor": workers.kill_supervisor,
+    "kill standby": workers.kill_standby,
+    "kill guard": workers.kill_guard,
+    "kill runner": workers.kill_runner,
+    "pause supervisor": workers.pause_supervisor,
+    "pause runner": workers.pause_runner,
+    "freeze guard": workers.freeze_guard,
+    "roll worker": workers.roll_worker,
+    "ask release": workers.ask_release,
+    "delete lease": workers.delete_lease,
+}
+"""The storm's own faults of workers, by the same code."""
+
+
+def links(stack: Production) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Who talks to whom: one end, the other's name, and who that is."""
+    plugins, nodes = _plugins(stack), stack.nodes
+    found: list[tuple[str, str, tuple[str, ...]]] = []
+    found += [("tyk", name, (name,)) for name in (*plugins, "redis")]
+    found += [(name, "nats", nodes) for name in (*plugins, *stack.workers, *CONSOLE)]
+    found += [(name, "postgres", ("postgres",)) for name in CONSOLE]
+    found += [
+        (node, "the other nodes", tuple(other for other in nodes if other != node))
+        for node in nodes
+    ]
+    return found
+
+
+def _plugins(stack: Production) -> tuple[str, ...]:
+    return tuple(name for name in stack.services if name.startswith("plugin-"))
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def _kill(name: str) -> Act:
+    async def act(stack: Production, _rng: random.Random) -> None:
+        watch = Holder(stack, name)
+        await stack.kill(name)
+        await watch.moved(since=now())
+        await stack.until(lambda: bool(stack.pid_of(name)), what=f"{name} started again")
+
+    return act
+
+
+def _restart(name: str) -> Act:
+    """SIGTERM, as for a deployment."""
+
+    async def act(stack: Production, _rng: random.Random) -> None:
+        await stack.end(name, signal.SIGINT if name == "postgres" else signal.SIGTERM)
+        await stack.until(lambda: bool(stack.pid_of(name)), what=f"{name} started again")
+
+    return act
+
+
+def _stop(name: str) -> Act:
+    """SIGSTOP to all of a service's processes that are not a worker's runner, then on."""
+
+    async def act(stack: Production, _rng: random.Random) -> None:
+        watch, pid, began = Holder(stack, name), stack.pid_of(name), now()
+        stack.signal(pid, signal.SIGSTOP)
+        try:
+            await watch.fenced(began)
+            await _last(began, FENCED_S if watch.is_holder else STOPPED_S)
+        finally:
+            stack.signal(pid, signal.SIGCONT)
+
+    return act
+
+
+def _of_storm(strike: Strike[Production]) -> Act:
+    async def act(stack: Production, rng: random.Random) -> None:
+        await strike(stack, rng)
+        while stack.tasks:
+            await asyncio.wait(stack.tasks)
+
+    return act
+
+
+# -- the network -------------------------------------------------------------------------------------
+
+
+def _cut(one: str, others: Sequence[str], way: str) -> Act:
+    async def act(stack: Production, _rng: random.Random) -> None:
+        watch, began = Holder(stack, one), now()
+        async with _severed(stack, (one,), others, way):
+            await watch.fenced(began)
+            await _last(began, FENCED_S if watch.is_holder else CUT_S)
+
+    return act
+
+
+@asynccontextmanager
+async def _severed(
+    stack: Production, ours: Sequence[str], theirs: Sequence[str], way: str
+) -> AsyncIterator[None]:
+    """What one side sends does not reach the other. A packet is dropped where it arrives: who sent it is not told."""
+    ends = [(ours, theirs)] if way == "in" else [(theirs, ours)]
+    if way == "both":
+        ends.append((ours, theirs))
+    deaf = {name: stack.addresses(*senders) for hearers, senders in ends for name in hearers}
+
+    def cut() -> None:
+        for name, addresses in deaf.items():
+            stack.filter(name).drop(incoming="all", peers=addresses)
+
+    def heal() -> None:
+        for name in deaf:
+            stack.filter(name).heal()
+
+    try:
+        await asyncio.to_thread(cut)
+        yield
+    finally:
+        await asyncio.to_thread(heal)
+
+
+def _refuse(one: str, others: Sequence[str]) -> Act:
+    """RST on every connection, and on every new one for a moment."""
+
+    async def act(stack: Production, rng: random.Random) -> None:
+        await asyncio.to_thread(stack.filter(one).refuse, stack.addresses(*others))
+        try:
+            await asyncio.sleep(rng.uniform(0.5, 3.0))
+        finally:
+            await asyncio.to_thread(stack.filter(one).heal)
+
+    return act
+
+
+def _lossy(name: str) -> Act:
+    """Three packets in ten that it is sent are lost."""
+
+    async def act(stack: Production, _rng: random.Random) -> None:
+        await asyncio.to_thread(stack.filter(name).drop, incoming="30")
+        try:
+            await asyncio.sleep(CUT_S)
+        finally:
+            await asyncio.to_thread(stack.filter(name).heal)
+
+    return act
+
+
+async def _away(stack: Production, _rng: random.Random) -> None:
+    """The machine of the node that leads the queue is unplugged for a minute."""
+    node = await stack.leader_name("JOBS")
+    assert node in stack.nodes, f"JOBS is led by {node!r}"
+    async with _severed(stack, (node,), _but(stack, (node,)), "both"):
+        await asyncio.to_thread(stack.filter(node).drop, incoming="all")  # nor do we reach it
+        await asyncio.sleep(MINUTE_S)
+
+
+async def _host_gone(stack: Production, _rng: random.Random) -> None:
+    """The machine with the console, its programs and its database is unplugged; they go on reaching each other."""
+    host = (*CONSOLE, "postgres")
+    async with _severed(stack, host, _but(stack, host), "both"):
+        await asyncio.sleep(HOST_S)
+
+
+def _but(stack: Production, names: Sequence[str]) -> list[str]:
+    """All other services that last."""
+    return [name for name in stack.services if name not in names and name not in ONCE]
+
+
+# -- data --------------------------------------------------------------------------------------------
+
+
+async def _lose_redis(stack: Production, _rng: random.Random) -> None:
+    """Its volume is empty when it starts again: quotas begin anew, nothing else was in it."""
+    await _lose(stack, "redis", "redis")
+
+
+async def _lose_postgres(stack: Production, rng: random.Random) -> None:
+    """Its volume is empty when it starts again; ``docker compose up`` then runs the bootstrap once more."""
+    await _lose(stack, "postgres", "postgres")
+
+    async def is_made() -> bool:
+        try:
+            await stack.beside("controller", "python", "-m", "console", "bootstrap")
+        except (AssertionError, OSError) as error:
+            stack.faults.note(event="said", text=str(error)[-300:])
+            await asyncio.sleep(1.0)
+            return False
+        return True
+
+    await becomes(is_made, limit_s=120)
+    stack.faults.note(event="lost", what="the console's database")
+    key = await stack.operator.add_key(f"after-{rng.randrange(10**9)}")
+    stack.secrets[f"a key made after the loss {len(stack.secrets)}"] = key
+
+
+async def _lose(stack: Production, name: str, volume: str) -> None:
+    stack.signal(stack.pid_of(name), signal.SIGSTOP)  # or it would write what is removed
+    await asyncio.to_thread(_empty, stack.volume(volume))
+    await stack.kill(name)
+    await stack.until(lambda: bool(stack.pid_of(name)), what=f"{name} started again")
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+async def _last(began: float, seconds: float) -> None:
+    """Returns when so long has passed since ``began``."""
+    await asyncio.sleep(max(0.0, began + seconds - now()))

@@ -1,0 +1,110 @@
+"""Jobs: delivered by a queue that may lose patience, written by compare-and-set, acknowledged when they have ended."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from verification.protocol.state import Hand, State, Violation, put, put_job
+
+RECORD: Final = {"claim": "running", "commit": "done", "requeue": "queued"}
+"""What each phase of a hand writes."""
+
+
+def pulls(state: State, number: int) -> Iterator[State]:
+    """A holder with empty hands asks the queue."""
+    worker = state.workers[number]
+    if not worker.is_able or not worker.is_gained or worker.hand:
+        return
+    if not worker.mine or worker.mine.is_releasing:
+        return
+    for name, job in enumerate(state.jobs):
+        if not job.is_acked and not job.is_out:
+            hand = Hand(name, "claim", worker.mine.token)
+            yield put_job(put(state, number, hand=hand), name, is_out=True)
+
+
+def is_delivered_again(state: State) -> Iterator[State]:
+    """What nobody attends to."""
+    for name, job in enumerate(state.jobs):
+        if job.is_out and not is_in_hand(state, name):
+            yield put_job(state, name, is_out=False)
+
+
+def is_in_hand(state: State, name: int) -> bool:
+    """Whether somebody tells the queue that it is at work."""
+    return any(
+        worker.hand and worker.hand.job == name and not worker.is_silent for worker in state.workers
+    )
+
+
+def run_ends(state: State, number: int) -> Iterator[State]:
+    worker = state.workers[number]
+    hand = worker.hand
+    if not worker.is_awake or not hand or hand.phase != "running" or worker.runner != "in":
+        return
+    if worker.place == "in" and worker.mine and worker.mine.token == hand.token:
+        yield put(state, number, hand=hand._replace(phase="commit"))
+
+
+def writes_job(state: State, number: int) -> Iterator[State]:
+    """Its claim, its end or its requeue; where that is refused it looks and decides."""
+    worker = state.workers[number]
+    hand = worker.hand
+    if not worker.is_able or not hand or hand.phase == "running":
+        return
+    job = state.jobs[hand.job]
+    if job.stage == "done":
+        yield acknowledged(state, number, hand)
+    elif not hand.is_current:
+        yield from resolved(state, number, hand)
+    else:
+        yield written(job_stored(state, hand.job, RECORD[hand.phase], hand.token), number, hand)
+
+
+def job_stored(state: State, name: int, now: str, token: int) -> State:
+    """A new revision of its record: everybody else has read an old one."""
+    before = state.jobs[name]
+    if before.stage == "done":
+        raise Violation(f"a job that has ended is {now}")
+    if token < before.token:
+        raise Violation(f"token {token} writes over token {before.token}")
+    workers = tuple(
+        worker._replace(hand=worker.hand._replace(is_current=False))
+        if worker.hand and worker.hand.job == name else worker
+        for worker in state.workers
+    )  # fmt: skip
+    return put_job(state._replace(workers=workers), name, stage=now, token=token, late=())
+
+
+def written(state: State, number: int, hand: Hand) -> State:
+    """It knows that its write is in."""
+    if hand.phase == "commit":
+        return acknowledged(state, number, hand)
+    if hand.phase == "claim":
+        return put(state, number, hand=hand._replace(phase="running", is_current=True))
+    after = put(state, number, hand=())
+    return after if is_in_hand(after, hand.job) else put_job(after, hand.job, is_out=False)
+
+
+def resolved(state: State, number: int, hand: Hand) -> Iterator[State]:
+    """As ``Commits._resolve`` decides."""
+    job = state.jobs[hand.job]
+    if (job.stage, job.token) == (RECORD[hand.phase], hand.token):
+        yield written(state, number, hand)
+    is_older = job.stage != "running" or job.token < hand.token
+    if hand.phase == "claim" and is_older:
+        yield put(state, number, hand=hand._replace(is_current=True))
+    else:
+        yield put(state, number, hand=())
+
+
+def acknowledged(state: State, number: int, hand: Hand) -> State:
+    """It leaves the queue, whoever else may have it in hand."""
+    if state.jobs[hand.job].stage != "done":
+        raise Violation("a job that has not ended is acknowledged")
+    return put_job(put(state, number, hand=()), hand.job, is_acked=True, is_out=False, token=0)
+
+
+def late_write_to_job_arrives(state: State) -> Iterator[State]:
+    for name, job in enumerate(state.jobs):
+        for now, token in job.late:
+            yield job_stored(state, name, now, token)

@@ -1,0 +1,178 @@
+"""Core messages, republished changes, and what one stream reads from another."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from signalbox.bus.client import Message
+from signalbox.bus.table import Table, put, remove
+from signalbox.program.errors import Ambiguous, StaleRevision, Unavailable
+from signalbox.wire.messages import Desired
+from signalbox.wire.names import Bucket, Header, Stream, event_of_key
+from verification.simulation.cases.rig import Rig, case, get, hear, info, until
+
+
+@case
+async def a_question_nobody_hears_is_refused_at_once(rig: Rig) -> None:
+    bus = await rig.bus()
+    with pytest.raises(Unavailable) as error:
+        await bus.request(f"cancel.{rig.id}", b"?")
+    assert not isinstance(error.value, Ambiguous)
+
+
+@case
+async def a_question_is_answered_by_whoever_listens(rig: Rig) -> None:
+    asking, answering = await rig.bus(), await rig.bus()
+
+    async def answer(message: Message) -> None:
+        await answering.publish(message.reply, message.data + b"!", headers={"A": "b"})
+
+    await answering.subscribe(f"ask.{rig.id}.*", answer)
+    head, body = await asking.request(f"ask.{rig.id}.x", b"hello")
+    assert body == b"hello!"
+    assert b"A: b" in head
+
+
+@case
+async def wildcards_hear_what_they_should(rig: Rig) -> None:
+    bus = await rig.bus()
+    everything = await hear(bus, f"p.{rig.id}.>")
+    one_deep = await hear(bus, f"p.{rig.id}.*")
+    exact = await hear(bus, f"p.{rig.id}.a")
+    middle = await hear(bus, f"p.*.a.{rig.id}")
+    for subject in (f"p.{rig.id}.a", f"p.{rig.id}.a.b", f"p.{rig.id}", f"p.x.a.{rig.id}"):
+        await bus.publish(subject, subject.encode())
+    await middle.until(1)
+    assert [message.subject for message in everything.all] == [f"p.{rig.id}.a", f"p.{rig.id}.a.b"]
+    assert [message.subject for message in one_deep.all] == [f"p.{rig.id}.a"]
+    assert [message.subject for message in exact.all] == [f"p.{rig.id}.a"]
+    assert [message.subject for message in middle.all] == [f"p.x.a.{rig.id}"]
+
+
+@case
+async def who_has_stopped_listening_hears_no_more(rig: Rig) -> None:
+    bus = await rig.bus()
+    heard: list[bytes] = []
+    subscription = await bus.subscribe(f"p.{rig.id}", lambda m: heard.append(m.data))
+    await bus.publish(f"p.{rig.id}", b"1")
+    await bus.flush()
+    await subscription.close()
+    await bus.publish(f"p.{rig.id}", b"2")
+    await bus.flush()
+    assert heard == [b"1"]
+
+
+@case
+async def a_change_of_a_bucket_is_told_with_its_document(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.kv.models.{rig.id}")
+    first = await bus.write(f"$KV.models.{rig.id}", b"one", headers={"A": "b"})
+    second = await bus.write(f"$KV.models.{rig.id}", b"two")
+    told = await events.until(2)
+    assert [message.data for message in told] == [b"one", b"two"]
+    headers = dict(told[1].headers)
+    stored = await get(bus, "KV_models", f"$KV.models.{rig.id}")
+    assert headers.pop(Header.TIME_STAMP)[:19] <= "9999"
+    assert headers == {
+        "Nats-Stream": "KV_models", "Nats-Subject": f"$KV.models.{rig.id}",
+        "Nats-Sequence": str(second), "Nats-Last-Sequence": str(first),
+    }  # fmt: skip
+    assert told[0].headers["A"] == "b"
+    assert told[0].headers[Header.LAST_SEQUENCE] == "0"
+    assert stored.seq == second
+
+
+@case
+async def records_are_told_without_their_bodies(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.{rig.st()}")
+    await bus.write(rig.st(), b"x" * 100, headers={"Sb-Record": "{}"})
+    told = (await events.until(1))[0]
+    assert told.data == b""
+    assert told.headers["Nats-Msg-Size"] == "100"
+    assert told.headers["Sb-Record"] == "{}"
+
+
+@case
+async def a_refused_write_is_not_told(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.{rig.st()}")
+    await bus.write(rig.st(), b"1", expect=0)
+    with pytest.raises(StaleRevision):
+        await bus.write(rig.st(), b"2", expect=0)
+    last = await bus.write(rig.st(), b"3")
+    told = await events.until(2)
+    assert int(told[1].headers[Header.SEQUENCE]) == last
+
+
+@case
+async def changes_are_told_in_the_order_of_their_sequences(rig: Rig) -> None:
+    bus, other = await rig.bus(), await rig.bus()
+    events = await hear(other, f"evt.kv.models.{rig.id}.*")
+    await asyncio.gather(*(bus.write(f"$KV.models.{rig.id}.{n % 7}", b"x") for n in range(60)))
+    told = [int(message.headers[Header.SEQUENCE]) for message in await events.until(60)]
+    assert told == sorted(told)
+    assert all(a < b for a, b in pairwise(told))
+
+
+@case
+async def a_round_trip_comes_after_all_events_before_it(rig: Rig) -> None:
+    bus, other = await rig.bus(), await rig.bus()
+    events = await hear(other, f"evt.{rig.st()}")
+    for number in range(20):
+        await bus.write(rig.st(), b"%d" % number)
+    # An event is on its way when its write is answered, but may be a moment behind the answer: hence once more.
+    await events.until(20)
+    await other.flush()
+    assert len(events.all) == 20
+
+
+@case
+async def a_table_follows_a_bucket_with_removals(rig: Rig) -> None:
+    bus, other = await rig.bus(), await rig.bus()
+    await put(bus, Bucket.DESIRED, f"worker.{rig.id}-1", Desired())
+    table = Table(other, Bucket.DESIRED, Desired)
+    await table.start()
+    try:
+        assert table.get(f"worker.{rig.id}-1") is not None
+        await put(bus, Bucket.DESIRED, f"worker.{rig.id}-2", Desired())
+        await until(lambda: table.get(f"worker.{rig.id}-2") is not None)
+        await remove(bus, Bucket.DESIRED, f"worker.{rig.id}-1")
+        await until(lambda: table.get(f"worker.{rig.id}-1") is None)
+        assert table.revision(f"worker.{rig.id}-1") > table.revision(f"worker.{rig.id}-2")
+    finally:
+        await table.close()
+
+
+@case
+async def the_history_of_leases_is_sourced_without_expectations(rig: Rig) -> None:
+    bus = await rig.bus()
+    subject = event_of_key(Bucket.LEASES, f"{rig.id}-g")
+    first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=60, headers={"A": "b"})
+    await bus.write(rig.lease(), b"2", expect=first, ttl_s=60)
+
+    async def is_there() -> bool:
+        found = await bus.leader_get(Stream.EVENTS, subject)
+        return found is not None and found.data == b"2"
+
+    await until(is_there)
+    ask = {"seq": 1, "next_by_subj": subject}
+    answer = await bus.request_json("$JS.API.STREAM.MSG.GET.EVENTS", ask)
+    assert answer["message"]["subject"] == subject
+    found = await get(bus, Stream.EVENTS, subject)
+    assert Header.EXPECTED_LAST not in found.headers
+    source = found.headers["Nats-Stream-Source"].split(" ")
+    assert source[0].startswith("KV_leases")
+    assert int(source[1]) > first
+    assert all(s["active"] >= 0 for s in (await info(bus, "EVENTS"))["sources"])
+
+
+@case
+async def what_is_published_while_nobody_listens_is_lost(rig: Rig) -> None:
+    bus = await rig.bus()
+    await bus.publish(f"progress.{rig.id}", b"early")
+    await bus.flush()
+    heard = await hear(bus, f"progress.{rig.id}")
+    await bus.publish(f"progress.{rig.id}", b"late")
+    assert [message.data for message in await heard.until(1)] == [b"late"]

@@ -1,0 +1,248 @@
+"""Lifetimes: expiry, markers, what a write does to them. Times are the server's own."""
+
+import asyncio
+
+import pytest
+
+from signalbox.bus.answers import unix_time
+from signalbox.bus.client import Bus
+from signalbox.program.errors import StaleRevision
+from signalbox.wire.assets import MARKER_TTL_S
+from signalbox.wire.events import is_removal
+from signalbox.wire.names import Bucket, Header, Stream
+from verification.simulation.cases.rig import (
+    Rig,
+    case,
+    consumer,
+    get,
+    gone,
+    hear,
+    info,
+    pulling,
+    raw,
+    stream,
+    until,
+)
+
+LEASES = Bucket.LEASES.stream
+LATE_S = 20.0
+"""Expiry is looked for within a quarter second; a loaded machine is late."""
+
+
+async def marker_of(bus: Bus, subject: str) -> float:
+    """When the server stored the marker of an expired key."""
+
+    async def is_marked() -> bool:
+        found = await bus.leader_get(LEASES, subject)
+        return found is not None and is_removal(found.headers)
+
+    await until(is_marked)
+    return (await get(bus, LEASES, subject)).time
+
+
+@case
+async def a_write_without_a_lifetime_takes_the_lifetime_away(rig: Rig) -> None:
+    bus = await rig.bus()
+    first = await bus.write(rig.lease("kept"), b"1", expect=0, ttl_s=6)
+    await bus.write(rig.lease("kept"), b"2", expect=first)
+    await bus.write(rig.lease("canary"), b"1", expect=0, ttl_s=6)
+    await marker_of(bus, rig.lease("canary"))
+    assert (await get(bus, LEASES, rig.lease("kept"))).data == b"2"
+
+
+@case
+async def each_renewal_starts_the_lifetime_anew(rig: Rig) -> None:
+    bus = await rig.bus()
+    revision = await bus.write(rig.lease(), b"0", expect=0, ttl_s=9)
+    first_at = renewed_at = (await get(bus, LEASES, rig.lease())).time
+    for number in range(1, 4):
+        await asyncio.sleep(1)
+        revision = await bus.write(rig.lease(), b"%d" % number, expect=revision, ttl_s=9)
+        renewed_at = (await get(bus, LEASES, rig.lease())).time
+    marked_at = await marker_of(bus, rig.lease())
+    assert renewed_at - first_at >= 2.5
+    assert 8.99 <= marked_at - renewed_at <= 9 + LATE_S
+
+
+@case
+async def a_marker_is_a_revision_to_write_from(rig: Rig) -> None:
+    bus = await rig.bus()
+    first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
+    await marker_of(bus, rig.lease())
+    marker = (await get(bus, LEASES, rig.lease())).seq
+    assert marker > first
+    for stale in (0, first):
+        with pytest.raises(StaleRevision) as refused:
+            await bus.write(rig.lease(), b"2", expect=stale)
+        assert refused.value.last == marker
+    assert await bus.write(rig.lease(), b"2", expect=marker, ttl_s=20) > marker
+
+
+@case
+async def a_key_expires_not_before_its_time_and_soon_after(rig: Rig) -> None:
+    bus = await rig.bus()
+    lifetimes = {"a": 1, "b": 1, "c": 3, "d": 3}
+    told = {name: await hear(bus, f"evt.kv.leases.{rig.id}-{name}") for name in lifetimes}
+    for name, ttl_s in lifetimes.items():
+        await bus.write(rig.lease(name), b"x", expect=0, ttl_s=ttl_s)
+    for name, ttl_s in lifetimes.items():
+        written, ended = (await told[name].until(2))[:2]
+        assert is_removal(ended.headers)
+        times = [unix_time(message.headers[Header.TIME_STAMP]) for message in (written, ended)]
+        assert -0.01 <= times[1] - times[0] - ttl_s <= LATE_S
+
+
+@case
+async def a_lifetime_is_whole_seconds_or_a_duration_of_one_at_least(rig: Rig) -> None:
+    bus = await rig.bus()
+    for number, text in enumerate(("0.9", "500ms", "x", "-1", "1x")):
+        assert await raw(bus, rig.lease(f"bad{number}"), b"x", {"Nats-TTL": text}) == (0, 10165)
+    for number, text in enumerate(("30", "1m", "1500ms", "1h30m", "never", "")):
+        assert (await raw(bus, rig.lease(f"ok{number}"), b"x", {"Nats-TTL": text}))[1] == 0
+
+
+@case
+async def a_lifetime_is_refused_where_none_is_allowed(rig: Rig) -> None:
+    bus = await rig.bus()
+    assert await raw(bus, f"dlq.{rig.id}.1", b"x", {"Nats-TTL": "5"}) == (0, 10166)
+
+
+@case
+async def a_marker_says_why_and_how_long_it_stays(rig: Rig) -> None:
+    bus = await rig.bus()
+    await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
+    await marker_of(bus, rig.lease())
+    marker = await get(bus, LEASES, rig.lease())
+    assert marker.data == b""
+    assert marker.headers == {
+        "Nats-Marker-Reason": "MaxAge",
+        "Nats-TTL": f"{MARKER_TTL_S}s",
+        "Nats-Rollup": "sub",
+    }
+
+
+@case
+async def a_marker_goes_silently_and_the_key_is_as_new(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
+    marked_at = await marker_of(bus, rig.lease())
+    marker = (await get(bus, LEASES, rig.lease())).seq
+    await gone(bus, LEASES, rig.lease())
+    with pytest.raises(StaleRevision) as stale:
+        await bus.write(rig.lease(), b"2", expect=marker)
+    assert stale.value.last == 0
+    await bus.write(rig.lease(), b"2", expect=0, ttl_s=60)
+    again_at = (await get(bus, LEASES, rig.lease())).time
+    assert again_at - marked_at >= MARKER_TTL_S - 0.01
+    assert [len(message.data) for message in await events.until(3)] == [1, 0, 1]
+
+
+@case
+async def a_purge_with_a_lifetime_ends_without_a_word(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
+    headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+    await bus.write(rig.lease(), headers=headers, expect=first, ttl_s=1)
+    await gone(bus, LEASES, rig.lease())
+    await bus.flush()
+    assert len(events.all) == 2
+
+
+@case
+async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
+    await bus.write(rig.lease(), headers={"KV-Operation": "DEL"}, expect=first, ttl_s=1)
+    assert "Nats-Marker-Reason" in (await events.until(3))[2].headers
+
+
+@case
+async def an_expiry_is_told_with_a_higher_sequence(rig: Rig) -> None:
+    bus = await rig.bus()
+    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
+    told = (await events.until(2))[1]
+    assert is_removal(told.headers)
+    assert int(told.headers[Header.SEQUENCE]) > revision
+    assert int(told.headers[Header.LAST_SEQUENCE]) == revision
+
+
+@case
+async def where_no_markers_are_kept_a_message_just_goes(rig: Rig) -> None:
+    bus = await rig.bus()
+    await bus.write(rig.st(), b"1", expect=0, ttl_s=1)
+    await gone(bus, Stream.STATE, rig.st())
+    await bus.write(rig.st(), b"2", expect=0)
+
+
+@case
+async def a_job_expires_out_of_its_workers_hands(rig: Rig) -> None:
+    bus = await rig.bus()
+    name = f"{rig.id}_hi"
+    await consumer(bus, name, f"jobs.{rig.id}.hi.*")
+    _, taken = await pulling(bus, name)
+    await bus.write(rig.job(), b"x", expect=0, ttl_s=2)
+    delivery = (await taken.until(1))[0]
+    await gone(bus, Stream.JOBS, rig.job())
+
+    async def is_forgotten() -> bool:
+        return (await bus.consumer_info(name)).num_ack_pending == 0
+
+    await until(is_forgotten)
+    await delivery.ack()
+    told = f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.{name}"
+
+    async def is_told() -> bool:
+        found = await bus.leader_get(Stream.ADVISORY, told)
+        return found is not None and b"Unacknowledged message was deleted" in found.data
+
+    await until(is_told)
+
+
+@case
+async def a_queued_job_that_expired_is_never_delivered(rig: Rig) -> None:
+    bus = await rig.bus()
+    name = f"{rig.id}_hi"
+    await consumer(bus, name, f"jobs.{rig.id}.hi.*")
+    await bus.write(rig.job("short"), b"x", expect=0, ttl_s=1)
+    await bus.write(rig.job("long"), b"x", expect=0)
+    await gone(bus, Stream.JOBS, rig.job("short"))
+    assert (await bus.consumer_info(name)).num_pending == 1
+    _, taken = await pulling(bus, name)
+    assert (await taken.until(1))[0].subject == rig.job("long")
+
+
+@case
+async def what_never_expires_outlives_the_others(rig: Rig) -> None:
+    bus = await rig.bus()
+    await stream(bus, rig.id, [f"{rig.id}.>"], max_age=1_000_000_000, allow_msg_ttl=True,
+                 duplicate_window=1_000_000_000)  # fmt: skip
+    await bus.write(f"{rig.id}.never", b"x", headers={"Nats-TTL": "never"})
+    await bus.write(f"{rig.id}.a", b"x")
+    await gone(bus, rig.id, f"{rig.id}.a")
+    assert (await get(bus, rig.id, f"{rig.id}.never")).data == b"x"
+
+
+@case
+async def a_stream_forgets_what_is_older_than_its_age(rig: Rig) -> None:
+    bus = await rig.bus()
+    await stream(
+        bus, rig.id, [f"{rig.id}.>"], max_age=2_000_000_000, duplicate_window=1_000_000_000
+    )
+    for number in range(3):
+        await bus.write(f"{rig.id}.{number}", b"x")
+    await gone(bus, rig.id, f"{rig.id}.2")
+    state = (await info(bus, rig.id))["state"]
+    assert (state["messages"], state["first_seq"], state["last_seq"]) == (0, 4, 3)
+
+
+@case
+async def a_duplicate_of_what_expired_is_still_a_duplicate(rig: Rig) -> None:
+    bus = await rig.bus()
+    first = await bus.write(rig.job(), b"x", ttl_s=1, msg_id=f"{rig.id}-1")
+    await gone(bus, Stream.JOBS, rig.job())
+    assert await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-1") == first
+    assert await bus.leader_get(Stream.JOBS, rig.job()) is None

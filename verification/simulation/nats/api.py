@@ -1,0 +1,213 @@
+"""The JetStream API, as far as Signalbox asks it: ``$JS.API.…`` in, JSON or messages out."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from verification.simulation.nats.consumer import Consumer
+from verification.simulation.nats.direct import Direct
+from verification.simulation.nats.messages import Msg, Refusal, decode, encode, stamp
+from verification.simulation.nats.stream import Stream
+from verification.simulation.nats.subjects import collide, matcher
+
+if TYPE_CHECKING:
+    from verification.simulation.nats.server import Server
+
+_PAGE: Final = 256
+_SUBJECTS_PAGE: Final = 100_000
+_NO_STREAM: Final = Refusal(404, 10059, "stream not found")
+_NO_CONSUMER: Final = Refusal(404, 10014, "consumer not found")
+_NO_MESSAGE: Final = Refusal(404, 10037, "no message found")
+_BAD_REQUEST: Final = Refusal(400, 10003, "bad request")
+_AWAY: Final = Refusal(503, 10008, "JetStream system temporarily unavailable")
+
+Doc = dict[str, Any]
+
+
+class Api:
+    """Questions to one server."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._direct = Direct(server)
+        self._acts: dict[str, Callable[[list[str], Doc], Doc]] = {
+            "STREAM.CREATE": self._create, "STREAM.UPDATE": self._update,
+            "STREAM.DELETE": self._delete, "STREAM.INFO": self._info,
+            "STREAM.PURGE": self._purge, "STREAM.MSG.GET": self._get,
+            "STREAM.MSG.DELETE": self._remove, "CONSUMER.CREATE": self._consume,
+            "CONSUMER.INFO": self._consumer_info, "CONSUMER.NAMES": self._consumer_names,
+            "CONSUMER.LIST": self._consumer_list, "CONSUMER.DELETE": self._consumer_delete,
+        }  # fmt: skip
+
+    def handle(self, subject: str, reply: bytes, data: bytes) -> bool:
+        """Whether somebody answers on this subject."""
+        parts = subject.split(".")[2:]
+        if parts[:2] == ["DIRECT", "GET"]:
+            return self._direct.handle(parts[2:], reply, data)
+        if parts[:3] == ["CONSUMER", "MSG", "NEXT"]:
+            return self._next(parts[3:], reply, data)
+        size = 3 if ".".join(parts[:3]) in self._acts else 2
+        act = self._acts.get(".".join(parts[:size]))
+        if act is None:
+            return False
+        names = parts[size:]
+        stream = self._server.streams.get(names[0]) if names else None
+        if stream is not None and not self._server.has_leader(stream):
+            if self._server.is_election_unnoticed(stream):
+                return True
+            self._server.answer(reply, encode({"error": _AWAY.as_json()}))
+            return True
+        try:
+            answer = act(names, decode(data) if data else {})
+        except Refusal as refusal:
+            answer = {"error": refusal.as_json()}
+        self._server.answer(reply, encode(answer))
+        return True
+
+    def _next(self, names: list[str], reply: bytes, data: bytes) -> bool:
+        stream = self._server.streams.get(names[0])
+        consumer = stream.consumers.get(names[1]) if stream is not None else None
+        if stream is None or consumer is None:
+            return False
+        if not self._server.has_leader(stream):
+            return self._server.is_election_unnoticed(stream)
+        consumer.ask(reply, data)
+        return True
+
+    # ------------------------------------------------------------------------------ streams
+
+    def _stream(self, names: list[str]) -> Stream:
+        stream = self._server.streams.get(names[0])
+        if stream is None:
+            raise _NO_STREAM
+        return stream
+
+    def _create(self, names: list[str], doc: Doc) -> Doc:
+        if names[0] in self._server.streams:
+            if self._server.streams[names[0]].config == doc:
+                return self._described(self._server.streams[names[0]])
+            raise Refusal(400, 10058, "stream name already in use with a different configuration")
+        for mine in doc.get("subjects") or []:
+            for other in self._server.streams.values():
+                if any(collide(mine, theirs) for theirs in other.config.get("subjects") or []):
+                    raise Refusal(400, 10065, "subjects overlap with an existing stream")
+        return self._described(self._server.add_stream(doc))
+
+    def _update(self, names: list[str], doc: Doc) -> Doc:
+        stream = self._stream(names)
+        stream.configure(stream.config | doc)
+        return self._described(stream)
+
+    def _delete(self, names: list[str], _: Doc) -> Doc:
+        self._stream(names)
+        self._server.drop_stream(names[0])
+        return {"success": True}
+
+    def _info(self, names: list[str], doc: Doc) -> Doc:
+        stream = self._stream(names)
+        answer = self._described(stream)
+        pattern = doc.get("subjects_filter")
+        if pattern:
+            fits, offset = matcher(pattern), doc.get("offset", 0)
+            found = sorted(name for name in stream.subjects if fits(name))
+            page = found[offset : offset + _SUBJECTS_PAGE]
+            answer["state"]["subjects"] = {name: len(stream.subjects[name]) for name in page}
+            answer |= {"total": len(found), "offset": offset, "limit": _SUBJECTS_PAGE}
+        return answer
+
+    def _described(self, stream: Stream) -> Doc:
+        answer: Doc = {
+            "config": stream.config,
+            "created": stamp(stream.created),
+            "state": {
+                "messages": len(stream.msgs), "bytes": stream.size, "first_seq": stream.first_seq,
+                "first_ts": stamp(next((msg.ts for msg in stream.msgs.values()), 0)),
+                "last_seq": stream.last_seq, "num_subjects": len(stream.subjects),
+                "consumer_count": len(stream.consumers),
+            },
+            "ts": stamp(self._server.now_ns()),
+        }  # fmt: skip
+        sources = self._server.sources.get(stream.name)
+        return answer | {"sources": [source.as_json() for source in sources]} if sources else answer
+
+    def _purge(self, names: list[str], doc: Doc) -> Doc:
+        stream = self._stream(names)
+        if stream.config.get("deny_purge"):
+            raise Refusal(500, 10110, "stream purge not permitted")
+        if doc.get("seq") and doc.get("keep"):
+            raise _BAD_REQUEST
+        return {
+            "success": True,
+            "purged": stream.purge(doc.get("filter") or ">", doc.get("seq", 0), doc.get("keep", 0)),
+        }
+
+    def _get(self, names: list[str], doc: Doc) -> Doc:
+        stream = self._stream(names)
+        return {"message": self._asked(stream, doc).as_json()}
+
+    def _asked(self, stream: Stream, doc: Doc) -> Msg:
+        seq, last, following = (doc.get(name) for name in ("seq", "last_by_subj", "next_by_subj"))
+        if (seq and last) or (last and following) or not (seq or last or following):
+            raise _BAD_REQUEST
+        if last:
+            found = stream.last(last)
+        elif following:
+            found = stream.next(following, seq or 0)
+        else:
+            found = stream.msgs.get(seq or 0)
+        if found is None:
+            raise _NO_MESSAGE
+        return found
+
+    def _remove(self, names: list[str], doc: Doc) -> Doc:
+        stream = self._stream(names)
+        if stream.config.get("deny_delete"):
+            raise Refusal(500, 10057, "message delete not permitted")
+        seq = doc.get("seq", 0)
+        if not stream.first_seq <= seq <= stream.last_seq or not seq:
+            raise Refusal(500, 10057, "stream store EOF")
+        if stream.remove(seq) is None:
+            raise Refusal(400, 10043, f"sequence {seq} not found")
+        return {"success": True}
+
+    # ------------------------------------------------------------------------------ consumers
+
+    def _consumer(self, names: list[str]) -> Consumer:
+        consumer = self._stream(names).consumers.get(names[1])
+        if consumer is None:
+            raise _NO_CONSUMER
+        return consumer
+
+    def _consume(self, names: list[str], doc: Doc) -> Doc:
+        stream = self._stream(names)
+        config: Doc = doc["config"]
+        known = stream.consumers.get(names[1])
+        if known is not None:
+            known.configure(known.config | config)
+            return known.info()
+        consumer = stream.consumers[names[1]] = Consumer(stream, config)
+        return consumer.info()
+
+    def _consumer_info(self, names: list[str], _: Doc) -> Doc:
+        return self._consumer(names).info()
+
+    def _consumer_names(self, names: list[str], doc: Doc) -> Doc:
+        stream, offset = self._stream(names), doc.get("offset", 0)
+        page = sorted(stream.consumers)[offset : offset + _PAGE]
+        return {
+            "total": len(stream.consumers),
+            "offset": offset,
+            "limit": _PAGE,
+            "consumers": page or None,
+        }
+
+    def _consumer_list(self, names: list[str], doc: Doc) -> Doc:
+        answer = self._consumer_names(names, doc)
+        consumers = self._stream(names).consumers
+        answer["consumers"] = [consumers[name].info() for name in answer["consumers"] or []]
+        return answer
+
+    def _consumer_delete(self, names: list[str], _: Doc) -> Doc:
+        consumer = self._consumer(names)
+        consumer.deleted()
+        del self._stream(names).consumers[names[1]]
+        return {"success": True}

@@ -1,0 +1,341 @@
+"""What an all-knowing observer of a simulated world writes down, and the judgement at the end.
+
+The checks themselves are pure functions (:mod:`verification.simulation.checks`) over what stands here.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from signalbox.bus.connection import parse_headers
+from signalbox.wire import names
+from signalbox.wire.messages import Job, Lease, Record, State, Ticket, decode
+from signalbox.wire.names import Bucket, Header
+from verification.simulation import checks
+from verification.simulation.kernel import Process
+from verification.simulation.nats.bus import ModelBus
+from verification.simulation.nats.link import Link
+from verification.simulation.nats.messages import Msg
+from verification.simulation.nats.server import Server
+from verification.simulation.nats.session import Session
+
+if TYPE_CHECKING:
+    from verification.simulation.clients import Entry
+    from verification.simulation.hosts import Worker
+    from verification.simulation.world import World
+
+ORPHAN_S = 1.0
+"""A runner may outlive its supervisor or its guard by so much."""
+_LEASE_PREFIX = names.key(Bucket.LEASES, "")
+_TICKET_PREFIX = names.key(Bucket.WAITERS, "")
+_CLOCKS_S = 2.0
+"""The clocks of a world are apart by less."""
+
+
+class SeenServer(Server):
+    """The model of NATS, watched: nothing may be acknowledged before its end is durable."""
+
+    oracle: "Oracle"
+
+    def declare(self, *args: Any, **settings: Any) -> None:
+        """And write down what is stored where it matters."""
+        super().declare(*args, **settings)
+        for name, see in self.oracle.recorders().items():
+            self.streams[name].on_stored.append(see)
+
+    def publish(
+        self, session: Session | None, subject: str, reply: bytes, head: bytes, data: bytes
+    ) -> None:
+        """And show in the trace who removes what."""
+        world = self.oracle.world
+        if world.is_traced and subject.startswith(("$JS.ACK.", "$JS.API.STREAM.PURGE.")):
+            world.note("sent", subject=subject, data=data[:80])
+        super().publish(session, subject, reply, head, data)
+
+    def _acknowledge(self, subject: str, reply: bytes, data: bytes) -> bool:
+        if data.startswith(b"+ACK") or not data:
+            self.oracle.on_ack(self, int(subject.split(".")[-4]))
+        return super()._acknowledge(subject, reply, data)
+
+
+class SeenBus(ModelBus):
+    """A worker's or a gateway's bus, watched: which lease writes it knows to be stored, and when it sent them."""
+
+    owner: str
+    oracle: "Oracle"
+
+    async def write(self, subject: str, data: bytes = b"", **options: Any) -> int:
+        """As every bus."""
+        if not subject.startswith(_LEASE_PREFIX) or not data:
+            return await super().write(subject, data, **options)
+        lease = decode(Lease, data)
+        sent_at = self.oracle.world.loop.now
+        self.oracle.sends[lease.boot, lease.beats] = sent_at
+        revision = await super().write(subject, data, **options)
+        if lease.state == "HELD":
+            self.oracle.confirm(lease.boot, sent_at)
+        return revision
+
+    async def leader_get(self, stream: str, subject: str) -> Any:
+        """As every bus."""
+        found = await super().leader_get(stream, subject)
+        if found is not None and found.data and subject.startswith(_LEASE_PREFIX):
+            lease = decode(Lease, found.data)
+            sent_at = self.oracle.sends.get((lease.boot, lease.beats))
+            if lease.boot.startswith(f"{self.owner}.") and sent_at is not None:
+                self.oracle.confirm(lease.boot, sent_at)
+        return found
+
+
+class Oracle:
+    """See the module."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.records: dict[str, list[checks.Stored]] = {}
+        self.queued: dict[str, int] = {}
+        self.leases: dict[str, list[checks.LeaseWrite]] = {}
+        self.tickets: dict[str, list[checks.TicketWrite]] = {}
+        self.sends: dict[tuple[str, int], float] = {}
+        self.confirmed: dict[str, list[tuple[float, float]]] = {}
+        self.disturbed: dict[str, list[float]] = {}
+        self.lost: set[str] = set()
+        """Subjects whose last writes were taken away from under Signalbox, which nobody can make good."""
+        self.on_held: list[Callable[[str], None]] = []
+        """Heard with the boot of each new holder, as its record is stored."""
+        self.reused_until = 0
+        """Sequences that a lost tail made free again: an acknowledgement of what was there before may hit them."""
+
+    # -- writing down --------------------------------------------------------------------------------
+
+    def recorders(self) -> dict[str, Any]:
+        """By stream, what sees each message as it is stored."""
+        return {
+            "STATE": self._on_state, "JOBS": self._on_job,
+            Bucket.LEASES.stream: self._on_lease, Bucket.WAITERS.stream: self._on_ticket,
+        }  # fmt: skip
+
+    def _on_state(self, msg: Msg) -> None:
+        record = decode(Record, parse_headers(msg.head)[Header.RECORD])
+        self.records.setdefault(record.id, []).append(
+            checks.Stored(self.world.loop.now, msg.seq, record, msg.data)
+        )
+        self.world.note(
+            "record", job=record.id[:8], state=record.state.value, attempt=record.attempt,
+            worker=record.worker, token=record.token,
+        )  # fmt: skip
+
+    def _on_job(self, msg: Msg) -> None:
+        try:
+            job = decode(Job, parse_headers(msg.head)[Header.JOB])
+        except (KeyError, msgspec.MsgspecError):
+            return
+        self.queued[job.id] = msg.seq
+        if msg.seq <= self.reused_until:
+            self.lost |= {job.id, names.state(job.id)}
+        self.world.note("queued", job=job.id[:8], subject=msg.subject[:14], seq=msg.seq)
+
+    def _on_lease(self, msg: Msg) -> None:
+        lease = _document(msg, Lease)
+        gpu = names.untoken(msg.subject.removeprefix(_LEASE_PREFIX))
+        self.leases.setdefault(gpu, []).append(
+            checks.LeaseWrite(self.world.loop.now, msg.seq, lease)
+        )
+        if lease is None or not lease.beats:
+            self.world.note(
+                "lease", gpu=gpu, seq=msg.seq,
+                is_=f"{lease.state} {lease.boot} {lease.next}" if lease else "gone",
+            )  # fmt: skip
+        if lease is not None and lease.state == "HELD" and not lease.beats:
+            for hear in list(self.on_held):
+                hear(lease.boot)
+
+    def _on_ticket(self, msg: Msg) -> None:
+        gpu, _, worker = msg.subject.removeprefix(_TICKET_PREFIX).partition(".")
+        ticket = _document(msg, Ticket)
+        self.tickets.setdefault(names.untoken(gpu), []).append(
+            checks.TicketWrite(
+                self.world.loop.now,
+                names.untoken(worker),
+                (ticket.number or msg.seq) if ticket else 0,
+            )
+        )
+
+    def confirm(self, boot: str, sent_at: float) -> None:
+        """A worker's process knows that a write it sent then is stored."""
+        self.confirmed.setdefault(boot, []).append((self.world.loop.now, sent_at))
+
+    def inherit(self, name: str, before: Link | None, link: Link) -> None:
+        """A new process of the same host is on the same network."""
+        if before is not None:
+            link.hold(up=before._is_up_held, down=before._is_down_held)
+            link.is_refusing = before.is_refusing
+            link.delay_s, link.duplicates = before.delay_s, before.duplicates
+
+    def disturb(self, *who: str) -> None:
+        """Something was done to these; who waits in line meanwhile may lose its turn."""
+        for name in who:
+            self.disturbed.setdefault(name, []).append(self.world.loop.now)
+
+    # -- at once -------------------------------------------------------------------------------------
+
+    def on_ack(self, server: Server, seq: int) -> None:
+        """S8: only after the end is durable."""
+        self._count("ack after end")
+        msg = server.streams["JOBS"].msgs.get(seq)
+        if msg is None:
+            return
+        job = decode(Job, parse_headers(msg.head)[Header.JOB])
+        found = server.streams["STATE"].subjects.get(names.state(job.id))
+        record = None
+        if found:
+            stored = server.streams["STATE"].msgs[found[-1]]
+            record = decode(Record, parse_headers(stored.head)[Header.RECORD])
+        if names.state(job.id) not in self.lost and (
+            record is None or not record.state.is_terminal
+        ):
+            self.world.broke(f"job {job.id} was acknowledged while {record and record.state}")
+
+    def watch_orphan(
+        self, worker: "Worker", supervisor: Process, guard: Process, runner: Process
+    ) -> None:
+        """S4: a runner does not outlive its supervisor or its guard."""
+
+        def look(whose: str) -> None:
+            self._count("no orphan")
+            if not runner.is_alive or runner.was_stuck:
+                return
+            machine = runner.machine
+            woke_at = machine.naps[-1].ended if machine.naps else 0.0
+            thawed_at = max(runner.thawed_at, guard.thawed_at, woke_at)
+            is_stopped = runner.program.is_frozen or guard.program.is_frozen or machine.is_asleep
+            if is_stopped or self.world.loop.now - thawed_at < ORPHAN_S:
+                self.world.later(ORPHAN_S, look, whose)  # who is stopped computes nothing
+            else:
+                self.world.broke(
+                    f"{runner.program} of {worker.name} outlived its {whose} by {ORPHAN_S} s"
+                )
+
+        supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, look, "supervisor"))
+        guard.last_words.append(lambda: self.world.later(ORPHAN_S, look, "guard"))
+
+    def not_found(self, entry: "Entry") -> None:
+        """S6: an accepted job is never unknown, a synchronous call for its short time after the end."""
+        if not self._is_lost(entry.job_id) and not self._has_had_its_time(entry.job_id):
+            self.world.broke(f"job {entry.job_id} was accepted and is not found")
+
+    def _has_had_its_time(self, job_id: str) -> bool:
+        """How old a record is goes by NATS's clock: where that was set, all that is asked is that the job has ended."""
+        stored = self.records.get(job_id)
+        if not names.slot_of(job_id) or not stored or not stored[-1].record.state.is_terminal:
+            return False
+        age_s = self.world.loop.now - stored[-1].at
+        is_time_true = "step_nats_clock" not in self.world.outcome.faults
+        return not is_time_true or age_s > self.world.shape.sync_kept_s - _CLOCKS_S
+
+    def _is_lost(self, job_id: str) -> bool:
+        return names.state(job_id) in self.lost or job_id in self.lost
+
+    # -- at the end ----------------------------------------------------------------------------------
+
+    def state_of(self, job_id: str) -> State | None:
+        """Of a job's last record."""
+        stored = self.records.get(job_id)
+        return stored[-1].record.state if stored else None
+
+    def is_quiet(self) -> bool:
+        """Everything has ended, the queue knows, and short-lived records are gone where they go within a world."""
+        for job_id in self.queued:
+            state = self.state_of(job_id)
+            if (state is None or not state.is_terminal) and not self._is_lost(job_id):
+                return False
+        if self.world.shape.is_brief and self._brief():
+            return False
+        consumers = self.world.server.streams["JOBS"].consumers.values()
+        return not any(consumer.pending for consumer in consumers)
+
+    def _brief(self) -> list[str]:
+        """Subjects of the short-lived records that are stored."""
+        return [
+            subject
+            for subject, seqs in self.world.server.streams["STATE"].subjects.items()
+            if seqs and names.slot_of_record(subject)
+        ]
+
+    def judge(self) -> None:
+        """Everything that can only be said at the end."""
+        for what in [*self._jobs(), *self._devices()]:
+            self.world.broke(what)
+        self.world.outcome.jobs = len(self.queued)
+
+    def _jobs(self) -> Iterator[str]:
+        entries = self.world.ledger.entries
+        for job_id in self.queued:
+            self._count("every job ends")
+            state = self.state_of(job_id)
+            if not self._is_lost(job_id) and (state is None or not state.is_terminal):
+                entry = entries.get(job_id)
+                how = "accepted" if entry and entry.accepted_at is not None else "stored"
+                yield f"job {job_id} was {how} and is {state} at the end"
+        if self.world.shape.is_brief:
+            self._count("short-lived records go")
+            yield from (f"{subject} is still stored" for subject in self._brief())
+        for entry in entries.values():
+            if not self._is_lost(entry.job_id):
+                self._count("told the truth")
+                found = checks.told(entry.seen, self.records.get(entry.job_id, []))
+                yield from (f"job {entry.job_id}: {what}" for what in found)
+                yield from self._fate(entry)
+                if entry.accepted_at is not None and entry.job_id not in self.queued:
+                    yield f"job {entry.job_id} was accepted and never stored"
+        keyed = [(entries[job_id].key, job_id) for job_id in self.queued if job_id in entries]
+        self._count("once a key", sum(bool(key) for key, _ in keyed))
+        yield from checks.once(keyed)
+        for job_id, stored in self.records.items():
+            if not self._is_lost(job_id):
+                self._count("legal transitions", len(stored))
+                yield from (f"job {job_id}: {what}" for what in checks.transitions(stored))
+
+    def _fate(self, entry: "Entry") -> Iterator[str]:
+        """As its own doing deserves."""
+        stored = self.records.get(entry.job_id)
+        if stored and stored[-1].record.state.is_terminal:
+            self._count("own fate")
+            found = checks.fate(
+                entry, stored[-1], deadline_s=self.world.model.limits.deadline_s,
+                done=self.world.outcome.faults.keys(), served_by=self._served_by(),
+                is_apart=self.world.shape.is_apart,
+            )  # fmt: skip
+            yield from (f"job {entry.job_id}: {what}" for what in found)
+
+    def _served_by(self) -> float:
+        """No time can be said where a job hangs or crashes: all that share its batches wait for it again and again."""
+        done = {entry.task.does for entry in self.world.ledger.entries.values()}
+        return math.inf if done & {"hang", "crash"} else self.world.served_by
+
+    def _devices(self) -> Iterator[str]:
+        for device in self.world.devices:
+            stays = device.stays
+            self._count("one inside", len(stays))
+            self._count("fenced in time", len(stays))
+            leases = self.leases.get(device.id, [])
+            self._count("in line", len(leases))
+            yield from device.overlaps
+            yield from checks.tokens(stays)
+            yield from checks.fenced(stays, self.confirmed, self.world)
+            if checks.LAPSING.isdisjoint(self.world.outcome.faults):
+                self._count("record outlives stay", sum(write.lease is None for write in leases))
+                yield from checks.outlived(leases, stays)
+            yield from checks.overtaken(leases, self.tickets.get(device.id, []), self.disturbed)
+
+    def _count(self, what: str, times: int = 1) -> None:
+        counts = self.world.outcome.checks
+        counts[what] = counts.get(what, 0) + times
+
+
+def _document(msg: Msg, type_: Any) -> Any:
+    if not msg.data or b"Nats-Marker-Reason:" in msg.head or b"KV-Operation:" in msg.head:
+        return None
+    return decode(type_, msg.data)
