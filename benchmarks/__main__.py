@@ -38,9 +38,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "parts",
-        nargs="*",
-        help=f"of {', '.join(PARTS)} (all of these), {', '.join(ON_PRODUCTION)}; or day, alone",
+        "parts", nargs="*", help=f"of {', '.join(PARTS)} (all of these), {', '.join(ON_PRODUCTION)}; or day, alone"
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="per figure (%(default)s)")
     group = parser.add_argument_group("on a production stack", "started for the time, or --up")
@@ -96,12 +94,7 @@ def _production(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
             asyncio.run(production.measure_embedded(Path(folder), seconds=options.seconds))
     asyncio.run(
-        production.measure(
-            seconds=options.seconds,
-            up=options.up,
-            plugins=options.plugins,
-            devices=options.devices,
-        )
+        production.measure(seconds=options.seconds, up=options.up, plugins=options.plugins, devices=options.devices)
     )
 
 

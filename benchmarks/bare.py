@@ -44,9 +44,7 @@ async def answer(obj: Object, _context: object) -> Object:
 async def serve(socket: str) -> None:
     """Serve on a unix socket until killed."""
     handler = grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=Object.FromString,
-        response_serializer=Object.SerializeToString,
+        answer, request_deserializer=Object.FromString, response_serializer=Object.SerializeToString
     )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(

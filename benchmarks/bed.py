@@ -61,9 +61,7 @@ async def made(
 
 
 @asynccontextmanager
-async def _running(
-    stack: Stack, models: tuple[str, ...], max_batch: int, tyk: Programs | None
-) -> AsyncIterator[str]:
+async def _running(stack: Stack, models: tuple[str, ...], max_batch: int, tyk: Programs | None) -> AsyncIterator[str]:
     try:
         await stack.start_nats()
         for name in models:

@@ -78,15 +78,9 @@ async def _turn(stack: Stack, target: Target, seconds: float, what: str, rates: 
         _print(what, figures, before, _cpu_s(stack))
 
 
-def _print(
-    what: str, figures: Figures, before: Mapping[str, float], after: Mapping[str, float]
-) -> None:
+def _print(what: str, figures: Figures, before: Mapping[str, float], after: Mapping[str, float]) -> None:
     jobs = max(1, sum(figures.statuses.values()))
-    spent = ", ".join(
-        f"{name} {(after[name] - before[name]) / jobs * 1000:.3f}"
-        for name in after
-        if name in before
-    )
+    spent = ", ".join(f"{name} {(after[name] - before[name]) / jobs * 1000:.3f}" for name in after if name in before)
     statuses = " ".join(f"{status}:{count}" for status, count in sorted(figures.statuses.items()))
     print(
         f"{what:<8}{figures.in_flight:>4} in flight {figures.rate:>6.0f}/s  "
@@ -131,9 +125,7 @@ async def _list_is_current(stack: Stack, key: str) -> None:
 
 async def _is_listed(pool: Pool, job_id: str, headers: Mapping[str, str]) -> bool:
     try:
-        answer = await pool.request(
-            "GET", f"/api/jobs?q=id:{job_id}%20state:succeeded", b"", dict(headers)
-        )
+        answer = await pool.request("GET", f"/api/jobs?q=id:{job_id}%20state:succeeded", b"", dict(headers))
     except SignalboxError:
         return False
     return answer.status == 200 and job_id.encode() in answer.body

@@ -137,10 +137,7 @@ async def _measure(up: Path | None, settings: Mapping[str, str], plan: Plan) -> 
         check_started_with(settings, Path(f"/proc/{controller}/environ"))
         return await _turns(site, plan)
     ports = {"SIGNALBOX_METRICS_PORT": str(free_port())}
-    with (
-        tempfile.TemporaryDirectory(prefix="signalbox-day-") as folder,
-        _environment({**settings, **ports}),
-    ):
+    with tempfile.TemporaryDirectory(prefix="signalbox-day-") as folder, _environment({**settings, **ports}):
         async with _stack(Path(folder)) as site:
             return await _turns(site, plan)
 
@@ -196,9 +193,7 @@ async def _turns(site: Site, plan: Plan) -> list[Turn]:
         print("no operator token beside up.json: no dead letters are made", flush=True)
     if plan.fill_s:
         await _turn(site, "fills", plan.fill_s, plan)
-    return [
-        await _turn(site, f"turn {number + 1}", plan.turn_s, plan) for number in range(plan.turns)
-    ]
+    return [await _turn(site, f"turn {number + 1}", plan.turn_s, plan) for number in range(plan.turns)]
 
 
 async def _turn(site: Site, name: str, seconds: float, plan: Plan) -> Turn:
@@ -238,9 +233,7 @@ def _print(name: str, turn: Turn, found: Mapping[str, Figures], letters: Counter
         f"{what} {one.rate:.0f}/s ({' '.join(f'{s}:{n}' for s, n in sorted(one.statuses.items()))})"
         for what, one in found.items()
     )
-    print(
-        f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {told}; letters {dict(letters)}"
-    )
+    print(f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {told}; letters {dict(letters)}")
     for kind in dict.fromkeys(name.split()[0] for name in turn.most):
         parts = [
             f"{figure.removeprefix(kind).strip() or 'all'} {shown(kind, value)}"

@@ -64,10 +64,7 @@ def verdicts(turns: Sequence[Turn], margin: float = MARGIN) -> list[Verdict]:
     A figure is level unless the last turn is worse than the first by the margin and the grain: slower, or larger.
     What is kept for each job may grow as the rate does. A rate that is gone is zero.
     """
-    every = [
-        {**{f"{RATE} {name}": rate for name, rate in turn.rates.items()}, **turn.most}
-        for turn in turns
-    ]
+    every = [{**{f"{RATE} {name}": rate for name, rate in turn.rates.items()}, **turn.most} for turn in turns]
     names = dict.fromkeys(name for figures in every for name in figures)
     faster = max(1.0, sum(turns[-1].rates.values()) / max(1.0, sum(turns[0].rates.values())))
     found = []

@@ -33,9 +33,7 @@ class Site(NamedTuple):
             raise Misconfigured(f"There is no {self.file}; does the stack run?")
         found: dict[str, Any] = json.loads(self.file.read_text())
         if "controller" not in found["metrics"]:
-            raise Misconfigured(
-                "The stack serves no metrics: start it with SIGNALBOX_METRICS_PORT."
-            )
+            raise Misconfigured("The stack serves no metrics: start it with SIGNALBOX_METRICS_PORT.")
         return found
 
 

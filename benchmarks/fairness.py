@@ -45,9 +45,7 @@ async def _measure(folder: Path, room: int, seconds: float) -> None:
 async def _beside(mine: Target, theirs: Target, in_flight: int, seconds: float) -> Figures:
     """Figures of ``mine``, one at a time, while ``theirs`` keep so many in flight, before and after as well."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(
-            asyncio.to_thread(run, theirs, in_flight, seconds=seconds + 2.0, warm_s=0.0)
-        )
+        group.create_task(asyncio.to_thread(run, theirs, in_flight, seconds=seconds + 2.0, warm_s=0.0))
         measured = group.create_task(asyncio.to_thread(run, mine, 1, seconds=seconds, warm_s=2.0))
     return measured.result()
 

@@ -82,11 +82,7 @@ def _print_row(what: str, figures: Figures) -> None:
 
 def _print_cpu(before: Mapping[str, Cost], after: Mapping[str, Cost], figures: Figures) -> None:
     jobs = max(1, sum(figures.statuses.values()))
-    parts = [
-        f"{name} {(after[name].cpu_s - before[name].cpu_s) / jobs * 1000:.2f}"
-        for name in after
-        if name in before
-    ]
+    parts = [f"{name} {(after[name].cpu_s - before[name].cpu_s) / jobs * 1000:.2f}" for name in after if name in before]
     parts.append(f"load {figures.cpu_s / jobs * 1000:.2f}")
     print(f"{'':<22}CPU s per 1000 jobs (warm-up included): {', '.join(parts)}", flush=True)
 

@@ -40,9 +40,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.handover", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="with a kept runner (%(default)s)")
-    parser.add_argument(
-        "--ended-rounds", type=int, default=4, help="with an ended one (%(default)s)"
-    )
+    parser.add_argument("--ended-rounds", type=int, default=4, help="with an ended one (%(default)s)")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -78,26 +76,31 @@ async def _measure(rounds: int, ended_rounds: int) -> None:
 async def _series(folder: Path, wire: Wire, model: str, is_kept: bool, rounds: int) -> list[float]:
     """Seconds of ``rounds`` hand-overs between two workers that both always want the device."""
     facts = {
-        "wire": msgspec.to_builtins(wire), "lock_dir": str(folder),
-        "is_kept": is_kept, "model": model, "rounds": rounds,
-    }  # fmt: skip
+        "wire": msgspec.to_builtins(wire),
+        "lock_dir": str(folder),
+        "is_kept": is_kept,
+        "model": model,
+        "rounds": rounds,
+    }
     workers = [
         await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "benchmarks.handover", "--worker",
+            sys.executable,
+            "-m",
+            "benchmarks.handover",
+            "--worker",
             json.dumps({**facts, "name": name}),
-            stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE,
         )
         for name in ("a", "b")
-    ]  # fmt: skip
+    ]
     stays: list[tuple[int, float]] = []
     try:
         await asyncio.gather(*(_line_of(worker) for worker in workers))  # both runners ready
         for worker in workers:
             assert worker.stdin is not None
             worker.stdin.write(b"go\n")
-        for lines in await asyncio.gather(
-            *(_lines_of(worker, rounds // 2 + 1) for worker in workers)
-        ):
+        for lines in await asyncio.gather(*(_lines_of(worker, rounds // 2 + 1) for worker in workers)):
             stays += [(line["token"], line["released"]) for line in lines]
     finally:
         for worker in workers:
@@ -130,13 +133,13 @@ async def _work(facts: dict[str, Any]) -> None:
     bus = await Bus.connect(msgspec.convert(facts["wire"], Wire), role="worker")
     lock_dir = Path(facts["lock_dir"])
     lane = Lane(
-        bus, devices.virtual(0, lock_dir),
+        bus,
+        devices.virtual(0, lock_dir),
         WorkerIdentity.of_this_process(facts["name"], lock_dir),
         LaneSettings(
-            lock_dir=lock_dir, is_runner_kept=facts["is_kept"], idle_s=0.0,
-            interval_log=str(lock_dir / "intervals"),
+            lock_dir=lock_dir, is_runner_kept=facts["is_kept"], idle_s=0.0, interval_log=str(lock_dir / "intervals")
         ),
-    )  # fmt: skip
+    )
     await lane.start()
     await lane.runner.ready.wait()
     _say(ready=True)

@@ -94,11 +94,7 @@ class _Caller(asyncio.Protocol):
         self._buffer = self._buffer + data if self._buffer else data
         if not self._needed:
             self._needed = _length(self._buffer)
-        is_whole = (
-            self._buffer.endswith(b"0\r\n\r\n")
-            if self._needed < 0
-            else 0 < self._needed <= len(self._buffer)
-        )
+        is_whole = self._buffer.endswith(b"0\r\n\r\n") if self._needed < 0 else 0 < self._needed <= len(self._buffer)
         if is_whole:
             self._finish()
 

@@ -85,17 +85,26 @@ class SyncCounter:
 
     def __enter__(self) -> Self:
         self._strace = subprocess.Popen(
-            ["strace", "-f", "-y", "-qq", "-e", f"trace={','.join(SYNCS)}", "-e", "signal=none",
-             "-o", str(self._file), "-p", str(self._pid)],
-        )  # fmt: skip
+            [
+                "strace",
+                "-f",
+                "-y",
+                "-qq",
+                "-e",
+                f"trace={','.join(SYNCS)}",
+                "-e",
+                "signal=none",
+                "-o",
+                str(self._file),
+                "-p",
+                str(self._pid),
+            ]
+        )
         self._wait_until_attached()
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._strace is not None:
             self._strace.send_signal(signal.SIGINT)

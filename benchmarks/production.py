@@ -87,9 +87,7 @@ async def measure(*, seconds: float, up: Path | None, plugins: int, devices: int
         bus = await Bus.connect(running.admin(), role="admin", name="bench")
         try:
             names = running.pids()
-            count = [
-                sum(name.startswith(stem) for name in names) for stem in ("plugin-", "worker-")
-            ]
+            count = [sum(name.startswith(stem) for name in names) for stem in ("plugin-", "worker-")]
             label = f"production, {count[0]} plugin(s), {count[1]} worker(s)"
             key = await bed.mint_with(bus, running.secret("key_pepper"))
             side = Production(running, key, bus, label)
@@ -123,10 +121,7 @@ async def measure_leases(*, up: Path | None, rounds: int) -> None:
 async def _figures(side: Side, seconds: float) -> None:
     print(f"\n{side.name}")
     print(f"{'':<16}{'in flight':>10}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}  statuses")
-    for what, target, counts in (
-        ("predict", side.predict, PREDICTS),
-        ("submit (202)", side.submit, SUBMITS),
-    ):
+    for what, target, counts in (("predict", side.predict, PREDICTS), ("submit (202)", side.submit, SUBMITS)):
         for in_flight in counts:
             before, accepted = _cpu(side.pids()), await accepted_jobs(side.bus)
             figures = await apart(target, in_flight, seconds)
@@ -188,9 +183,7 @@ def _print_row(what: str, figures: Figures) -> None:
 def _print_cpu(before: Mapping[str, float], after: Mapping[str, float], jobs: int) -> None:
     parts = {name: (after[name] - before.get(name, 0.0)) / max(1, jobs) * 1000 for name in after}
     told = ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items() if spent >= 0.005)
-    print(
-        f"{'':<16}CPU s per 1000 jobs ({jobs}): {told}; all {sum(parts.values()):.2f}", flush=True
-    )
+    print(f"{'':<16}CPU s per 1000 jobs ({jobs}): {told}; all {sum(parts.values()):.2f}", flush=True)
 
 
 async def _count_syncs(side: Side) -> None:

@@ -142,12 +142,8 @@ def _print(what: str, body_bytes: int, before: Held, after: Held) -> None:
             f"memory {grown / GIB:+.2f} GiB; now {after.memory[name] / 1e6:.0f} MB of memory, and "
             f"{after.logs[name] / 1e6:.0f} MB of logs of the cluster, which do not grow with the jobs"
         )
-    grown_streams = {
-        name: size - before.streams.get(name, 0) for name, size in after.streams.items()
-    }
-    told = ", ".join(
-        f"{name} {grown * scale / GIB:.2f}" for name, grown in grown_streams.items() if grown > jobs
-    )
+    grown_streams = {name: size - before.streams.get(name, 0) for name, size in after.streams.items()}
+    told = ", ".join(f"{name} {grown * scale / GIB:.2f}" for name, grown in grown_streams.items() if grown > jobs)
     print(f"  of which in streams, GiB: {told or 'nothing'}")
     for name, (rows, size) in after.tables.items():
         rows_before, size_before = before.tables.get(name, (0, 0))
@@ -157,6 +153,4 @@ def _print(what: str, body_bytes: int, before: Held, after: Held) -> None:
                 f"{(size - size_before) * scale / GIB:.2f} GiB"
             )
     rate = GIB / (disk / jobs) / DAY_S if disk > 0 else math.inf
-    print(
-        f"  a GiB of a node's disk lasts a day at {rate:.1f} jobs/s; {disk / jobs:.0f} bytes a job"
-    )
+    print(f"  a GiB of a node's disk lasts a day at {rate:.1f} jobs/s; {disk / jobs:.0f} bytes a job")

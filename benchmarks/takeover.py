@@ -71,9 +71,7 @@ async def measure(running: Running, bus: Bus, target: Target) -> None:
     )
 
 
-async def _killed(
-    running: Running, holders: Holders, target: Target, owner: str, number: int
-) -> tuple[float, float]:
+async def _killed(running: Running, holders: Holders, target: Target, owner: str, number: int) -> tuple[float, float]:
     """Kill a holder under load; seconds until another holds, and the longest that a caller waited."""
     pid = running.pids()[owner]
     load = asyncio.create_task(asyncio.to_thread(run, target, 8, seconds=LOAD_S, warm_s=0.0))

@@ -64,20 +64,14 @@ async def measure(seconds: float, rounds: int) -> None:
 
 
 def _print(found: Mapping[tuple[str, int], list[tuple[float, ...]]]) -> None:
-    print(
-        f"{'':6} {'in flight':>9} {'jobs/s':>8} {'p50 ms':>7} {'nodes CPU':>10} {'client CPU':>10}  of runs"
-    )
+    print(f"{'':6} {'in flight':>9} {'jobs/s':>8} {'p50 ms':>7} {'nodes CPU':>10} {'client CPU':>10}  of runs")
     for (kind, in_flight), runs in sorted(found.items(), key=lambda one: (one[0][1], one[0][0])):
         rate, p50, nodes, client = (statistics.median(one) for one in zip(*runs, strict=True))
         each = ", ".join(f"{run[0]:.0f}" for run in runs)
-        print(
-            f"{kind:6} {in_flight:9} {rate:8.0f} {p50 * 1000:7.2f} {nodes:10.2f} {client:10.2f}  {each}"
-        )
+        print(f"{kind:6} {in_flight:9} {rate:8.0f} {p50 * 1000:7.2f} {nodes:10.2f} {client:10.2f}  {each}")
 
 
-async def submit(
-    bus: Bus, servers: list[NatsServer], in_flight: int, seconds: float
-) -> tuple[float, ...]:
+async def submit(bus: Bus, servers: list[NatsServer], in_flight: int, seconds: float) -> tuple[float, ...]:
     """Jobs per second, their median time, and processor seconds per 1000 of them: the nodes', ours."""
     jobs, times = bus.grouped(Stream.JOBS), list[float]()
     end = time.perf_counter() + seconds
@@ -105,9 +99,7 @@ async def submit(
 
 
 @asynccontextmanager
-async def cluster(
-    folder: Path, secrets: Path | None
-) -> AsyncIterator[tuple[Bus, list[NatsServer]]]:
+async def cluster(folder: Path, secrets: Path | None) -> AsyncIterator[tuple[Bus, list[NatsServer]]]:
     """Three nodes with the topology in three copies, encrypted where there are certificates."""
     routes = free_ports(3)
     peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)

@@ -35,9 +35,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
     This program has the models' files, so it is also the one that judges them anew.
     """
     beside = [
-        asyncio.create_task(
-            keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"
-        ),
+        asyncio.create_task(keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"),
         asyncio.create_task(keep_judged(), name="judging"),
     ]
     try:

@@ -21,12 +21,12 @@ UPLOADS: Final = "uploads"
 class Console(HttpBounds, frozen=True, kw_only=True):
     """Everything the console, its projector and its controller can be told."""
 
-    listen: Annotated[
-        str, Meta(description="Address `serve` listens on, `host:port`; port 0 takes a free one.")
-    ] = "127.0.0.1:8000"
-    data_dir: Annotated[
-        str, Meta(description="Folder for the embedded database, the secret key and uploads.")
-    ] = ".signalbox/console"
+    listen: Annotated[str, Meta(description="Address `serve` listens on, `host:port`; port 0 takes a free one.")] = (
+        "127.0.0.1:8000"
+    )
+    data_dir: Annotated[str, Meta(description="Folder for the embedded database, the secret key and uploads.")] = (
+        ".signalbox/console"
+    )
     database_url: Annotated[
         str,
         Meta(
@@ -38,13 +38,12 @@ class Console(HttpBounds, frozen=True, kw_only=True):
     secret_key: Annotated[
         str,
         Meta(
-            description="Signs sessions; empty = a key `bootstrap` makes and keeps in data_dir.",
-            extra={"secret": True},
+            description="Signs sessions; empty = a key `bootstrap` makes and keeps in data_dir.", extra={"secret": True}
         ),
     ] = ""
-    repository_dir: Annotated[
-        str, Meta(description="Where uploaded models are laid out; empty = data_dir/models.")
-    ] = ""
+    repository_dir: Annotated[str, Meta(description="Where uploaded models are laid out; empty = data_dir/models.")] = (
+        ""
+    )
     repository_roots: Annotated[
         tuple[str, ...],
         Meta(
@@ -52,73 +51,50 @@ class Console(HttpBounds, frozen=True, kw_only=True):
             " `name=folder` are kept relative to it: when the folder moves, only this setting changes."
         ),
     ] = ()
-    allowed_hosts: Annotated[
-        tuple[str, ...], Meta(description="Host names the console answers to.")
-    ] = ("127.0.0.1", "localhost", "[::1]")
+    allowed_hosts: Annotated[tuple[str, ...], Meta(description="Host names the console answers to.")] = (
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+    )
     trusted_origins: Annotated[
-        tuple[str, ...],
-        Meta(description="Origins (`https://console.example`) of forms behind a proxy."),
+        tuple[str, ...], Meta(description="Origins (`https://console.example`) of forms behind a proxy.")
     ] = ()
-    is_https: Annotated[
-        bool, Meta(description="Served over HTTPS: secure cookies, redirect and HSTS.")
-    ] = False
-    trust_proxy: Annotated[
-        bool,
-        Meta(description="A proxy in front sets (and strips) X-Forwarded-Proto and -For."),
-    ] = False
-    front_url: Annotated[str, Meta(description="URL consumers call; shown in snippets.")] = (
-        "http://127.0.0.1:8080"
+    is_https: Annotated[bool, Meta(description="Served over HTTPS: secure cookies, redirect and HSTS.")] = False
+    trust_proxy: Annotated[bool, Meta(description="A proxy in front sets (and strips) X-Forwarded-Proto and -For.")] = (
+        False
     )
-    admin_user: Annotated[str, Meta(description="Name of the first admin `bootstrap` makes.")] = (
-        "admin"
-    )
+    front_url: Annotated[str, Meta(description="URL consumers call; shown in snippets.")] = "http://127.0.0.1:8080"
+    admin_user: Annotated[str, Meta(description="Name of the first admin `bootstrap` makes.")] = "admin"
     admin_password: Annotated[
         str,
-        Meta(
-            description="Password of the first admin; empty = one is made and printed once.",
-            extra={"secret": True},
-        ),
+        Meta(description="Password of the first admin; empty = one is made and printed once.", extra={"secret": True}),
     ] = ""
     session_s: Annotated[int, Meta(description="Seconds a login lasts.", ge=60)] = 8 * 3600
-    idle_s: Annotated[
-        int, Meta(description="Seconds without a request after which a login ends.", ge=60)
-    ] = 1800
-    live_per_user: Annotated[
-        int, Meta(description="Live connections (tabs) one operator may hold at once.", ge=1)
-    ] = 20
+    idle_s: Annotated[int, Meta(description="Seconds without a request after which a login ends.", ge=60)] = 1800
+    live_per_user: Annotated[int, Meta(description="Live connections (tabs) one operator may hold at once.", ge=1)] = 20
     login_per_account: Annotated[
         int, Meta(description="Failed logins per account in five minutes before a wait.", ge=1)
     ] = 5
     login_per_address: Annotated[
         int, Meta(description="Failed logins per address in five minutes before a wait.", ge=1)
     ] = 20
-    login_hashes: Annotated[
-        int, Meta(description="Passwords hashed at once; each takes 100 MiB and a core.", ge=1)
-    ] = 2
+    login_hashes: Annotated[int, Meta(description="Passwords hashed at once; each takes 100 MiB and a core.", ge=1)] = 2
     login_places: Annotated[
         int,
-        Meta(
-            description="Logins that are hashed or wait for it; one address holds no more than are still free.",
-            ge=2,
-        ),
+        Meta(description="Logins that are hashed or wait for it; one address holds no more than are still free.", ge=2),
     ] = 16
     login_wait_s: Annotated[
         float, Meta(description="Seconds a login waits for its turn to be hashed, then 503.", gt=0)
     ] = 10.0
-    upload_max_bytes: Annotated[
-        int, Meta(description="Largest model archive, and its content, in bytes.", ge=1024)
-    ] = 8 * 1024**3
-    upload_max_members: Annotated[int, Meta(description="Most files in a model archive.", ge=1)] = (
-        10_000
+    upload_max_bytes: Annotated[int, Meta(description="Largest model archive, and its content, in bytes.", ge=1024)] = (
+        8 * 1024**3
     )
-    inspect_timeout_s: Annotated[
-        float, Meta(description="Longest an inspection of a SavedModel may take.", gt=0)
-    ] = 120.0
+    upload_max_members: Annotated[int, Meta(description="Most files in a model archive.", ge=1)] = 10_000
+    inspect_timeout_s: Annotated[float, Meta(description="Longest an inspection of a SavedModel may take.", gt=0)] = (
+        120.0
+    )
     inspect_command: Annotated[
-        str,
-        Meta(
-            description="Program that inspects a SavedModel; empty = this Python's workers.inspect."
-        ),
+        str, Meta(description="Program that inspects a SavedModel; empty = this Python's workers.inspect.")
     ] = ""
     outbox_poll_s: Annotated[
         float, Meta(description="How often the controller looks for decisions to publish.", gt=0)
@@ -127,22 +103,16 @@ class Console(HttpBounds, frozen=True, kw_only=True):
         float, Meta(description="How often the controller compares NATS with the database.", gt=0)
     ] = 30.0
     audit_mark_s: Annotated[
-        float,
-        Meta(
-            description="How often the controller notes the audit's head in NATS, if it moved.",
-            gt=0,
-        ),
+        float, Meta(description="How often the controller notes the audit's head in NATS, if it moved.", gt=0)
     ] = 600.0
     vanished_after_s: Annotated[
         float, Meta(description="Open jobs unchanged this long are checked against NATS.", gt=0)
     ] = 120.0
     jobs_kept_days: Annotated[
-        float,
-        Meta(description="Rows of ended jobs are deleted after this many days; 0 = never.", ge=0),
+        float, Meta(description="Rows of ended jobs are deleted after this many days; 0 = never.", ge=0)
     ] = 30.0
     jobs_kept_rows: Annotated[
-        int,
-        Meta(description="Rows of jobs that are kept, the newest; 0 = all of them.", ge=0),
+        int, Meta(description="Rows of jobs that are kept, the newest; 0 = all of them.", ge=0)
     ] = 1_000_000
     projector_batch: Annotated[
         int,

@@ -100,9 +100,7 @@ def _tls(query: str) -> dict[str, str]:
     options = dict(given)
     where = "SIGNALBOX_CONSOLE_DATABASE_URL:"
     if options.keys() - _TLS:  # not named: it may be the end of a password
-        raise Misconfigured(
-            f"{where} only sslmode and sslrootcert may follow the '?'; one in a password is '%3F'."
-        )
+        raise Misconfigured(f"{where} only sslmode and sslrootcert may follow the '?'; one in a password is '%3F'.")
     if len(given) > len(options):
         raise Misconfigured(f"{where} sslmode and sslrootcert stand there once each.")
     if "sslmode" in options and options["sslmode"] not in _TLS_MODES:
@@ -138,11 +136,7 @@ def _database(url: str) -> dict[str, Any]:
         "HOST": unquote(parts.hostname or ""),
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 0,
-        "OPTIONS": {
-            "connect_timeout": 5,
-            "options": f"-c lock_timeout={_LOCK_WAIT_S * 1000}",
-            **_tls(parts.query),
-        },
+        "OPTIONS": {"connect_timeout": 5, "options": f"-c lock_timeout={_LOCK_WAIT_S * 1000}", **_tls(parts.query)},
     }
 
 
@@ -150,16 +144,10 @@ DATABASES = {"default": _database(CONSOLE.database_url)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"
-PASSWORD_HASHERS = [
-    "console.operators.hashing.BoundedArgon2",
-    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
-]
+PASSWORD_HASHERS = ["console.operators.hashing.BoundedArgon2", "django.contrib.auth.hashers.PBKDF2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {
-        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
-        "OPTIONS": {"min_length": 12},
-    },
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]

@@ -89,9 +89,7 @@ def _authority(home: Path) -> list[str]:
 def _signed(ca: Path, node: str, further: Sequence[str]) -> str:
     """A new key of a node and its certificate, for both ends of a connection, as one text."""
     if not (ca / "key.pem").exists():
-        raise SystemExit(
-            f"{ca / 'key.pem'} is not here: without the authority's key nothing can be signed."
-        )
+        raise SystemExit(f"{ca / 'key.pem'} is not here: without the authority's key nothing can be signed.")
     names = ",".join(alternative(name) for name in (node, "localhost", "127.0.0.1", *further))
     with tempfile.TemporaryDirectory(dir=ca) as work:
         conf, key = Path(work) / "openssl.cnf", Path(work) / "key.pem"
@@ -128,17 +126,10 @@ def _openssl(*arguments: str, text: str = "") -> str:
 def _run(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(
-            ["openssl", *arguments],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            ["openssl", *arguments], input=text, capture_output=True, text=True, timeout=60, check=False
         )
     except FileNotFoundError:
-        raise SystemExit(
-            "The program openssl makes the certificates, and is not installed."
-        ) from None
+        raise SystemExit("The program openssl makes the certificates, and is not installed.") from None
 
 
 def expiring(folder: Path) -> list[str]:

@@ -28,14 +28,7 @@ WORKERS: Final = ("worker-1", "worker-2")
 NODES: Final[Mapping[str, Sequence[str]]] = {"nats-1": (), "nats-2": (), "nats-3": ()}
 """Each NATS node, with further names and addresses that it is reached by."""
 APPS: Final = HERE.parent / "tyk" / "apps"
-PLAIN: Final = (
-    "key_pepper",
-    "plugin_secret",
-    "redis",
-    "postgres",
-    "console_secret_key",
-    "admin_password",
-)
+PLAIN: Final = ("key_pepper", "plugin_secret", "redis", "postgres", "console_secret_key", "admin_password")
 _USER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
@@ -68,11 +61,7 @@ def make(
     written += _passwords_of_nats(folder / "nats.env", users)
     url = f"postgresql://signalbox:{plain['postgres']}@postgres:5432/signalbox"
     keep("database_url", url)
-    tyk = {
-        "TYK_GW_SECRET": password(),
-        "TYK_GW_NODESECRET": password(),
-        "TYK_GW_STORAGE_PASSWORD": plain["redis"],
-    }
+    tyk = {"TYK_GW_SECRET": password(), "TYK_GW_NODESECRET": password(), "TYK_GW_STORAGE_PASSWORD": plain["redis"]}
     keep("tyk.env", "".join(f"{name}={value}\n" for name, value in tyk.items()))
     written += _definitions(folder / "tyk_apps", plain["plugin_secret"])
     return written + certificates.make(folder, nodes, is_renewal=is_renewal)
@@ -104,9 +93,7 @@ def _definitions(folder: Path, secret: str) -> list[str]:
 
 def _worker(text: str) -> str:
     if not _USER.fullmatch(text) or text in ROLES:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no name for a worker: letters, digits, - and _"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is no name for a worker: letters, digits, - and _")
     return text
 
 
@@ -121,9 +108,7 @@ def _node(text: str) -> tuple[str, list[str]]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
-        description="Passwords and certificates for docker-compose.yml."
-    )
+    parser = argparse.ArgumentParser(description="Passwords and certificates for docker-compose.yml.")
     parser.add_argument("--folder", type=Path, default=HERE / "secrets", help="where to put them")
     add = parser.add_argument
     add(
@@ -141,20 +126,14 @@ def main() -> None:
         help="a NATS node that gets a certificate, with further names and addresses it is reached by; repeatable "
         f"(default: {', '.join(NODES)})",
     )
-    add(
-        "--renew",
-        action="store_true",
-        help="make every node's certificate anew, of the same authority",
-    )
+    add("--renew", action="store_true", help="make every node's certificate anew, of the same authority")
     given = parser.parse_args()
     folder: Path = given.folder
     nodes = dict(given.node) if given.node else NODES
     for name in make(folder, workers=given.worker or WORKERS, nodes=nodes, is_renewal=given.renew):
         sys.stdout.write(f"made {folder / name}\n")
     for name in certificates.expiring(folder):
-        sys.stdout.write(
-            f"{folder / name} ends within {certificates.SOON_DAYS} days: docs/deploy.md, Certificates\n"
-        )
+        sys.stdout.write(f"{folder / name} ends within {certificates.SOON_DAYS} days: docs/deploy.md, Certificates\n")
 
 
 if __name__ == "__main__":

@@ -95,11 +95,7 @@ def _classes() -> dict[str, type[SignalboxError]]:
     """The class that stands for each code; one that inherits its code leaves it to its parent."""
     found: dict[str, type[SignalboxError]] = {}
     for value in vars(errors).values():
-        if (
-            isinstance(value, type)
-            and issubclass(value, SignalboxError)
-            and value is not SignalboxError
-        ):
+        if isinstance(value, type) and issubclass(value, SignalboxError) and value is not SignalboxError:
             found.setdefault(value.code, value)
     return found
 
@@ -114,19 +110,14 @@ def metrics_page() -> str:
         shown = family.name + ("_total" if family.type == "counter" else "")
         labels = ", ".join(f"`{label}`" for label in _labels(family.name))
         users = graph.find_downstream_modules(makers[family.name]) | {makers[family.name]}
-        served = [
-            title for package, title in PROGRAMS if any(m.startswith(f"{package}.") for m in users)
-        ]
+        served = [title for package, title in PROGRAMS if any(m.startswith(f"{package}.") for m in users)]
         section = "Every program" if len(served) == len(PROGRAMS) else " and ".join(served)
-        tables.setdefault(section, []).append(
-            f"| `{shown}` | {family.type} | {labels} | {family.documentation} |"
-        )
+        tables.setdefault(section, []).append(f"| `{shown}` | {family.type} | {labels} | {family.documentation} |")
     order = ["Every program", *(title for _, title in PROGRAMS)]
     sections = "\n\n".join(
         f"## {title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
         for title, rows in sorted(
-            tables.items(),
-            key=lambda item: order.index(item[0]) if item[0] in order else len(order),
+            tables.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)
         )
     )
     return f"""# Metrics
@@ -153,9 +144,7 @@ def _metric_makers() -> Iterator[tuple[str, str]]:
             for node in ast.walk(ast.parse(text)):
                 match node:
                     case ast.Call(
-                        func=ast.Attribute(
-                            value=ast.Name("metrics"), attr="counter" | "gauge" | "histogram"
-                        ),
+                        func=ast.Attribute(value=ast.Name("metrics"), attr="counter" | "gauge" | "histogram"),
                         args=[ast.Constant(str(name)), *_],
                     ):
                         yield METRIC + name, module
@@ -189,12 +178,7 @@ neither mended nor accepted; what a deployment accepts it accepts by id, with a 
 This page is made by `python docs/generate.py`."""
 
 
-PAGES = {
-    "settings.md": settings_page,
-    "errors.md": errors_page,
-    "metrics.md": metrics_page,
-    "doctor.md": doctor_page,
-}
+PAGES = {"settings.md": settings_page, "errors.md": errors_page, "metrics.md": metrics_page, "doctor.md": doctor_page}
 
 
 if __name__ == "__main__":

@@ -62,9 +62,7 @@ def _take(house: House) -> None:
             path = FOLDER / f"board-{theme}.png"
             page.screenshot(path=path, animations="disabled")
             if path.stat().st_size > MAX_BYTES:
-                raise SystemExit(
-                    f"{path.name} has {path.stat().st_size} bytes; the most is {MAX_BYTES}"
-                )
+                raise SystemExit(f"{path.name} has {path.stat().st_size} bytes; the most is {MAX_BYTES}")
 
 
 def _wait_until_filled(page: Page) -> None:

@@ -99,11 +99,7 @@ class Gateway:
             ModelViews(catalog, fleet),
             self.bodies,
         )
-        auth = Auth(
-            keyring,
-            max_body_bytes=settings.max_body_bytes,
-            trusted_proxies=settings.trusted_proxies,
-        )
+        auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)
         self.dispatcher, self.of_edge = (
             Dispatcher(
                 auth.hook,
@@ -133,9 +129,7 @@ class Gateway:
         return gateway
 
     @property
-    def _tables(
-        self,
-    ) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:
+    def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:
         return self._keys, self._models, self._workers, self._desired, self._serving
 
     @property

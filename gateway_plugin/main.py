@@ -49,14 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         description="The plugin beside Tyk: checks API keys, accepts jobs, answers for them. "
         "Settings are SIGNALBOX_GATEWAY_* variables, see docs/settings.md.",
     )
-    parser.add_argument(
-        "--check-config", action="store_true", help="print the settings, secrets hidden, and end"
-    )
-    parser.add_argument(
-        "--health",
-        action="store_true",
-        help="end with 0 if a running plugin says it serves, else 1",
-    )
+    parser.add_argument("--check-config", action="store_true", help="print the settings, secrets hidden, and end")
+    parser.add_argument("--health", action="store_true", help="end with 0 if a running plugin says it serves, else 1")
     parser.add_argument(
         "--end-stuck",
         action="store_true",

@@ -66,10 +66,7 @@ async def serve(settings: GatewaySettings) -> None:
             report.start()
             stack.push_async_callback(report.close)
         log.info(
-            "gateway.ready",
-            listen=server.address if server else "",
-            edge=edge.address if edge else "",
-            pid=os.getpid(),
+            "gateway.ready", listen=server.address if server else "", edge=edge.address if edge else "", pid=os.getpid()
         )
         await asked_to_stop.wait()
         log.info("gateway.draining", drain_s=settings.drain_s)
@@ -88,9 +85,7 @@ def _held(pid_file: Path) -> HeldFile:
     raise Misconfigured(f"{pid_file} is that of another plugin (pid {held.holder()}).")
 
 
-async def _listen(
-    settings: GatewaySettings, gateway: Gateway
-) -> "tuple[PluginServer | None, EdgeServer | None]":
+async def _listen(settings: GatewaySettings, gateway: Gateway) -> "tuple[PluginServer | None, EdgeServer | None]":
     server = edge = None
     if settings.listen:
         _check_folder(settings.listen)
@@ -120,16 +115,11 @@ def _check_folder(listen: str) -> None:
     with contextlib.suppress(OSError):  # a folder that is not there is the server's to report
         mode = folder.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise Misconfigured(
-                f"Everybody may write to {folder}, and so replace the plugin's socket; chmod o-w."
-            )
+            raise Misconfigured(f"Everybody may write to {folder}, and so replace the plugin's socket; chmod o-w.")
 
 
 async def _drain(
-    settings: GatewaySettings,
-    gateway: Gateway,
-    server: PluginServer | None,
-    edge: "EdgeServer | None",
+    settings: GatewaySettings, gateway: Gateway, server: PluginServer | None, edge: "EdgeServer | None"
 ) -> None:
     """Listen no more; callers in hand get their answers, and at the end of the grace their job's id."""
     if server is not None and server.is_replaced:

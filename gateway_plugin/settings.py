@@ -27,14 +27,9 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "when only the embedded edge is wanted."
         ),
     ] = "127.0.0.1:9111"
-    edge_listen: Annotated[
-        str, Meta(description="`host:port` of the embedded edge (HTTP); empty = no edge.")
-    ] = ""
+    edge_listen: Annotated[str, Meta(description="`host:port` of the embedded edge (HTTP); empty = no edge.")] = ""
     edge_files: Annotated[
-        str,
-        Meta(
-            description="Folder of the edge's `tyk.conf` and `apps/`; empty = the project's `tyk/`."
-        ),
+        str, Meta(description="Folder of the edge's `tyk.conf` and `apps/`; empty = the project's `tyk/`.")
     ] = ""
     allow_remote: Annotated[
         bool,
@@ -51,17 +46,16 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             extra={"secret": True},
         ),
     ] = ""
-    api_ids: Annotated[
-        tuple[str, ...], Meta(description="API definitions whose calls are taken, comma-separated.")
-    ] = ("signalbox",)
-    org_ids: Annotated[
-        tuple[str, ...], Meta(description="Organisations whose calls are taken, comma-separated.")
-    ] = ("signalbox",)
+    api_ids: Annotated[tuple[str, ...], Meta(description="API definitions whose calls are taken, comma-separated.")] = (
+        "signalbox",
+    )
+    org_ids: Annotated[tuple[str, ...], Meta(description="Organisations whose calls are taken, comma-separated.")] = (
+        "signalbox",
+    )
     previous_key_pepper: Annotated[
         str,
         Meta(
-            description="While the pepper is rotated, the one before; keys made under it are good until "
-            "they end.",
+            description="While the pepper is rotated, the one before; keys made under it are good until they end.",
             extra={"secret": True},
         ),
     ] = ""
@@ -82,9 +76,9 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "together, or with one key id, before wrong keys get 429 there. Right ones are let in all the same.",
         ),
     ] = 60
-    socket_mode: Annotated[
-        str, Meta(pattern="^0?[0-7]{3}$", description="Octal file mode of the unix socket.")
-    ] = "0660"
+    socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$", description="Octal file mode of the unix socket.")] = (
+        "0660"
+    )
     pid_file: Annotated[
         str,
         Meta(
@@ -92,9 +86,9 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "--health --end-stuck`; empty = none."
         ),
     ] = ""
-    max_body_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")
-    ] = 32 * _MIB
+    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")] = (
+        32 * _MIB
+    )
     max_bodies_bytes: Annotated[
         int,
         Meta(
@@ -103,24 +97,18 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = 512 * _MIB
-    max_elements: Annotated[
-        int, Meta(ge=1, description="Most array elements in one JSON body.")
-    ] = 8_000_000
-    max_names: Annotated[
-        int, Meta(ge=1, description="Most names in all objects of one JSON body.")
-    ] = MAX_NAMES
-    max_message_bytes: Annotated[
-        int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")
-    ] = 64 * _MIB
-    max_answer_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")
-    ] = 60 * _MIB
+    max_elements: Annotated[int, Meta(ge=1, description="Most array elements in one JSON body.")] = 8_000_000
+    max_names: Annotated[int, Meta(ge=1, description="Most names in all objects of one JSON body.")] = MAX_NAMES
+    max_message_bytes: Annotated[int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")] = (
+        64 * _MIB
+    )
+    max_answer_bytes: Annotated[int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")] = (
+        60 * _MIB
+    )
     max_concurrent: Annotated[
         int, Meta(ge=1, description="Most hook calls in hand at once, waiting ones included.")
     ] = 2048
-    max_waiting: Annotated[
-        int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")
-    ] = 1536
+    max_waiting: Annotated[int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")] = 1536
     account_waiting: Annotated[
         int,
         Meta(
@@ -164,25 +152,18 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "says otherwise; new ones above that get 429.",
         ),
     ] = 50_000
-    max_wait_s: Annotated[
-        float, Meta(gt=0, description="Longest wait for a result, whatever the model allows.")
-    ] = 110.0
+    max_wait_s: Annotated[float, Meta(gt=0, description="Longest wait for a result, whatever the model allows.")] = (
+        110.0
+    )
     recheck_s: Annotated[
-        float,
-        Meta(
-            gt=0, description="A job waited for this long is looked up, in case its reply was lost."
-        ),
+        float, Meta(gt=0, description="A job waited for this long is looked up, in case its reply was lost.")
     ] = 5.0
     stale_keys_s: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="Without proof for this long that the key table is current, every key gets 503.",
-        ),
+        float, Meta(gt=0, description="Without proof for this long that the key table is current, every key gets 503.")
     ] = 14.0
-    decode_inline_bytes: Annotated[
-        int, Meta(ge=0, description="Bodies above this are decoded by another process.")
-    ] = 65_536
+    decode_inline_bytes: Annotated[int, Meta(ge=0, description="Bodies above this are decoded by another process.")] = (
+        65_536
+    )
     decode_processes: Annotated[
         int,
         Meta(
@@ -195,12 +176,8 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     decode_memory_bytes: Annotated[
         int, Meta(ge=256 * _MIB, description="Address space one decoding process may use.")
     ] = 2048 * _MIB
-    decode_timeout_s: Annotated[
-        float, Meta(gt=0, description="Longest decoding or rendering of one body.")
-    ] = 20.0
-    drain_s: Annotated[
-        float, Meta(ge=0, description="How long calls in hand may take after SIGTERM.")
-    ] = 10.0
+    decode_timeout_s: Annotated[float, Meta(gt=0, description="Longest decoding or rendering of one body.")] = 20.0
+    drain_s: Annotated[float, Meta(ge=0, description="How long calls in hand may take after SIGTERM.")] = 10.0
     max_connection_age_s: Annotated[
         float,
         Meta(

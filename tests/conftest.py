@@ -26,13 +26,17 @@ T = TypeVar("T")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--depth", choices=(depth.SHORT, depth.FULL), default=depth.SHORT,
+        "--depth",
+        choices=(depth.SHORT, depth.FULL),
+        default=depth.SHORT,
         help="how far proofs go: a little way (make test) or all the way (make verify)",
-    )  # fmt: skip
+    )
     parser.addoption(
-        "--up", type=Path, metavar="FILE",
+        "--up",
+        type=Path,
+        metavar="FILE",
         help="run what can be on the production stack of this up.json; the rest is left out and says so",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -182,18 +182,12 @@ def _keep_holdout(root: Path) -> None:
 
 
 def _save(
-    module: Any,
-    path: Path,
-    signatures: Mapping[str, tuple[Callable[..., Any], Any]],
-    example: Mapping[str, Any],
+    module: Any, path: Path, signatures: Mapping[str, tuple[Callable[..., Any], Any]], example: Mapping[str, Any]
 ) -> None:
     """Traces each function with its one input's spec, exports them, writes the warm-up file."""
     import tensorflow as tf
 
-    traced = {
-        name: tf.function(function, input_signature=[spec])
-        for name, (function, spec) in signatures.items()
-    }
+    traced = {name: tf.function(function, input_signature=[spec]) for name, (function, spec) in signatures.items()}
     tf.saved_model.save(module, str(path), signatures=traced)
     extra = path / "assets.extra"
     extra.mkdir()

@@ -38,9 +38,15 @@ async def inspect(path: str) -> dict[str, Signature]:
 async def inspection(path: str) -> savedmodel.Inspection:
     """Signatures, ops, digest and size, as :func:`inspect`."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "workers.inspect", path, stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=_environment(),
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "workers.inspect",
+        path,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(),
+    )
     try:
         async with asyncio.timeout(_WALL_S):
             out, err = await process.communicate()

@@ -36,9 +36,8 @@ SIGTERM drains it: running jobs end, waiting ones go back to the queue, the GPU 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> int:
     """Run the program; returns its exit status: 0 after a drain, 2 for wrong settings, else 1."""
     parser = argparse.ArgumentParser(
-        prog="python -m workers", description=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="python -m workers", description=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--check-config",
         action="store_true",
@@ -56,8 +55,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
         sys.stdout.write(f"{describe(settings)}\n\n{confinement}\n")
         return 0
     log.configure(settings.log_level, program="worker")
-    log.info("worker.sandbox", mode=confinement.mode, active=confinement.active,
-             missing=confinement.missing)  # fmt: skip
+    log.info("worker.sandbox", mode=confinement.mode, active=confinement.active, missing=confinement.missing)
     try:
         uvloop.run(_serve(settings))
     except SignalboxError as error:

@@ -27,10 +27,7 @@ _MOST_NAMES_BYTES: Final = 16 * 1024
 class WorkerSettings(Wire, frozen=True, kw_only=True):
     """What one worker process needs to know. One process serves one device."""
 
-    id: Annotated[
-        str,
-        Meta(description="Name of this worker, unique in the fleet; empty = host name and device."),
-    ] = ""
+    id: Annotated[str, Meta(description="Name of this worker, unique in the fleet; empty = host name and device.")] = ""
     device: Annotated[
         str,
         Meta(
@@ -38,15 +35,9 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             " or an NVIDIA UUID."
         ),
     ] = "cpu:0"
-    models: Annotated[
-        tuple[str, ...], Meta(description="Serve only these models; empty = all placed here.")
-    ] = ()
+    models: Annotated[tuple[str, ...], Meta(description="Serve only these models; empty = all placed here.")] = ()
     memory_budget_bytes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Memory for models; 0 = four fifths of the device, 4 GiB on a virtual one.",
-        ),
+        int, Meta(ge=0, description="Memory for models; 0 = four fifths of the device, 4 GiB on a virtual one.")
     ] = 0
     lock_dir: Annotated[
         str,
@@ -55,19 +46,14 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             " host; empty = `signalbox-locks` in the directory for temporary files."
         ),
     ] = ""
-    is_warm: Annotated[
-        bool, Meta(description="Load placed models before the first job asks for them.")
-    ] = True
+    is_warm: Annotated[bool, Meta(description="Load placed models before the first job asks for them.")] = True
     retire_s: Annotated[
         float,
-        Meta(
-            gt=0,
-            description="A version that requests no longer get leaves the memory after so long without a run.",
-        ),
+        Meta(gt=0, description="A version that requests no longer get leaves the memory after so long without a run."),
     ] = 10.0
-    in_hand_bytes: Annotated[
-        int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")
-    ] = 67_108_864
+    in_hand_bytes: Annotated[int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")] = (
+        67_108_864
+    )
     max_result_bytes: Annotated[
         int,
         Meta(
@@ -76,38 +62,26 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             "`result_too_large`.",
         ),
     ] = MAX_RESULT_BYTES
-    patience_s: Annotated[
-        float, Meta(gt=0, description="A job must wait so long before a standby takes a ticket.")
-    ] = 0.5
+    patience_s: Annotated[float, Meta(gt=0, description="A job must wait so long before a standby takes a ticket.")] = (
+        0.5
+    )
     recheck_s: Annotated[
         float, Meta(gt=0, description="Period of the slow look at queues and lease, as a backstop.")
     ] = 5.0
     presence_s: Annotated[float, Meta(gt=0, description="Period of the presence heartbeat.")] = 2.0
-    presence_ttl_s: Annotated[
-        int, Meta(ge=1, description="Presence without a heartbeat for so long is gone.")
-    ] = 8
+    presence_ttl_s: Annotated[int, Meta(ge=1, description="Presence without a heartbeat for so long is gone.")] = 8
     ack_wait_s: Annotated[
-        float,
-        Meta(gt=0, description="The queue gives a job to another worker after so long a silence."),
+        float, Meta(gt=0, description="The queue gives a job to another worker after so long a silence.")
     ] = 30.0
     in_progress_s: Annotated[
         float, Meta(gt=0, description="Period of telling the queue that a job is being worked on.")
     ] = 10.0
-    drain_s: Annotated[
-        float, Meta(gt=0, description="Longest wait for running jobs after SIGTERM.")
-    ] = 25.0
+    drain_s: Annotated[float, Meta(gt=0, description="Longest wait for running jobs after SIGTERM.")] = 25.0
     cancel_grace_s: Annotated[
-        float,
-        Meta(
-            gt=0, description="A cancelled job's run may go on so long before the runner is ended."
-        ),
+        float, Meta(gt=0, description="A cancelled job's run may go on so long before the runner is ended.")
     ] = 2.0
     slow_job_s: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="A job that takes longer from being pulled to its end is logged at INFO.",
-        ),
+        float, Meta(gt=0, description="A job that takes longer from being pulled to its end is logged at INFO.")
     ] = 5.0
     frozen_s: Annotated[
         float,
@@ -119,28 +93,21 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     ] = FROZEN_S
     heartbeat_s: Annotated[float, Meta(gt=0, description="Period of the lease heartbeat.")] = 2.0
     fence_s: Annotated[
-        float,
-        Meta(gt=0, description="The runner is killed so long after the last confirmed heartbeat."),
+        float, Meta(gt=0, description="The runner is killed so long after the last confirmed heartbeat.")
     ] = 12.0
     kill_s: Annotated[float, Meta(gt=0, description="Time a kill may take.")] = 3.0
-    margin_s: Annotated[
-        float, Meta(ge=0, description="Reserve for clock rate and scheduling in the lease's sums.")
-    ] = 5.0
-    lease_ttl_s: Annotated[
-        int, Meta(ge=1, description="A lease without a heartbeat for so long is free.")
-    ] = 20
-    quantum_s: Annotated[
-        float, Meta(gt=0, description="A holder yields to a waiter after so long.")
-    ] = 30.0
-    idle_s: Annotated[
-        float, Meta(gt=0, description="An idle holder yields to a waiter after so long.")
-    ] = 0.2
+    margin_s: Annotated[float, Meta(ge=0, description="Reserve for clock rate and scheduling in the lease's sums.")] = (
+        5.0
+    )
+    lease_ttl_s: Annotated[int, Meta(ge=1, description="A lease without a heartbeat for so long is free.")] = 20
+    quantum_s: Annotated[float, Meta(gt=0, description="A holder yields to a waiter after so long.")] = 30.0
+    idle_s: Annotated[float, Meta(gt=0, description="An idle holder yields to a waiter after so long.")] = 0.2
     reserved_s: Annotated[
         float, Meta(gt=0, description="A released GPU is kept so long for the one it was named to.")
     ] = 2.0
-    failover_s: Annotated[
-        float, Meta(ge=0, description="Longest NATS leader election that must not cost a lease.")
-    ] = 9.0
+    failover_s: Annotated[float, Meta(ge=0, description="Longest NATS leader election that must not cost a lease.")] = (
+        9.0
+    )
     intra_threads: Annotated[
         int, Meta(ge=0, description="TensorFlow threads within an operation; 0 = its own choice.")
     ] = 1
@@ -148,8 +115,7 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         int, Meta(ge=0, description="TensorFlow threads across operations; 0 = its own choice.")
     ] = 1
     interval_log: Annotated[
-        str,
-        Meta(description="File the runners append their times inside the device to; empty = none."),
+        str, Meta(description="File the runners append their times inside the device to; empty = none.")
     ] = ""
 
     sandbox: Annotated[
@@ -160,14 +126,10 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         ),
     ] = "auto"
     gpu_idle_bytes: Annotated[
-        int,
-        Meta(ge=0, description="Memory the GPU shows as used with nobody on it, in bytes."),
+        int, Meta(ge=0, description="Memory the GPU shows as used with nobody on it, in bytes.")
     ] = 0
     runner_user: Annotated[
-        str,
-        Meta(
-            description="User that runs models, where the worker is root; empty = the worker's own user."
-        ),
+        str, Meta(description="User that runs models, where the worker is root; empty = the worker's own user.")
     ] = ""
     model_folders: Annotated[
         tuple[str, ...],
@@ -238,24 +200,30 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
 
     def confinement(self) -> Sandbox:
         """What the runner is confined to."""
-        return Sandbox(
-            mode=cast("Mode", self.sandbox), user=self.runner_user, model_folders=self.model_folders
-        )
+        return Sandbox(mode=cast("Mode", self.sandbox), user=self.runner_user, model_folders=self.model_folders)
 
     def lane(self) -> LaneSettings:
         """The lease's part. Raises :class:`Misconfigured` naming the sums that do not fit."""
-        if (
-            not os.access(self.lock_folder.parent, os.W_OK | os.X_OK)
-            and not self.lock_folder.exists()
-        ):
+        if not os.access(self.lock_folder.parent, os.W_OK | os.X_OK) and not self.lock_folder.exists():
             raise Misconfigured(f"{PREFIX}LOCK_DIR: {self.lock_folder} cannot be made.")
         return LaneSettings(
-            lock_dir=self.lock_folder, heartbeat_s=self.heartbeat_s, fence_s=self.fence_s,
-            kill_s=self.kill_s, margin_s=self.margin_s, failover_s=self.failover_s,
-            ttl_s=self.lease_ttl_s, ack_wait_s=self.ack_wait_s, reserved_s=self.reserved_s,
-            quantum_s=self.quantum_s, idle_s=self.idle_s, recheck_s=self.recheck_s,
-            intra_threads=self.intra_threads, inter_threads=self.inter_threads,
-            interval_log=self.interval_log, sandbox=self.confinement(),
+            lock_dir=self.lock_folder,
+            heartbeat_s=self.heartbeat_s,
+            fence_s=self.fence_s,
+            kill_s=self.kill_s,
+            margin_s=self.margin_s,
+            failover_s=self.failover_s,
+            ttl_s=self.lease_ttl_s,
+            ack_wait_s=self.ack_wait_s,
+            reserved_s=self.reserved_s,
+            quantum_s=self.quantum_s,
+            idle_s=self.idle_s,
+            recheck_s=self.recheck_s,
+            intra_threads=self.intra_threads,
+            inter_threads=self.inter_threads,
+            interval_log=self.interval_log,
+            sandbox=self.confinement(),
             gpu_idle_bytes=self.gpu_idle_bytes,
-            staging_dir=Path(self.staging_dir) if self.staging_dir else None, frozen_s=self.frozen_s,
-        )  # fmt: skip
+            staging_dir=Path(self.staging_dir) if self.staging_dir else None,
+            frozen_s=self.frozen_s,
+        )

@@ -43,9 +43,15 @@ class Supervisor:
     """
 
     def __init__(
-        self, bus: Bus, settings: WorkerSettings, identity: WorkerIdentity, device: Device, *,
-        start_guard: StartGuard = GuardLink, make_stages: MakeStages | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        bus: Bus,
+        settings: WorkerSettings,
+        identity: WorkerIdentity,
+        device: Device,
+        *,
+        start_guard: StartGuard = GuardLink,
+        make_stages: MakeStages | None = None,
+    ) -> None:
         self._bus = bus
         self._settings = settings
         self._identity = identity
@@ -61,23 +67,31 @@ class Supervisor:
         self._resumed = asyncio.Event()
         self._is_ready = False
         self._fleet = Fleet(
-            bus, worker=identity.id, device=device.id, allowed=settings.models,
-            describe=self._describe, on_change=self._fleet_changed,
-        )  # fmt: skip
-        self._presence = Presence(
-            bus, identity.id, self._describe, period_s=settings.presence_s,
-            ttl_s=settings.presence_ttl_s,
-        )  # fmt: skip
-        self._lane = Lane(
-            bus, device, identity, settings.lane(), start_guard=start_guard, make_stages=make_stages
+            bus,
+            worker=identity.id,
+            device=device.id,
+            allowed=settings.models,
+            describe=self._describe,
+            on_change=self._fleet_changed,
         )
+        self._presence = Presence(
+            bus, identity.id, self._describe, period_s=settings.presence_s, ttl_s=settings.presence_ttl_s
+        )
+        self._lane = Lane(bus, device, identity, settings.lane(), start_guard=start_guard, make_stages=make_stages)
 
         self._reconciler = Reconciler(
-            bus, self._records, workers=self._fleet.present, models=self._fleet.models.items,
-            worker=identity.id, boot=identity.boot, clock=self._clock.now,
-            kept_s=settings.records_kept_s, least_kept_s=settings.results_kept_s,
-            sync_kept_s=settings.sync_results_kept_s, outlives_s=2 * settings.ack_wait_s,
-        )  # fmt: skip
+            bus,
+            self._records,
+            workers=self._fleet.present,
+            models=self._fleet.models.items,
+            worker=identity.id,
+            boot=identity.boot,
+            clock=self._clock.now,
+            kept_s=settings.records_kept_s,
+            least_kept_s=settings.results_kept_s,
+            sync_kept_s=settings.sync_results_kept_s,
+            outlives_s=2 * settings.ack_wait_s,
+        )
 
     def stop(self) -> None:
         """Drain and end: stop pulling, finish or hand back, release."""
@@ -153,9 +167,12 @@ class Supervisor:
     async def _hold(self) -> Hold | None:
         """The GPU, or None if this worker must stop first."""
         demand = Demand(
-            self._bus, self._fleet.mine, self._lane.want,
-            patience_s=self._settings.patience_s, recheck_s=self._settings.recheck_s,
-        )  # fmt: skip
+            self._bus,
+            self._fleet.mine,
+            self._lane.want,
+            patience_s=self._settings.patience_s,
+            recheck_s=self._settings.recheck_s,
+        )
         watching = asyncio.create_task(demand.watch(), name="demand")
         holding = asyncio.create_task(self._lane.held(), name="hold")
         halting = asyncio.create_task(self._halt.wait(), name="halt")
@@ -169,10 +186,18 @@ class Supervisor:
 
     async def _serve(self, hold: Hold) -> None:
         self._session = Session(
-            bus=self._bus, records=self._records, lane=self._lane, hold=hold, fleet=self._fleet,
-            shelf=self._shelf, tally=self._tally, settings=self._settings, worker=self._identity.id,
-            clock=self._clock.now, on_change=self._presence.changed,
-        )  # fmt: skip
+            bus=self._bus,
+            records=self._records,
+            lane=self._lane,
+            hold=hold,
+            fleet=self._fleet,
+            shelf=self._shelf,
+            tally=self._tally,
+            settings=self._settings,
+            worker=self._identity.id,
+            clock=self._clock.now,
+            on_change=self._presence.changed,
+        )
         self._presence.changed()
         gauges.LEASE_TOKEN.set(hold.token)
         log.info("session.began", token=hold.token, gpu=hold.gpu)
@@ -203,24 +228,31 @@ class Supervisor:
         session = self._session
         ceilings = self._tally.ceilings.lowest()
         return Worker(
-            id=self._identity.id, boot=self._identity.boot, host=self._identity.host,
+            id=self._identity.id,
+            boot=self._identity.boot,
+            host=self._identity.host,
             pid=self._identity.pid,
             state=self._state(is_draining=is_draining),
-            device=self._device, started_at=self._started_at, beat_at=time.time(),
-            token=self._lane.token, waiting_since=self._lane.waiting_since,
-            models=self._shelf.residencies(
-                is_spare=self._fleet.is_spare,
-                max_rows=lambda key: ceilings.get(key, 0),
-            ),
+            device=self._device,
+            started_at=self._started_at,
+            beat_at=time.time(),
+            token=self._lane.token,
+            waiting_since=self._lane.waiting_since,
+            models=self._shelf.residencies(is_spare=self._fleet.is_spare, max_rows=lambda key: ceilings.get(key, 0)),
             serves=self._settings.models,
             running=session.hand.ids() if session is not None else (),
-            rates=self._tally.rates(), done=self._tally.done, failed=self._tally.failed,
-            rss_bytes=_rss_bytes(), is_drain_asked=self._fleet.is_drain_asked,
-            software=signalbox.__version__, sandbox=self._lane.runner.sandbox.active,
+            rates=self._tally.rates(),
+            done=self._tally.done,
+            failed=self._tally.failed,
+            rss_bytes=_rss_bytes(),
+            is_drain_asked=self._fleet.is_drain_asked,
+            software=signalbox.__version__,
+            sandbox=self._lane.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
             waiting=session.hand.waiting() if session is not None else {},
-            results=self._tally.results.most(), large_results=self._tally.large_results.most(),
-        )  # fmt: skip
+            results=self._tally.results.most(),
+            large_results=self._tally.large_results.most(),
+        )
 
     def _state(self, *, is_draining: bool) -> str:
         if is_draining:

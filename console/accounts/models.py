@@ -48,10 +48,9 @@ class User(AbstractUser):
         """What a session is bound to: Django's own hash of the password, and the epoch."""
         return str(
             salted_hmac(
-                "console.accounts.session", f"{self.password}|{self.session_epoch}",
-                secret=secret, algorithm="sha256",
+                "console.accounts.session", f"{self.password}|{self.session_epoch}", secret=secret, algorithm="sha256"
             ).hexdigest()
-        )  # fmt: skip
+        )
 
 
 class OperatorToken(models.Model):

@@ -83,14 +83,7 @@ WORDS: Final[dict[Act, str]] = {
 PERMISSIONS: Final = tuple((act.codename, f"Can {WORDS[act]}") for act in Act)
 
 _VIEWER: Final = frozenset(
-    {
-        Act.MODELS_VIEW,
-        Act.KEYS_VIEW,
-        Act.ACCOUNTS_VIEW,
-        Act.JOBS_VIEW,
-        Act.SYSTEM_VIEW,
-        Act.TOKENS_OWN,
-    }
+    {Act.MODELS_VIEW, Act.KEYS_VIEW, Act.ACCOUNTS_VIEW, Act.JOBS_VIEW, Act.SYSTEM_VIEW, Act.TOKENS_OWN}
 )
 _OPERATOR: Final = _VIEWER | {
     Act.JOBS_CANCEL,
@@ -101,12 +94,7 @@ _OPERATOR: Final = _VIEWER | {
     Act.LANES_RELEASE,
     Act.AUDIT_VIEW,
 }
-_MODEL_MANAGER: Final = _OPERATOR | {
-    Act.MODELS_REGISTER,
-    Act.MODELS_SETTINGS,
-    Act.MODELS_ROLLOUT,
-    Act.MODELS_APPROVE,
-}
+_MODEL_MANAGER: Final = _OPERATOR | {Act.MODELS_REGISTER, Act.MODELS_SETTINGS, Act.MODELS_ROLLOUT, Act.MODELS_APPROVE}
 ROLES: Final[dict[str, frozenset[Act]]] = {
     "viewer": _VIEWER,
     "operator": _OPERATOR,

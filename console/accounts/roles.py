@@ -14,10 +14,7 @@ def sync_groups(sender: Any = None, **options: Any) -> None:
     if sender is not None:
         # Django's own handler makes permissions too, but the order of handlers is not promised.
         create_permissions(sender, verbosity=0, using=using)
-    found = {
-        p.codename: p
-        for p in Permission.objects.using(using).filter(content_type__app_label="accounts")
-    }
+    found = {p.codename: p for p in Permission.objects.using(using).filter(content_type__app_label="accounts")}
     for name, acts in ROLES.items():
         group, _ = Group.objects.using(using).get_or_create(name=name)
         wanted = [found[act.codename] for act in acts if act.codename in found]

@@ -35,9 +35,7 @@ def resolve(text: str, now: datetime | None = None) -> OperatorToken | None:
     """The live token behind ``text``, or None: unknown, wrong, revoked, expired and malformed look alike."""
     match = _FORM.match(text)
     at = now or timezone.now()
-    token = (
-        OperatorToken.objects.select_related("user").filter(pk=match[1]).first() if match else None
-    )
+    token = OperatorToken.objects.select_related("user").filter(pk=match[1]).first() if match else None
     known = token.digest if token else "0" * 64
     is_right = hmac.compare_digest(known, digest(text))
     if not (is_right and token and token.is_live(at) and token.user.is_active):

@@ -61,9 +61,7 @@ class AccountIn(Strict):
     """An account's terms. models: what its keys may use, empty: every model."""
 
     name = serializers.CharField(max_length=accounts.MOST_NAME)
-    note = serializers.CharField(
-        max_length=accounts.MOST_NOTE, required=False, default="", allow_blank=True
-    )
+    note = serializers.CharField(max_length=accounts.MOST_NOTE, required=False, default="", allow_blank=True)
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
     stored_bytes = serializers.IntegerField(
         min_value=0,
@@ -127,9 +125,7 @@ class AccountDetail(Endpoint):
         self.sees(request, Act.ACCOUNTS_VIEW)
         return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
 
-    @extend_schema(
-        request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut}
-    )
+    @extend_schema(request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
     def patch(self, request: Request, account_id: str) -> Response:
         """Change its terms; 202 while gateways do not know of them, see ``unpublished``."""
         self.confirmed(request)

@@ -39,9 +39,7 @@ class Endpoint(APIView):
         """Who acts: by token or by session."""
         django_request = request._request  # noqa: SLF001  DRF's own way to the request below
         django_request.user = request.user
-        return actor_of(
-            django_request, via="token" if isinstance(request.auth, OperatorToken) else "api"
-        )
+        return actor_of(django_request, via="token" if isinstance(request.auth, OperatorToken) else "api")
 
     def sees(self, request: Request, what: Act) -> None:
         """Raises :class:`Forbidden` unless the actor may see this."""

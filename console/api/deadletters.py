@@ -65,9 +65,7 @@ class LettersQuery(Strict):
     """Which letters. after: that of the page before."""
 
     model = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
-    after = serializers.IntegerField(
-        min_value=0, max_value=MOST_NUMBER - 1, required=False, default=0
-    )
+    after = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER - 1, required=False, default=0)
     size = serializers.IntegerField(min_value=1, max_value=MOST, required=False, default=50)
 
 
@@ -95,9 +93,7 @@ class AskedOut(serializers.Serializer[Any]):
 class DeadLetters(Endpoint):
     """Dead letters, the oldest first."""
 
-    @extend_schema(
-        operation_id="dead_letters_list", parameters=[LettersQuery], responses=LetterPageOut
-    )
+    @extend_schema(operation_id="dead_letters_list", parameters=[LettersQuery], responses=LetterPageOut)
     def get(self, request: Request) -> Response:
         """List dead letters."""
         self.sees(request, Act.JOBS_VIEW)
@@ -122,9 +118,7 @@ class DeadLetterRedrive(Endpoint):
     def post(self, request: Request, job_id: str) -> Response:
         """Run it again as a new job that names this one. Repeating the call makes no second job."""
         data = self.given(request, RedriveIn)
-        asked = service.redrive(
-            self.actor(request), job_id, after=data["after"], reason=data["reason"]
-        )
+        asked = service.redrive(self.actor(request), job_id, after=data["after"], reason=data["reason"])
         return Response(AskedOut(asked).data, status=202)
 
 

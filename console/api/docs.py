@@ -30,9 +30,7 @@ def _operations() -> list[dict[str, Any]]:
             "what": _plain(operation["description"]),
             "tag": operation["tags"][0],
             "takes": _query(operation) + _body(operation),
-            "gives": ", ".join(
-                f"{status} {_name(r)}".strip() for status, r in operation["responses"].items()
-            ),
+            "gives": ", ".join(f"{status} {_name(r)}".strip() for status, r in operation["responses"].items()),
         }
         for path, item in document()["paths"].items()
         for method, operation in item.items()
@@ -65,17 +63,10 @@ def _body(operation: dict[str, Any]) -> list[dict[str, Any]]:
     return fields
 
 
-def _field(
-    name: str, where: str, schema: dict[str, Any], about: str, *, is_required: bool
-) -> dict[str, Any]:
+def _field(name: str, where: str, schema: dict[str, Any], about: str, *, is_required: bool) -> dict[str, Any]:
     bounds = [
         f"{words} {schema[key]}"
-        for key, words in (
-            ("minimum", "from"),
-            ("maximum", "to"),
-            ("maxLength", "at most"),
-            ("default", "default"),
-        )
+        for key, words in (("minimum", "from"), ("maximum", "to"), ("maxLength", "at most"), ("default", "default"))
         if schema.get(key) not in (None, "", [])
     ]
     return {

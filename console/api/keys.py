@@ -24,9 +24,7 @@ class Keys(Endpoint):
     def post(self, request: Request) -> Response:
         """Create a key; its text is in this answer and nowhere else."""
         self.confirmed(request)
-        key, text = services.create(
-            self.actor(request), services.Grant(**self.given(request, wire.KeyIn))
-        )
+        key, text = services.create(self.actor(request), services.Grant(**self.given(request, wire.KeyIn)))
         return _made(key, text)
 
 
@@ -70,9 +68,7 @@ class KeyAdoption(Endpoint):
         """Adopt a key that only NATS knows, as it is."""
         self.confirmed(request)
         data = self.given(request, wire.ReasonIn)
-        return Response(
-            wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data
-        )
+        return Response(wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data)
 
 
 class KeyRevocation(Endpoint):
@@ -82,15 +78,11 @@ class KeyRevocation(Endpoint):
     def post(self, request: Request, kid: str) -> Response:
         """Revoke it now and for ever, also one that only NATS knows."""
         data = self.given(request, wire.ReasonIn)
-        return Response(
-            wire.KeyOut(services.revoke(self.actor(request), kid, reason=data["reason"])).data
-        )
+        return Response(wire.KeyOut(services.revoke(self.actor(request), kid, reason=data["reason"])).data)
 
 
 def _made(key: ApiKey, text: str) -> Response:
     why = services.why_unpublished(key)
-    answer = Response(
-        {**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201
-    )
+    answer = Response({**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201)
     answer["Cache-Control"] = "no-store"
     return answer

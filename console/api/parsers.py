@@ -16,10 +16,7 @@ class BoundedJSON(JSONParser):
     """
 
     def parse(
-        self,
-        stream: IO[bytes],
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         """The object. Raises :class:`InvalidRequest`, :class:`InvalidJson` or :class:`TooLarge`."""
         return jsonbody.parse(stream.read(), bounds.body()).doc

@@ -50,8 +50,19 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
 
     class Meta:
         model = ServedModel
-        fields = ("name", "base_path", "is_enabled", "default_version", "serving_version", *SETTINGS,
-                  "labels", "versions", "unpublished", "created_at", "updated_at")  # fmt: skip
+        fields = (
+            "name",
+            "base_path",
+            "is_enabled",
+            "default_version",
+            "serving_version",
+            *SETTINGS,
+            "labels",
+            "versions",
+            "unpublished",
+            "created_at",
+            "updated_at",
+        )
 
     def get_labels(self, model: ServedModel) -> dict[str, int]:
         """Label to version number."""
@@ -96,9 +107,7 @@ class RegisterIn(Strict):
 
     name = serializers.CharField(max_length=100)
     path = serializers.CharField(max_length=1000)
-    description = serializers.CharField(
-        max_length=300, required=False, default="", allow_blank=True
-    )
+    description = serializers.CharField(max_length=300, required=False, default="", allow_blank=True)
     settings = NewSettingsIn(required=False, default=None)
     is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
@@ -110,12 +119,8 @@ class UploadIn(Strict):
     """
 
     archive = serializers.FileField()
-    number = serializers.IntegerField(
-        min_value=1, max_value=MOST_NUMBER, required=False, default=None
-    )
-    description = serializers.CharField(
-        max_length=300, required=False, default="", allow_blank=True
-    )
+    number = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER, required=False, default=None)
+    description = serializers.CharField(max_length=300, required=False, default="", allow_blank=True)
     is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 
@@ -170,9 +175,28 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
 
     class Meta:
         model = ApiKey
-        fields: tuple[str, ...] = ("id", "name", "owner", "state", "scopes", "models", "networks", "account",
-                  "rotated_from", "rate", "per_s", "quota", "quota_window_s", "last_used_at", "expires_at",
-                  "revoked_at", "revoked_by", "revoked_reason", "created_at", "created_by")  # fmt: skip
+        fields: tuple[str, ...] = (
+            "id",
+            "name",
+            "owner",
+            "state",
+            "scopes",
+            "models",
+            "networks",
+            "account",
+            "rotated_from",
+            "rate",
+            "per_s",
+            "quota",
+            "quota_window_s",
+            "last_used_at",
+            "expires_at",
+            "revoked_at",
+            "revoked_by",
+            "revoked_reason",
+            "created_at",
+            "created_by",
+        )
 
     def get_state(self, key: ApiKey) -> str:
         """``active``, ``expired`` or ``revoked``."""
@@ -205,12 +229,8 @@ class UnknownKeyOut(serializers.ModelSerializer[StrayKey]):
 class RotationIn(Strict):
     """How a key is replaced: days the old one goes on, and until the new one expires."""
 
-    overlap_days = serializers.FloatField(
-        min_value=0, max_value=keys.MAX_OVERLAP_DAYS, required=False, default=1
-    )
-    days = serializers.IntegerField(
-        min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
-    )
+    overlap_days = serializers.FloatField(min_value=0, max_value=keys.MAX_OVERLAP_DAYS, required=False, default=1)
+    days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS)
 
 
 class NewKeyOut(KeyOut):
@@ -244,12 +264,8 @@ class KeyIn(Strict):
     rate = serializers.IntegerField(min_value=0, max_value=MOST_COUNT, required=False, default=0)
     per_s = serializers.IntegerField(min_value=1, max_value=MOST_COUNT, required=False, default=1)
     quota = serializers.IntegerField(min_value=0, max_value=MOST_COUNT, required=False, default=0)
-    quota_window_s = serializers.IntegerField(
-        min_value=1, max_value=MOST_COUNT, required=False, default=86_400
-    )
-    days = serializers.IntegerField(
-        min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS
-    )
+    quota_window_s = serializers.IntegerField(min_value=1, max_value=MOST_COUNT, required=False, default=86_400)
+    days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS)
 
 
 class Word(serializers.CharField):
@@ -280,9 +296,7 @@ class JobsQuery(Strict):
 
     def get_fields(self) -> dict[str, Any]:
         """Those above, and one for each name of the grammar."""
-        words = {
-            name: Word(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS
-        }
+        words = {name: Word(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS}
         return super().get_fields() | words
 
 

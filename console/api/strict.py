@@ -18,9 +18,7 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> N
     """Raises a 400 that names every unknown ``what`` (field, query parameter) and the one that was probably meant."""
     unknown = list(islice((name for name in given if name not in known), _MOST_NAMED))
     if unknown:
-        raise ValidationError(
-            {name[:_LONGEST]: [_unknown(name[:_LONGEST], known, what)] for name in unknown}
-        )
+        raise ValidationError({name[:_LONGEST]: [_unknown(name[:_LONGEST], known, what)] for name in unknown})
 
 
 def refuse_odd_query(request: Request, known: Collection[str]) -> None:

@@ -28,18 +28,8 @@ urlpatterns = [
     path("jobs/<str:job_id>", views.JobDetail.as_view(), name="api-job"),
     path("jobs/<str:job_id>/cancel", views.JobCancellation.as_view(), name="api-cancel-job"),
     path("dead-letters", deadletters.DeadLetters.as_view(), name="api-dead-letters"),
-    path(
-        "dead-letters/<str:job_id>", deadletters.DeadLetterDetail.as_view(), name="api-dead-letter"
-    ),
-    path(
-        "dead-letters/<str:job_id>/redrive",
-        deadletters.DeadLetterRedrive.as_view(),
-        name="api-redrive-dead-letter",
-    ),
-    path(
-        "dead-letters/<str:job_id>/discard",
-        deadletters.DeadLetterDiscard.as_view(),
-        name="api-discard-dead-letter",
-    ),
+    path("dead-letters/<str:job_id>", deadletters.DeadLetterDetail.as_view(), name="api-dead-letter"),
+    path("dead-letters/<str:job_id>/redrive", deadletters.DeadLetterRedrive.as_view(), name="api-redrive-dead-letter"),
+    path("dead-letters/<str:job_id>/discard", deadletters.DeadLetterDiscard.as_view(), name="api-discard-dead-letter"),
     path("audit", views.Audit.as_view(), name="api-audit"),
 ]

@@ -58,9 +58,13 @@ class Models(Endpoint):
         self.confirmed(request)
         data = self.given(request, wire.RegisterIn)
         model = catalog.register(
-            self.actor(request), data["name"], data["path"], description=data["description"],
-            changes=data["settings"], is_default=data["is_default"],
-        )  # fmt: skip
+            self.actor(request),
+            data["name"],
+            data["path"],
+            description=data["description"],
+            changes=data["settings"],
+            is_default=data["is_default"],
+        )
         why = catalog.why_unpublished(model.name)
         return Response(wire.ModelOut(model).data, status=202 if why else 201)
 
@@ -103,13 +107,15 @@ class Versions(Endpoint):
         self.confirmed(request)
         data = self.given(request, wire.UploadIn)
         version = catalog.upload(
-            self.actor(request), name, data["archive"], number=data["number"],
-            description=data["description"], is_default=data["is_default"],
-        )  # fmt: skip
-        why = catalog.why_unpublished(name)
-        return Response(
-            {**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201
+            self.actor(request),
+            name,
+            data["archive"],
+            number=data["number"],
+            description=data["description"],
+            is_default=data["is_default"],
         )
+        why = catalog.why_unpublished(name)
+        return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
 
 
 class Approval(Endpoint):
@@ -119,9 +125,7 @@ class Approval(Endpoint):
     def put(self, request: Request, name: str) -> Response:
         """Let a version serve; not by who added it."""
         data = self.given(request, wire.VersionIn)
-        model = catalog.approve(
-            self.actor(request), name, data["version"] or 0, reason=data["reason"]
-        )
+        model = catalog.approve(self.actor(request), name, data["version"] or 0, reason=data["reason"])
         catalog.why_unpublished(name)
         return Response(wire.ModelOut(model).data)
 
@@ -133,12 +137,8 @@ class DefaultVersion(Endpoint):
     def put(self, request: Request, name: str) -> Response:
         """Choose it; null: always the highest."""
         data = self.given(request, wire.VersionIn)
-        model = catalog.set_default(
-            self.actor(request), name, data["version"], reason=data["reason"]
-        )
-        catalog.why_unpublished(
-            name
-        )  # the answer says it, after a moment's wait for the publication
+        model = catalog.set_default(self.actor(request), name, data["version"], reason=data["reason"])
+        catalog.why_unpublished(name)  # the answer says it, after a moment's wait for the publication
         return Response(wire.ModelOut(model).data)
 
 
@@ -172,9 +172,7 @@ class Drain(Endpoint):
     def put(self, request: Request, worker: str) -> Response:
         """Drain (``on``) or take part again."""
         data = self.given(request, wire.SwitchIn)
-        wish = fleet.drain(
-            self.actor(request), worker, is_draining=data["on"], reason=data["reason"]
-        )
+        wish = fleet.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
         return _wished(wish)
 
 
@@ -186,10 +184,7 @@ class Jobs(Endpoint):
         """List jobs."""
         self.sees(request, Act.JOBS_VIEW)
         asked = self.asked(request, wire.JobsQuery)
-        words = [
-            asked["q"],
-            *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked),
-        ]
+        words = [asked["q"], *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked)]
         found = query.parse(" ".join(words), timezone.now())
         page = listing.page(found, before=asked["before"], size=asked["size"])
         return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
@@ -204,9 +199,7 @@ class JobDetail(Endpoint):
         self.sees(request, Act.JOBS_VIEW)
         job = jobs.find(job_id)
         events = jobs.events(job)
-        return Response(
-            {"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data}
-        )
+        return Response({"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data})
 
 
 class JobCancellation(Endpoint):
@@ -223,9 +216,7 @@ class JobCancellation(Endpoint):
 class Audit(Endpoint):
     """The audit."""
 
-    @extend_schema(
-        operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True)
-    )
+    @extend_schema(operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True))
     def get(self, request: Request) -> Response:
         """The newest 100 acts, or those before one."""
         self.sees(request, Act.AUDIT_VIEW)

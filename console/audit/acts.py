@@ -75,17 +75,20 @@ def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
 
 
 def _write(
-    actor: Actor,
-    what: Act,
-    target: Target,
-    reason: str,
-    change: Change,
-    result: str,
-    message: str = "",
+    actor: Actor, what: Act, target: Target, reason: str, change: Change, result: str, message: str = ""
 ) -> None:
     AuditEntry.objects.create(
-        actor=actor.user, actor_name=actor.name, via=actor.via, address=actor.address,
-        request_id=actor.request_id, act=what.value, target_kind=target.kind,
-        target=target.name[:150], reason=reason[:200], before=change.before, after=change.after,
-        result=result, message=message[:500],
-    )  # fmt: skip
+        actor=actor.user,
+        actor_name=actor.name,
+        via=actor.via,
+        address=actor.address,
+        request_id=actor.request_id,
+        act=what.value,
+        target_kind=target.kind,
+        target=target.name[:150],
+        reason=reason[:200],
+        before=change.before,
+        after=change.after,
+        result=result,
+        message=message[:500],
+    )

@@ -20,9 +20,7 @@ from signalbox.wire.messages import AuditMark
 from signalbox.wire.names import AUDIT_HEAD, Stream
 
 _BATCH: Final = 1000
-_MARKED: Final = metrics.counter(
-    "console_audit_marks", "Heads of the audit noted in NATS, or not.", "result"
-)
+_MARKED: Final = metrics.counter("console_audit_marks", "Heads of the audit noted in NATS, or not.", "result")
 
 
 async def keep_marked(bus: Bus, every_s: float) -> None:

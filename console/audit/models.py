@@ -22,9 +22,20 @@ _NOTHING: Final[tuple[Any, ...]] = ("", [], {}, None)
 
 
 _SEALED: Final = (
-    "number", "actor_name", "via", "address", "request_id", "act", "target_kind", "target", "reason",
-    "before", "after", "result", "message",
-)  # fmt: skip
+    "number",
+    "actor_name",
+    "via",
+    "address",
+    "request_id",
+    "act",
+    "target_kind",
+    "target",
+    "reason",
+    "before",
+    "after",
+    "result",
+    "message",
+)
 
 
 class AuditHead(models.Model):

@@ -21,9 +21,12 @@ Made = Callable[[float], Alarm]
 
 
 def find(
-    lanes: Sequence[Lane], queues: Sequence[Queue], workers: Sequence[WorkerRow], now: float,
+    lanes: Sequence[Lane],
+    queues: Sequence[Queue],
+    workers: Sequence[WorkerRow],
+    now: float,
     held_back: Iterable[Pending] = (),
-) -> dict[str, Made]:  # fmt: skip
+) -> dict[str, Made]:
     """Every alarm that stands now, by a key that stays the same while it stands; called with its beginning."""
     lost = {w.id for w in workers if w.state == "lost"}
     alive = [w for w in workers if w.state != "lost"]
@@ -36,21 +39,15 @@ def find(
     for worker in alive:
         for loaded in worker.models:
             if loaded.state == "failed":
-                text = (
-                    f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
-                )
-                found[f"load:{worker.id}:{loaded.model}"] = alarm(
-                    "error", text, f"/models/{loaded.model}"
-                )
+                text = f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
+                found[f"load:{worker.id}:{loaded.model}"] = alarm("error", text, f"/models/{loaded.model}")
     for rollout in held_back:
         what = f"label {rollout.label}" if rollout.label else "requests without a version"
         text = (
             f"{rollout.model}:{rollout.new} does not load: {what} stay with version {rollout.old}."
             " Mend it and publish the model again (a change of any setting does), or choose another version."
         )
-        found[f"rollout:{rollout.model}:{rollout.label}"] = alarm(
-            "error", text, f"/models/{rollout.model}"
-        )
+        found[f"rollout:{rollout.model}:{rollout.label}"] = alarm("error", text, f"/models/{rollout.model}")
     return found
 
 
@@ -62,9 +59,7 @@ def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> Non
             "error", f"The lease on {name} ran out and nobody has taken it over.", href
         )
     elif lane.state == "held" and lane.holder in lost:
-        found[f"lost:{lane.gpu}"] = alarm(
-            "error", f"{name} is held by {lane.holder}, which is lost.", href
-        )
+        found[f"lost:{lane.gpu}"] = alarm("error", f"{name} is held by {lane.holder}, which is lost.", href)
     elif lane.state == "held" and lane.ttl_s and lane.expires_at - now < LEASE_LOW * lane.ttl_s:
         found[f"low:{lane.gpu}"] = alarm(
             "warning", f"The lease on {name} was not renewed in time; it will run out.", href

@@ -58,9 +58,7 @@ class Lanes:
         self._gpu_of: dict[str, str] = {}
         self._is_blind = False
 
-    def lease(
-        self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
-    ) -> None:
+    def lease(self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float) -> None:
         """The lease as written at ``at`` to live ``ttl_s``; None when it ran out or was removed."""
         lane = self._lane(gpu, now)
         if lease is None:
@@ -74,9 +72,7 @@ class Lanes:
             lane.host = lease.host or lane.host
         self._show(lane, now, at=at)
 
-    def ticket(
-        self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float
-    ) -> None:
+    def ticket(self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float) -> None:
         """A place in the line, or its end (None)."""
         lane = self._lane(gpu, now)
         if ticket is None:
@@ -114,9 +110,8 @@ class Lanes:
             if len(lane.jobs) >= JOBS_KEPT:
                 lane.jobs.pop(next(iter(lane.jobs)))
             lane.jobs[record.id] = RunningJob(
-                record.id, record.model, record.version, record.worker, record.token,
-                record.claimed_at or now,
-            )  # fmt: skip
+                record.id, record.model, record.version, record.worker, record.token, record.claimed_at or now
+            )
         elif lane.jobs.pop(record.id, None) is None:
             return
         self._show(lane, now)
@@ -169,17 +164,16 @@ class Lanes:
         run = worker.run
         for job_id in run.jobs if run is not None else ():
             if run is not None and job_id not in lane.jobs:
-                lane.jobs[job_id] = RunningJob(
-                    job_id, run.model, run.version, worker.id, worker.token, run.since
-                )
+                lane.jobs[job_id] = RunningJob(job_id, run.model, run.version, worker.id, worker.token, run.since)
                 lane.told.add(job_id)
         if len(worker.running) < _WORKER_LISTS:
             lane.jobs = {
-                i: job for i, job in lane.jobs.items()
+                i: job
+                for i, job in lane.jobs.items()
                 if job.worker != worker.id
                 or i in worker.running
                 or (i not in lane.told and job.since > worker.beat_at - _BEAT_S)
-            }  # fmt: skip
+            }
 
     def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
         state = self._state(lane, now)
@@ -255,9 +249,7 @@ def _make_room(strip: deque[Stretch]) -> None:
     known = list(strip)
     spans = [
         (round(third.at - first.at, 2), number)
-        for number, (first, second, third) in enumerate(
-            zip(known, known[1:], known[2:], strict=False)
-        )
+        for number, (first, second, third) in enumerate(zip(known, known[1:], known[2:], strict=False))
         if (first.owner, first.token) == (second.owner, second.token)
     ]
     if not spans:

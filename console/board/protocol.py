@@ -91,10 +91,7 @@ class Topic:
         if self.is_list:
             kept = max(0, len(self.entries) - len(self._added))
             state = list(self.entries)[:kept]
-        body = {
-            "t": "snap", "topic": self.name, "epoch": epoch, "seq": self.seq,
-            "now": instant(now), "state": state,
-        }  # fmt: skip
+        body = {"t": "snap", "topic": self.name, "epoch": epoch, "seq": self.seq, "now": instant(now), "state": state}
         return Frame(self.name, self.seq, now, _encode(body).decode())
 
     def since(self, seq: int) -> list[Frame] | None:
@@ -132,9 +129,12 @@ class Topics:
     def tick(self, now: float, source: Mapping[str, Any]) -> Frame:
         """Sent every second whatever happens: reveals a lost last delta and a dead link."""
         body = {
-            "t": "tick", "epoch": self.epoch, "now": instant(now), "src": source,
+            "t": "tick",
+            "epoch": self.epoch,
+            "now": instant(now),
+            "src": source,
             "seqs": {name: topic.seq for name, topic in self.topics.items()},
-        }  # fmt: skip
+        }
         return Frame("", 0, now, _encode(body).decode())
 
 
@@ -184,6 +184,4 @@ class Backlog:
 
 def instant(now: float) -> str:
     """Unix seconds as RFC 3339 UTC with milliseconds."""
-    return (
-        datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -175,9 +175,7 @@ class Queues:
             line = self._lines[model] = _Line(model, now)
         return line
 
-    def _count(
-        self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0
-    ) -> None:
+    def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
         old = self._series.rows.get(str(at))
         if not isinstance(old, Bucket):
@@ -185,10 +183,9 @@ class Queues:
         self._series.set(
             str(at),
             Bucket(
-                old.at, old.arrived + arrived, old.succeeded + succeeded, old.failed + failed,
-                old.retried + retried,
+                old.at, old.arrived + arrived, old.succeeded + succeeded, old.failed + failed, old.retried + retried
             ),
-        )  # fmt: skip
+        )
 
     def _prefetched(self, line: _Line) -> int:
         """Jobs that workers have pulled and not begun. Presence may be two seconds older than the gauge."""
@@ -200,9 +197,10 @@ class Queues:
     def _behind(self, line: _Line) -> Run | None:
         """What a worker does that has jobs of this model: the run or load of another model."""
         runs = [
-            worker.run for worker in self._workers.values()
+            worker.run
+            for worker in self._workers.values()
             if worker.waiting.get(line.model) and worker.run is not None and worker.run.model != line.model
-        ]  # fmt: skip
+        ]
         return min(runs, key=lambda run: run.since, default=None)
 
     def _show(self, line: _Line, now: float) -> None:
@@ -217,9 +215,7 @@ class Queues:
         waiting = (gauge.waiting if gauge else 0) + prefetched
         behind = self._behind(line) if prefetched and not running else None
         shrink = ended + failed - arrived
-        resident = [
-            m.state for w in self._workers.values() for m in w.models if m.model == line.model
-        ]
+        resident = [m.state for w in self._workers.values() for m in w.models if m.model == line.model]
         self._topic.set(
             line.model,
             Queue(
@@ -234,9 +230,7 @@ class Queues:
                 arrived_per_s=arrived,
                 done_per_s=ended,
                 failed_per_s=failed,
-                drain_s=(
-                    0.0 if not waiting else round(waiting / shrink, 1) if shrink > 0 else None
-                ),
+                drain_s=(0.0 if not waiting else round(waiting / shrink, 1) if shrink > 0 else None),
                 wait_p50_s=_percentile(line.waits, 50),
                 wait_p99_s=_percentile(line.waits, 99),
                 run_p50_s=_percentile(line.runs, 50),

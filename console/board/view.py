@@ -17,17 +17,7 @@ from console.board.protocol import Frame, Topic, Topics
 from console.board.queues import Gauge, Queues
 from console.board.rollouts import Rollouts
 from console.board.rows import Alarm, Health, Loaded, Transition, WorkerRow
-from signalbox.wire.messages import (
-    Desired,
-    Job,
-    Lease,
-    Model,
-    Record,
-    Serving,
-    State,
-    Ticket,
-    Worker,
-)
+from signalbox.wire.messages import Desired, Job, Lease, Model, Record, Serving, State, Ticket, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
 LOST_KEPT_S: Final = 600.0
@@ -55,15 +45,11 @@ class LiveView:
         self._told: dict[str, Made] = {}
         self._fronts: dict[str, Alarm] = {}
 
-    def lease(
-        self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float
-    ) -> None:
+    def lease(self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float) -> None:
         """A GPU's lease as written at ``at``; None when it ran out."""
         self.lanes.lease(gpu, lease, revision=revision, at=at, ttl_s=ttl_s, now=now)
 
-    def ticket(
-        self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float
-    ) -> None:
+    def ticket(self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float) -> None:
         """A place in the line for a GPU, or its end."""
         self.lanes.ticket(gpu, worker, ticket, revision=revision, now=now)
 
@@ -102,9 +88,7 @@ class LiveView:
     def accepted(self, job: Job, at: float, now: float) -> None:
         """A job was accepted."""
         self.queues.accepted(job.model, now)
-        self._tell(
-            Transition(at=at, id=job.id, model=job.model, version=job.version, state="queued")
-        )
+        self._tell(Transition(at=at, id=job.id, model=job.model, version=job.version, state="queued"))
 
     def record(self, record: Record, at: float, now: float) -> None:
         """A job's record was written."""
@@ -183,16 +167,22 @@ class LiveView:
         self._topic["workers"].set(
             worker_id,
             WorkerRow(
-                id=worker.id, host=worker.host, pid=worker.pid,
+                id=worker.id,
+                host=worker.host,
+                pid=worker.pid,
                 state="lost" if worker_id in self._lost else worker.state,
-                gpu=worker.device.id, device=worker.device.name, token=worker.token,
-                started_at=worker.started_at, beat_at=worker.beat_at,
+                gpu=worker.device.id,
+                device=worker.device.name,
+                token=worker.token,
+                started_at=worker.started_at,
+                beat_at=worker.beat_at,
                 waiting_since=worker.waiting_since,
-                models=tuple(
-                    Loaded(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models
-                ),
-                running=len(worker.running), done=worker.done, failed=worker.failed,
-                rss_bytes=worker.rss_bytes, jobs_per_s=round(sum(worker.rates.values()), 2),
+                models=tuple(Loaded(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models),
+                running=len(worker.running),
+                done=worker.done,
+                failed=worker.failed,
+                rss_bytes=worker.rss_bytes,
+                jobs_per_s=round(sum(worker.rates.values()), 2),
                 is_drain_asked=bool(wish and wish.is_draining),
                 drained_by=wish.actor if wish and wish.is_draining else "",
                 software=worker.software,
@@ -200,7 +190,7 @@ class LiveView:
                 doing=f"{worker.run.model}:{worker.run.version}" if worker.run is not None else "",
                 waiting=sum(worker.waiting.values()),
             ),
-        )  # fmt: skip
+        )
 
     def _alarms(self, now: float) -> dict[str, Made]:
         held_back = self.rollouts.held_back()
@@ -223,12 +213,19 @@ def transition(record: Record, at: float) -> Transition:
     """The ticker entry of a record written at ``at``."""
     is_retry = record.state is State.QUEUED
     return Transition(
-        at=at, id=record.id, model=record.model, version=record.version,
+        at=at,
+        id=record.id,
+        model=record.model,
+        version=record.version,
         state="retrying" if is_retry else record.state.value,
-        attempt=record.attempt, worker=record.worker, gpu=record.gpu, token=record.token,
-        after_s=round(max(0.0, at - record.created_at), 4), batch=record.batch,
+        attempt=record.attempt,
+        worker=record.worker,
+        gpu=record.gpu,
+        token=record.token,
+        after_s=round(max(0.0, at - record.created_at), 4),
+        batch=record.batch,
         error=record.error.message if record.error and record.state is not State.RUNNING else "",
-    )  # fmt: skip
+    )
 
 
 def _step(entry: msgspec.Struct) -> tuple[str, int, str]:
@@ -240,6 +237,4 @@ def _step(entry: msgspec.Struct) -> tuple[str, int, str]:
 def _with_skipped(entry: Transition, skipped: int) -> Transition:
     if not skipped:
         return entry
-    return Transition(
-        **{f: getattr(entry, f) for f in entry.__struct_fields__} | {"skipped": skipped}
-    )
+    return Transition(**{f: getattr(entry, f) for f in entry.__struct_fields__} | {"skipped": skipped})

@@ -35,9 +35,18 @@ _GZIP: Final = b"\x1f\x8b"
 _ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 """Those that Python unpacks a piece at a time; of the others one read may give hundreds of megabytes."""
 _DAMAGE: Final = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError,
-    NotImplementedError, RuntimeError, ValueError, ArithmeticError, LookupError,
-)  # fmt: skip
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+)
 """What the readers raise for archives that are cut off, damaged or made on purpose."""
 
 
@@ -66,9 +75,7 @@ def unpack(archive: Path, into: Path, caps: Caps) -> Path:
     if not found:
         raise InvalidRequest(f"The archive holds no {SAVED_MODEL}.")
     if len(found) > 1:
-        raise InvalidRequest(
-            f"The archive holds {len(found)} SavedModels; upload one version at a time."
-        )
+        raise InvalidRequest(f"The archive holds {len(found)} SavedModels; upload one version at a time.")
     if not found[0].is_file():
         raise InvalidRequest(f"{SAVED_MODEL} in the archive is no file.")
     return found[0].parent
@@ -92,9 +99,7 @@ class _Bounded(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if size > self._at_once:
-            raise TooLarge(
-                "A header of the archive is larger than any honest one; nothing was kept."
-            )
+            raise TooLarge("A header of the archive is larger than any honest one; nothing was kept.")
         data = self._file.read(self._at_once if size < 0 else size)
         if self._file.tell() > self._in_all:
             self._budget.refuse()
@@ -147,9 +152,7 @@ def _unpack_zip(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
             for info in infos:
                 mode = info.external_attr >> 16
                 if mode and stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
-                    raise InvalidRequest(
-                        f"{info.filename!r} is a link or a device; plain files only."
-                    )
+                    raise InvalidRequest(f"{info.filename!r} is a link or a device; plain files only.")
                 if info.flag_bits & 0x1:
                     raise InvalidRequest(f"{info.filename!r} is encrypted.")
                 if info.compress_type not in _ZIP_METHODS:
@@ -173,9 +176,8 @@ def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
     file.seek(0)
     plain = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if head == _GZIP else file
     bounded = _Bounded(
-        plain, at_once=2 * _CHUNK, in_all=budget.left + (caps.max_members + 4) * _MEMBER_BYTES,
-        budget=budget,
-    )  # fmt: skip
+        plain, at_once=2 * _CHUNK, in_all=budget.left + (caps.max_members + 4) * _MEMBER_BYTES, budget=budget
+    )
     is_begun = False
     try:
         with tarfile.open(fileobj=bounded, mode="r:") as opened:
@@ -194,9 +196,7 @@ def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
                     _copy(source, into / path, budget)
     except _DAMAGE as error:
         if not is_begun:
-            raise InvalidRequest(
-                "Upload a .tar, .tar.gz or .zip archive of a SavedModel."
-            ) from error
+            raise InvalidRequest("Upload a .tar, .tar.gz or .zip archive of a SavedModel.") from error
         raise InvalidRequest(f"The tar archive is damaged: {_words(error)}.") from error
 
 
@@ -230,9 +230,7 @@ class _Names:
         for depth in range(1, len(parts)):
             there = "/".join(parts[:depth])
             if self._spelling.setdefault(_folded(parts[:depth]), there) != there:
-                raise InvalidRequest(
-                    f"A folder of {name!r} is in the archive twice, spelled apart."
-                )
+                raise InvalidRequest(f"A folder of {name!r} is in the archive twice, spelled apart.")
 
 
 def _folded(parts: list[str]) -> str:

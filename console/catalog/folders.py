@@ -30,9 +30,10 @@ def versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
     if (path / archives.SAVED_MODEL).is_file():
         return path.parent, {int(path.name) if path.name.isdecimal() else 1: path}
     found = {
-        int(child.name): child for child in path.iterdir()
+        int(child.name): child
+        for child in path.iterdir()
         if child.name.isdecimal() and (child / archives.SAVED_MODEL).is_file()
-    }  # fmt: skip
+    }
     if not found:
         raise InvalidRequest(f"{path} holds no <version>/{archives.SAVED_MODEL}.")
     return path, found

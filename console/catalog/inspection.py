@@ -62,17 +62,12 @@ def _asked(argument: str) -> bytes:
     command = [*(given or [sys.executable, "-m", "workers.inspect"]), argument]
     try:
         ended = subprocess.run(
-            command, capture_output=True, timeout=console.inspect_timeout_s, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            command, capture_output=True, timeout=console.inspect_timeout_s, check=False, stdin=subprocess.DEVNULL
+        )
     except subprocess.TimeoutExpired as error:
-        raise DeadlineExceeded(
-            f"Inspecting the model took longer than {console.inspect_timeout_s:g} s."
-        ) from error
+        raise DeadlineExceeded(f"Inspecting the model took longer than {console.inspect_timeout_s:g} s.") from error
     except OSError as error:
-        raise Misconfigured(
-            f"The inspector {command[0]} does not start: {error.strerror}."
-        ) from error
+        raise Misconfigured(f"The inspector {command[0]} does not start: {error.strerror}.") from error
     if ended.returncode != 0:
         said = ended.stderr.decode(errors="replace").strip()[-_TAIL:]
         if "No module named" in said:

@@ -22,44 +22,51 @@ class ServedModel(models.Model):
     base_path = models.CharField(max_length=1000)
     is_enabled = models.BooleanField(default=True)
     replicas = models.PositiveIntegerField(
-        default=1, validators=[MaxValueValidator(1000)],
+        default=1,
+        validators=[MaxValueValidator(1000)],
         help_text="GPUs it shall be resident on. 0: requests are refused with the reason.",
-    )  # fmt: skip
-    default_version = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="Empty: the highest version."
     )
+    default_version = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: the highest version.")
     max_batch_size = models.PositiveIntegerField(
-        default=32, validators=[MinValueValidator(1), MaxValueValidator(65536)],
+        default=32,
+        validators=[MinValueValidator(1), MaxValueValidator(65536)],
         help_text="Rows in one run; 1 switches batching off.",
-    )  # fmt: skip
+    )
     max_batch_delay_ms = models.FloatField(
-        default=0.0, validators=[MinValueValidator(0.0), MaxValueValidator(60_000.0)],
+        default=0.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(60_000.0)],
         help_text="Longest a job waits for company, in milliseconds.",
-    )  # fmt: skip
+    )
     max_delivery = models.PositiveIntegerField(
-        default=5, validators=[MinValueValidator(1), MaxValueValidator(100)],
+        default=5,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
         help_text="Attempts before a job is a dead letter.",
-    )  # fmt: skip
+    )
     timeout_s = models.FloatField(
-        default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)],
+        default=60.0,
+        validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)],
         help_text="Longest one run may take, in seconds.",
-    )  # fmt: skip
+    )
     deadline_s = models.FloatField(
-        default=900.0, validators=[MinValueValidator(1.0), MaxValueValidator(604_800.0)],
+        default=900.0,
+        validators=[MinValueValidator(1.0), MaxValueValidator(604_800.0)],
         help_text="Longest a job may wait before it runs, in seconds.",
-    )  # fmt: skip
+    )
     sync_wait_s = models.FloatField(
-        default=30.0, validators=[MinValueValidator(0.1), MaxValueValidator(300.0)],
+        default=30.0,
+        validators=[MinValueValidator(0.1), MaxValueValidator(300.0)],
         help_text="How long a synchronous caller is kept, in seconds.",
-    )  # fmt: skip
+    )
     max_queue = models.PositiveIntegerField(
-        default=10_000, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
+        default=10_000,
+        validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
         help_text="Waiting jobs above which new ones get 429.",
-    )  # fmt: skip
+    )
     max_payload_bytes = models.PositiveBigIntegerField(
-        default=64 * 1024 * 1024, validators=[MinValueValidator(1024)],
+        default=64 * 1024 * 1024,
+        validators=[MinValueValidator(1024)],
         help_text="Largest inputs of one job, decoded, in bytes.",
-    )  # fmt: skip
+    )
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)
 
@@ -89,21 +96,23 @@ class ServedModel(models.Model):
         served = (version for version in self.versions.all() if version.may_serve)
         versions = sorted(served, key=lambda version: version.number)
         return messages.Model(
-            name=self.name, is_enabled=self.is_enabled,
+            name=self.name,
+            is_enabled=self.is_enabled,
             versions=tuple(version.document() for version in versions),
             default_version=self.serving_version,
             labels={label.name: label.version.number for label in self.labels.all()},
             replicas=self.replicas,
-            batching=messages.Batching(
-                max_size=self.max_batch_size, max_delay_ms=self.max_batch_delay_ms
-            ),
+            batching=messages.Batching(max_size=self.max_batch_size, max_delay_ms=self.max_batch_delay_ms),
             limits=messages.Limits(
-                max_delivery=self.max_delivery, timeout_s=self.timeout_s, deadline_s=self.deadline_s,
-                sync_wait_s=self.sync_wait_s, max_queue=self.max_queue,
+                max_delivery=self.max_delivery,
+                timeout_s=self.timeout_s,
+                deadline_s=self.deadline_s,
+                sync_wait_s=self.sync_wait_s,
+                max_queue=self.max_queue,
                 max_payload_bytes=self.max_payload_bytes,
             ),
             updated_at=self.updated_at.timestamp(),
-        )  # fmt: skip
+        )
 
 
 class ModelVersion(models.Model):
@@ -137,9 +146,7 @@ class ModelVersion(models.Model):
 
         default_permissions = ()
         ordering = ("-number",)
-        constraints = (
-            models.UniqueConstraint(fields=("model", "number"), name="version_number_is_unique"),
-        )
+        constraints = (models.UniqueConstraint(fields=("model", "number"), name="version_number_is_unique"),)
 
     def __str__(self) -> str:
         return f"{self.model}:{self.number}"
@@ -157,9 +164,12 @@ class ModelVersion(models.Model):
     def document(self) -> messages.Version:
         """What is published of this version."""
         return messages.Version(
-            version=self.number, path=self.folder, digest=self.digest, size_bytes=self.size_bytes,
+            version=self.number,
+            path=self.folder,
+            digest=self.digest,
+            size_bytes=self.size_bytes,
             signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),
-        )  # fmt: skip
+        )
 
 
 class VersionLabel(models.Model):
@@ -174,9 +184,7 @@ class VersionLabel(models.Model):
 
         default_permissions = ()
         ordering = ("name",)
-        constraints = (
-            models.UniqueConstraint(fields=("model", "name"), name="label_is_unique_per_model"),
-        )
+        constraints = (models.UniqueConstraint(fields=("model", "name"), name="label_is_unique_per_model"),)
 
     def __str__(self) -> str:
         return f"{self.name} -> {self.version.number}"

@@ -34,12 +34,7 @@ def relocate() -> None:
         ServedModel.objects.filter(pk=model.pk).update(base_path=settings.CONSOLE.kept_path(base))
     for version in ModelVersion.objects.exclude(path__startswith="/"):
         if not version.folder.startswith("/"):
-            log.warning(
-                "model.root_unknown",
-                model=version.model.name,
-                version=version.number,
-                path=version.path,
-            )
+            log.warning("model.root_unknown", model=version.model.name, version=version.number, path=version.path)
 
 
 def _is_served(path: Path) -> bool:

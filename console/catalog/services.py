@@ -23,9 +23,17 @@ from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFou
 from signalbox.wire.names import MODEL_NAME, Bucket, untoken
 
 SETTINGS = (
-    "description", "replicas", "max_batch_size", "max_batch_delay_ms", "max_delivery", "timeout_s",
-    "deadline_s", "sync_wait_s", "max_queue", "max_payload_bytes",
-)  # fmt: skip
+    "description",
+    "replicas",
+    "max_batch_size",
+    "max_batch_delay_ms",
+    "max_delivery",
+    "timeout_s",
+    "deadline_s",
+    "sync_wait_s",
+    "max_queue",
+    "max_payload_bytes",
+)
 """Fields :func:`change_settings` takes."""
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
@@ -81,9 +89,14 @@ def register(
 
 
 def upload(
-    actor: Actor, name: str, stream: IO[bytes], *, number: int | None = None, description: str = "",
+    actor: Actor,
+    name: str,
+    stream: IO[bytes],
+    *,
+    number: int | None = None,
+    description: str = "",
     is_default: bool | None = None,
-) -> ModelVersion:  # fmt: skip
+) -> ModelVersion:
     """Add one version from an archive; the next number unless one is given.
 
     is_default: see :func:`_settle_default`. One with operations that need somebody's word does not serve before
@@ -102,10 +115,7 @@ def upload(
         with act(actor, Act.MODELS_REGISTER, target) as change:
             model, _ = ServedModel.objects.get_or_create(
                 name=name,
-                defaults={
-                    "base_path": folders.kept(settings.CONSOLE.repository / name),
-                    "description": description,
-                },
+                defaults={"base_path": folders.kept(settings.CONSOLE.repository / name), "description": description},
             )
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
@@ -143,25 +153,23 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
             raise Conflict(f"Version {number} of {name} does not wait for approval.")
         user = actor.user
         if user is None or user.is_service or actor.name == version.added_by:
-            raise Forbidden(
-                "A version's operations are approved by a person who did not add the version."
-            )
+            raise Forbidden("A version's operations are approved by a person who did not add the version.")
         before = model.serving_version
         version.approved_by = actor.name
         version.listed_ops, version.raised_ops = {**version.listed_ops, **version.raised_ops}, {}
         version.save(update_fields=["approved_by", "listed_ops", "raised_ops"])
         change.before = {"default": before}
         change.after = {
-            "version": number, "digest": version.digest, "approved_operations": version.listed_ops,
+            "version": number,
+            "digest": version.digest,
+            "approved_operations": version.listed_ops,
             "default": _serving(model),
-        }  # fmt: skip
+        }
         _publish(model)
     return model
 
 
-def change_settings(
-    actor: Actor, name: str, changes: Mapping[str, Any], *, reason: str = ""
-) -> ServedModel:
+def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reason: str = "") -> ServedModel:
     """Change replicas, batching, limits or the description. Raises :class:`InvalidRequest` naming each field."""
     with act(actor, Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
         model = _locked(name)
@@ -196,17 +204,13 @@ def set_default(actor: Actor, name: str, number: int | None, *, reason: str = ""
     return model
 
 
-def set_label(
-    actor: Actor, name: str, label: str, number: int | None, *, reason: str = ""
-) -> ServedModel:
+def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason: str = "") -> ServedModel:
     """Point a label at a version; None takes the label away."""
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), reason=reason) as change:
         model = _locked(name)
         if not MODEL_NAME.match(label) or len(label) > 50:
             raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
-        existing = (
-            VersionLabel.objects.filter(model=model, name=label).select_related("version").first()
-        )
+        existing = VersionLabel.objects.filter(model=model, name=label).select_related("version").first()
         change.before = {label: existing.version.number if existing else None}
         if number is None:
             if existing is None:
@@ -227,9 +231,7 @@ def _check_rights(actor: Actor, target: Target, is_default: bool | None) -> None
         check(actor, Act.MODELS_ROLLOUT, target)
 
 
-def _settle_default(
-    model: ServedModel, before: int | None, new: int, is_default: bool | None
-) -> None:
+def _settle_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:
     """Which version requests without one get, now that ``new`` is there and ``before`` served until now.
 
     One that waits for approval changes nothing yet, nor by its approval where the one before was to stay.
@@ -264,9 +266,7 @@ def why_unpublished(name: str) -> str:
 def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
     unknown = sorted(set(changes) - set(SETTINGS))
     if unknown:
-        raise InvalidRequest(
-            f"Unknown settings: {', '.join(unknown)}. Known: {', '.join(SETTINGS)}."
-        )
+        raise InvalidRequest(f"Unknown settings: {', '.join(unknown)}. Known: {', '.join(SETTINGS)}.")
     for field, value in changes.items():
         if isinstance(value, float) and not math.isfinite(value):  # no bound refuses a NaN
             raise InvalidRequest(f"{field}: is a finite number.")
@@ -274,9 +274,7 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
     try:
         model.clean_fields()
     except ValidationError as error:
-        faults = "; ".join(
-            f"{field}: {' '.join(said)}" for field, said in error.message_dict.items()
-        )
+        faults = "; ".join(f"{field}: {' '.join(said)}" for field, said in error.message_dict.items())
         raise InvalidRequest(faults) from error
 
 
@@ -290,28 +288,28 @@ def _publish(model: ServedModel) -> None:
 
 
 def _add(
-    model: ServedModel,
-    number: int,
-    path: Path,
-    found: inspection.Findings,
-    source: str,
-    actor: Actor,
+    model: ServedModel, number: int, path: Path, found: inspection.Findings, source: str, actor: Actor
 ) -> ModelVersion:
     if ModelVersion.objects.filter(model=model, number=number).exists():
         raise Conflict(f"{model.name} has a version {number} already; versions are immutable.")
     if found.listed:
         _REFUSED.labels("operations that wait for approval").inc()
     return ModelVersion.objects.create(
-        model=model, number=number, path=folders.kept(path), digest=found.digest, size_bytes=found.size_bytes,
-        signatures=found.signatures, unknown_ops=found.unknown, listed_ops=found.listed, source=source,
+        model=model,
+        number=number,
+        path=folders.kept(path),
+        digest=found.digest,
+        size_bytes=found.size_bytes,
+        signatures=found.signatures,
+        unknown_ops=found.unknown,
+        listed_ops=found.listed,
+        source=source,
         rules=found.rules,
         added_by=actor.name,
-    )  # fmt: skip
+    )
 
 
-def _inspected(
-    name: str, path: str
-) -> tuple[Path, dict[int, Path], dict[int, inspection.Findings]]:
+def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, inspection.Findings]]:
     """The base folder, all versions below ``path``, and what was found in those that are new."""
     _check_name(name)
     base, places = folders.versions_below(folders.allowed(Path(path)))

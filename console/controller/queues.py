@@ -22,11 +22,7 @@ async def make_missing(bus: Bus) -> int:
     """
     known = await database_sync_to_async(_models)()
     there = await _names(bus)
-    missing = [
-        name
-        for name in known
-        if not there.issuperset(consumer(name, priority) for priority in PRIORITIES)
-    ]
+    missing = [name for name in known if not there.issuperset(consumer(name, priority) for priority in PRIORITIES)]
     made, refused = [], {}
     for name in missing:
         try:

@@ -33,8 +33,7 @@ from signalbox.wire.messages import ErrorInfo, Record, State
 from signalbox.wire.names import Bucket, Header
 
 _LOST: Final = ErrorInfo(
-    code=InputLost.code,
-    message="The queue no longer holds this job. Nothing ran to its end; submit it again.",
+    code=InputLost.code, message="The queue no longer holds this job. Nothing ran to its end; submit it again."
 )
 _FORGOTTEN: Final = ErrorInfo(
     code="internal",
@@ -191,10 +190,7 @@ class Reconciler:
     async def _may_have_gone(self, job_id: str, since: float, now: float) -> bool:
         is_short = bool(names.slot_of(job_id))
         return await self._records.may_have_gone(
-            since,
-            now=now,
-            kept_s=self._sync_kept_s if is_short else self._kept_s,
-            is_short_lived=is_short,
+            since, now=now, kept_s=self._sync_kept_s if is_short else self._kept_s, is_short_lived=is_short
         )
 
     async def _show(self, record: Record, revision: int) -> None:
@@ -232,17 +228,8 @@ def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:
     count = 0
     with transaction.atomic():
         if bucket is Bucket.KEYS:
-            strays.compare(
-                {
-                    subject.removeprefix(names.key(bucket, "")): data
-                    for subject, data in held.items()
-                }
-            )
-        waiting = set(
-            OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list(
-                "key", flat=True
-            )
-        )
+            strays.compare({subject.removeprefix(names.key(bucket, "")): data for subject, data in held.items()})
+        waiting = set(OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list("key", flat=True))
         for key, (doc, name) in _wanted(bucket).items():
             if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):
                 post_document(bucket, key, doc, name=name)
@@ -261,8 +248,14 @@ def _is_same(held: bytes | None, doc: messages.Doc) -> bool:
 
 def _record_of(row: Job) -> Record:
     return Record(
-        id=row.pk, model=row.model, version=row.version, signature=row.signature,
-        priority=row.priority, key_id=row.key_id, state=State.QUEUED,  # type: ignore[arg-type]  # a column
+        id=row.pk,
+        model=row.model,
+        version=row.version,
+        signature=row.signature,
+        priority=row.priority,
+        key_id=row.key_id,
+        state=State.QUEUED,  # type: ignore[arg-type]  # a column
         created_at=row.created_at.timestamp(),
-        deadline_at=(row.deadline_at or row.created_at).timestamp(), trace=row.trace,
-    )  # fmt: skip
+        deadline_at=(row.deadline_at or row.created_at).timestamp(),
+        trace=row.trace,
+    )

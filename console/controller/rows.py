@@ -11,12 +11,8 @@ from console.database import DATABASE_FAULTS
 from signalbox.program import metrics
 
 EVERY_S: Final = 30.0
-_ROWS: Final = metrics.gauge(
-    "console_rows", "Rows of a table of the console, as its database counts them.", "table"
-)
-_BYTES: Final = metrics.gauge(
-    "console_database_bytes", "Bytes that the console's tables and indexes take on the disk."
-)
+_ROWS: Final = metrics.gauge("console_rows", "Rows of a table of the console, as its database counts them.", "table")
+_BYTES: Final = metrics.gauge("console_database_bytes", "Bytes that the console's tables and indexes take on the disk.")
 _OF_POSTGRESQL: Final = """
     SELECT relname, n_live_tup, pg_total_relation_size(relid) FROM pg_stat_user_tables
 """

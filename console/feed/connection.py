@@ -30,18 +30,7 @@ from signalbox.bus.table import Table
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import (
-    Crowding,
-    Desired,
-    Job,
-    Lease,
-    Model,
-    Record,
-    Serving,
-    Ticket,
-    Worker,
-    decode,
-)
+from signalbox.wire.messages import Crowding, Desired, Job, Lease, Model, Record, Serving, Ticket, Worker, decode
 from signalbox.wire.names import (
     KEY_USE,
     NATS_FAULT,
@@ -71,9 +60,7 @@ LEASE_TTL_S: Final = 20.0
 
 FAULT_KEPT_S: Final = 5.0
 """How long a fault of NATS that is told every second stays on the board after the last time."""
-_DISK_LOW: Final = (
-    "The disk of NATS has only the room that accepted jobs need: new ones get 503. Make room there."
-)
+_DISK_LOW: Final = "The disk of NATS has only the room that accepted jobs need: new ones get 503. Make room there."
 
 Unpublished = Callable[[], Awaitable[dict[str, Alarm] | None]]
 """Tells what was decided and is not published, as alarms by key; None where the database does not answer."""
@@ -182,17 +169,10 @@ class Feed:
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
-        link = (
-            Health("NATS", "failed", "away") if self.is_blind else Health("NATS", "ok", "connected")
-        )
+        link = Health("NATS", "failed", "away") if self.is_blind else Health("NATS", "ok", "connected")
         self.view.health("nats", link)
         self.view.health(
-            "workers",
-            Health(
-                "Workers",
-                "ok" if alive and alive == len(workers) else "late",
-                f"{alive}/{len(workers)}",
-            ),
+            "workers", Health("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
         )
         self.view.health("lanes", gpus(self.view.lanes.rows()))
 
@@ -275,14 +255,7 @@ class Feed:
         now = self._clock()
         prefix = len(key(Bucket.LEASES, ""))
         for message in stored:
-            self._take_lease(
-                message.subject[prefix:],
-                message.headers,
-                message.data,
-                message.seq,
-                message.time,
-                now,
-            )
+            self._take_lease(message.subject[prefix:], message.headers, message.data, message.seq, message.time, now)
         for name in set(self._lease_seqs) - {m.subject[prefix:] for m in stored}:
             del self._lease_seqs[name]
             self.view.lease(untoken(name), None, revision=0, at=now, ttl_s=0.0, now=now)
@@ -296,10 +269,7 @@ class Feed:
 
     def _on_fault(self, message: Message) -> None:
         now = self._clock()
-        self._fault, self._fault_until = (
-            message.data.decode(errors="replace")[:500],
-            now + FAULT_KEPT_S,
-        )
+        self._fault, self._fault_until = (message.data.decode(errors="replace")[:500], now + FAULT_KEPT_S)
         self._show_fault(now)
 
     def _on_stalled(self, _message: Message) -> None:
@@ -319,9 +289,7 @@ class Feed:
         seq = int(headers[Header.SEQUENCE])
         self._take_lease(message.subject[prefix:], headers, message.data, seq, at, self._clock())
 
-    def _take_lease(
-        self, name: str, headers: Any, data: bytes, seq: int, at: float, now: float
-    ) -> None:
+    def _take_lease(self, name: str, headers: Any, data: bytes, seq: int, at: float, now: float) -> None:
         if seq <= self._lease_seqs.get(name, 0):
             return
         self._lease_seqs[name] = seq
@@ -354,9 +322,7 @@ class Feed:
 
     def _on_ticket(self, name: str, ticket: Ticket | None, revision: int) -> None:
         gpu, _, worker = name.partition(".")
-        self.view.ticket(
-            untoken(gpu), untoken(worker), ticket, revision=revision, now=self._clock()
-        )
+        self.view.ticket(untoken(gpu), untoken(worker), ticket, revision=revision, now=self._clock())
 
     def _on_model(self, name: str, model: Model | None, _revision: int) -> None:
         model_name = untoken(name)
@@ -457,9 +423,7 @@ class Feed:
 
     async def _read_gauge(self, model: str) -> None:
         has_prefetched = self.view.queues.has_prefetched(model)
-        gauge = await self._require_gauges().read(
-            model, self._clock(), has_prefetched=has_prefetched
-        )
+        gauge = await self._require_gauges().read(model, self._clock(), has_prefetched=has_prefetched)
         if gauge is not None:
             self._models.add(model)
             self.view.gauge(model, gauge, self._clock(), is_counting=bool(self._watching))
@@ -470,14 +434,9 @@ class Feed:
         """Dead letters, storage and the projector's distance, while somebody looks."""
         while True:
             if len(self.hub) and not self.is_blind:
-                for name, row in (
-                    await read_health(self._require_bus(), self._cursor, self._clock())
-                ).items():
+                for name, row in (await read_health(self._require_bus(), self._cursor, self._clock())).items():
                     self.view.health(name, row)
-                if (
-                    self._unpublished is not None
-                    and (found := await self._unpublished()) is not None
-                ):
+                if self._unpublished is not None and (found := await self._unpublished()) is not None:
                     self.view.unpublished(found)
                 filled = await self._storage.read(self._require_bus(), self._clock())
                 self.view.health("storage", filled)

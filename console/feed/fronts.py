@@ -28,9 +28,7 @@ class Fronts:
     def alarms(self, now: float) -> dict[str, Alarm]:
         """Those that stand now, by key."""
         self._heard = {k: (c, at) for k, (c, at) in self._heard.items() if now - at < KEPT_S}
-        found = {
-            f"front:{name}": _alarm(f"Gateway {name}", c) for name, (c, _) in self._heard.items()
-        }
+        found = {f"front:{name}": _alarm(f"Gateway {name}", c) for name, (c, _) in self._heard.items()}
         own = self._own() if self._own is not None else None
         if own is not None:
             found["front"] = _alarm("The console", own)
@@ -39,8 +37,6 @@ class Fronts:
 
 def _alarm(who: str, crowding: Crowding) -> Alarm:
     refused = sum(crowding.refused.values())
-    text = (
-        f"{who} has turned {refused} connections away: {crowding.open} of {crowding.bound} are open"
-    )
+    text = f"{who} has turned {refused} connections away: {crowding.open} of {crowding.bound} are open"
     text += f", and {crowding.address} has all that one address may." if crowding.address else "."
     return Alarm("error", text, crowding.since, "/")

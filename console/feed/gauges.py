@@ -29,8 +29,7 @@ class Gauges:
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             asked = [
-                group.create_task(self._consumer(model, p, now, has_prefetched=has_prefetched))
-                for p in PRIORITIES
+                group.create_task(self._consumer(model, p, now, has_prefetched=has_prefetched)) for p in PRIORITIES
             ]
         self.round_trip_s = asyncio.get_running_loop().time() - began
         parts = [part for task in asked if (part := task.result())]
@@ -45,8 +44,7 @@ class Gauges:
             started=sum(p.started for p in parts),
             ended=sum(p.ended for p in parts),
             oldest_in_hand_at=min(
-                (p.oldest_in_hand_at for p in parts if p.oldest_in_hand_at is not None),
-                default=None,
+                (p.oldest_in_hand_at for p in parts if p.oldest_in_hand_at is not None), default=None
             ),
         )
 
@@ -55,20 +53,14 @@ class Gauges:
         found: set[str] = set()
         offset = 0
         while True:
-            page = await self._bus.request_json(
-                f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", {"offset": offset}
-            )
+            page = await self._bus.request_json(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", {"offset": offset})
             names = page.get("consumers") or []
-            found |= {
-                untoken(n.rpartition("_")[0]) for n in names if n.rpartition("_")[2] in PRIORITIES
-            }
+            found |= {untoken(n.rpartition("_")[0]) for n in names if n.rpartition("_")[2] in PRIORITIES}
             offset += len(names)
             if not names or offset >= page.get("total", 0):
                 return found
 
-    async def _consumer(
-        self, model: str, priority: Priority, now: float, *, has_prefetched: bool
-    ) -> Gauge | None:
+    async def _consumer(self, model: str, priority: Priority, now: float, *, has_prefetched: bool) -> Gauge | None:
         name = consumer(model, priority)
         try:
             info = await self._bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{name}")
@@ -84,11 +76,14 @@ class Gauges:
             ended: int = info.get("ack_floor", {}).get("stream_seq", 0)
             oldest_in_hand_at = await self._oldest_at(f"{name} in hand", subject, ended, now)
         return Gauge(
-            waiting, in_hand, info.get("num_redelivered", 0), oldest_at,
+            waiting,
+            in_hand,
+            info.get("num_redelivered", 0),
+            oldest_at,
             started=delivered.get("consumer_seq", 0),
             ended=delivered.get("consumer_seq", 0) - in_hand,
             oldest_in_hand_at=oldest_in_hand_at,
-        )  # fmt: skip
+        )
 
     async def _oldest_at(self, name: str, subject: str, after: int, now: float) -> float | None:
         """When the first job after the sequence ``after`` was stored."""
@@ -97,8 +92,7 @@ class Gauges:
             return known[1]
         try:
             answer = await self._bus.request_json(
-                f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}",
-                {"seq": after + 1, "next_by_subj": subject},
+                f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}", {"seq": after + 1, "next_by_subj": subject}
             )
         except NotFound:
             return None

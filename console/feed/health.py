@@ -40,9 +40,7 @@ async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, 
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ}")
         dead = info["state"]["messages"]
         return {
-            "dead": Health(
-                "Dead letters", "late" if dead else "ok", str(dead), href="/jobs?state=failed"
-            ),
+            "dead": Health("Dead letters", "late" if dead else "ok", str(dead), href="/jobs?state=failed"),
             "projector": await _job_list(bus, cursor, now),
         }
     except SignalboxError as error:
@@ -57,8 +55,7 @@ async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Health:
         return Health("Job list", "unknown", "?", "the database does not answer")
     try:
         answer = await bus.request_json(
-            f"$JS.API.STREAM.MSG.GET.{Stream.STATE}",
-            {"seq": seq + 1, "next_by_subj": RECORDS},
+            f"$JS.API.STREAM.MSG.GET.{Stream.STATE}", {"seq": seq + 1, "next_by_subj": RECORDS}
         )
     except NotFound:
         return Health("Job list", "ok", "current")

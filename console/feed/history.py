@@ -26,9 +26,7 @@ async def strips(bus: Bus, now: float) -> dict[str, list[Stretch]]:
     """The last ten minutes of every lane. Raises :class:`Unavailable`."""
     start = datetime.fromtimestamp(now - STRIP_S, UTC).isoformat().replace("+00:00", "Z")
     stored = await _batch(
-        bus,
-        Stream.EVENTS,
-        {"next_by_subj": event_of_key(Bucket.LEASES), "start_time": start, "batch": _LEASES_READ},
+        bus, Stream.EVENTS, {"next_by_subj": event_of_key(Bucket.LEASES), "start_time": start, "batch": _LEASES_READ}
     )
     prefix = len(event_of_key(Bucket.LEASES, ""))
     written = []

@@ -26,9 +26,7 @@ class Hub:
     def __len__(self) -> int:
         return len(self._subscribers)
 
-    def subscribe(
-        self, subscriber: Subscriber, topics: list[str], resume: Mapping[str, Any], now: float
-    ) -> None:
+    def subscribe(self, subscriber: Subscriber, topics: list[str], resume: Mapping[str, Any], now: float) -> None:
         """Registers and sends the state of ``topics``, in one step with nothing between: no delta is lost."""
         self._subscribers.add(subscriber)
         epoch = str(resume.get("epoch", ""))

@@ -32,6 +32,9 @@ class Wish(models.Model):
         """What is published: draining for a worker, paused for a model."""
         is_worker = self.kind == self.WORKER
         return messages.Desired(
-            is_draining=self.is_on and is_worker, is_paused=self.is_on and not is_worker,
-            actor=self.actor_name, reason=self.reason, updated_at=self.updated_at.timestamp(),
-        )  # fmt: skip
+            is_draining=self.is_on and is_worker,
+            is_paused=self.is_on and not is_worker,
+            actor=self.actor_name,
+            reason=self.reason,
+            updated_at=self.updated_at.timestamp(),
+        )

@@ -20,13 +20,7 @@ def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> 
     Raises :class:`NotFound` if there is no such worker.
     """
     return _wish(
-        actor,
-        Act.WORKERS_DRAIN,
-        Wish.WORKER,
-        worker,
-        reason,
-        is_on=is_draining,
-        must_exist=workers.must_exist,
+        actor, Act.WORKERS_DRAIN, Wish.WORKER, worker, reason, is_on=is_draining, must_exist=workers.must_exist
     )
 
 
@@ -35,15 +29,7 @@ def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Wis
 
     Raises :class:`NotFound` if there is no such model.
     """
-    return _wish(
-        actor,
-        Act.QUEUES_PAUSE,
-        Wish.MODEL,
-        model,
-        reason,
-        is_on=is_paused,
-        must_exist=catalog.find,
-    )
+    return _wish(actor, Act.QUEUES_PAUSE, Wish.MODEL, model, reason, is_on=is_paused, must_exist=catalog.find)
 
 
 def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
@@ -72,24 +58,17 @@ def why_unpublished(wish: Wish) -> str:
 
 
 def _wish(
-    actor: Actor,
-    what: Act,
-    kind: str,
-    name: str,
-    reason: str,
-    *,
-    is_on: bool,
-    must_exist: Callable[[str], object],
+    actor: Actor, what: Act, kind: str, name: str, reason: str, *, is_on: bool, must_exist: Callable[[str], object]
 ) -> Wish:
     with act(actor, what, Target(kind, name), reason=reason) as change:
         must_exist(name)
         before = Wish.objects.select_for_update().filter(kind=kind, name=name).first()
         change.before = {"is_on": bool(before and before.is_on)}
         wish, _ = Wish.objects.update_or_create(
-            kind=kind, name=name,
-            defaults={"is_on": is_on, "actor_name": actor.name, "reason": reason[:200],
-                      "updated_at": timezone.now()},
-        )  # fmt: skip
+            kind=kind,
+            name=name,
+            defaults={"is_on": is_on, "actor_name": actor.name, "reason": reason[:200], "updated_at": timezone.now()},
+        )
         change.after = {"is_on": is_on}
         post_document(Bucket.DESIRED, wish_key(kind, name), wish.document())
     return wish

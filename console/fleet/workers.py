@@ -12,9 +12,7 @@ def present() -> dict[str, WorkerRow]:
     feed = running.feed
     if feed is None:
         return {}
-    rows = list(
-        feed.view.topics.topics["workers"].rows.values()
-    )  # the feed's thread adds and removes
+    rows = list(feed.view.topics.topics["workers"].rows.values())  # the feed's thread adds and removes
     return {row.id: row for row in rows if isinstance(row, WorkerRow)}
 
 
@@ -52,7 +50,6 @@ def must_have_device(gpu: str) -> None:
 def _unknown(kind: str, name: str) -> NotFound | Unavailable:
     if is_blind():
         return Unavailable(
-            f"NATS is away, so the console cannot say whether there is such a {kind}.",
-            retry_after_s=5.0,
+            f"NATS is away, so the console cannot say whether there is such a {kind}.", retry_after_s=5.0
         )
     return NotFound(f"There is no {kind} {name[:150]!r}.")

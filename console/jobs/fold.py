@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 from signalbox.wire import messages
 from signalbox.wire.messages import ErrorInfo, PayloadRef, Record, State
 
-INSTANTS: Final = frozenset(
-    {"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"}
-)
+INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
 """Columns in unix seconds."""
 
 
@@ -118,31 +116,87 @@ def _is_told(event: EventRow, last: JobRow) -> bool:
 def row_of_job(job: messages.Job, at: float) -> JobRow:
     """A job nobody has claimed yet."""
     return JobRow(
-        job.id, job.model, job.version, job.signature[:200], job.priority, job.key_id,
-        State.QUEUED.value, 0, 0, "", "", 0, 0, job.created_at, job.deadline_at, None, None, {}, "", "",
-        _size(job.size_bytes, job.ref), 0, False, job.trace[:200], 0, at, job.redrive_of[:36],
-    )  # fmt: skip
+        job.id,
+        job.model,
+        job.version,
+        job.signature[:200],
+        job.priority,
+        job.key_id,
+        State.QUEUED.value,
+        0,
+        0,
+        "",
+        "",
+        0,
+        0,
+        job.created_at,
+        job.deadline_at,
+        None,
+        None,
+        {},
+        "",
+        "",
+        _size(job.size_bytes, job.ref),
+        0,
+        False,
+        job.trace[:200],
+        0,
+        at,
+        job.redrive_of[:36],
+    )
 
 
 def row_of_record(record: Record, revision: int, at: float) -> JobRow:
     """A job as its record has it; records of older workers do not know the size of its input."""
     code, message = _error(record.error, 2000)
     return JobRow(
-        record.id, record.model, record.version, record.signature[:200], record.priority, record.key_id,
-        record.state.value, record.attempt, record.crashes, record.worker, record.gpu, record.token,
-        record.batch, record.created_at, record.deadline_at, record.claimed_at, record.finished_at,
-        record.phases, code, message, record.input_bytes, _size(record.size_bytes, record.ref), record.cancel_requested,
-        record.trace[:200], revision, at, record.redrive_of[:36],
-    )  # fmt: skip
+        record.id,
+        record.model,
+        record.version,
+        record.signature[:200],
+        record.priority,
+        record.key_id,
+        record.state.value,
+        record.attempt,
+        record.crashes,
+        record.worker,
+        record.gpu,
+        record.token,
+        record.batch,
+        record.created_at,
+        record.deadline_at,
+        record.claimed_at,
+        record.finished_at,
+        record.phases,
+        code,
+        message,
+        record.input_bytes,
+        _size(record.size_bytes, record.ref),
+        record.cancel_requested,
+        record.trace[:200],
+        revision,
+        at,
+        record.redrive_of[:36],
+    )
 
 
 def event_of_record(record: Record, revision: int, at: float) -> EventRow:
     """One transition."""
     code, message = _error(record.error, 500)
     return EventRow(
-        revision, record.id, at, record.state.value, record.attempt, record.worker, record.gpu, record.token,
-        code, message, record.phases, record.cancel_requested,
-    )  # fmt: skip
+        revision,
+        record.id,
+        at,
+        record.state.value,
+        record.attempt,
+        record.worker,
+        record.gpu,
+        record.token,
+        code,
+        message,
+        record.phases,
+        record.cancel_requested,
+    )
 
 
 def _error(error: ErrorInfo | None, size: int) -> tuple[str, str]:

@@ -50,9 +50,7 @@ def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
             jobs = jobs.filter(asked.rest)
         found += jobs.order_by("-created_at", "-id")[: size + 1]
     # Of several leads one may have been looked at further than another: what lies beyond comes with the next page.
-    rows = sorted(
-        (job for job in found if floor is None or job.created_at >= floor), key=_place, reverse=True
-    )
+    rows = sorted((job for job in found if floor is None or job.created_at >= floor), key=_place, reverse=True)
     if len(rows) > size:
         return Page(rows[:size], _cursor(_place(rows[size - 1])))
     if floor is None:

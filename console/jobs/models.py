@@ -57,11 +57,7 @@ class Job(models.Model):
             models.Index(fields=("key_id", "-created_at"), name="job_by_key"),
             models.Index(fields=("worker", "-created_at"), name="job_by_worker"),
             models.Index(fields=("gpu", "-created_at"), name="job_by_gpu"),
-            models.Index(
-                fields=("error_code", "-created_at"),
-                name="job_by_error",
-                condition=HAS_ERROR,
-            ),
+            models.Index(fields=("error_code", "-created_at"), name="job_by_error", condition=HAS_ERROR),
         )
 
     def __str__(self) -> str:
@@ -78,10 +74,19 @@ class Job(models.Model):
         if self.state == "queued" and not self.attempt:
             return None
         return JobEvent(
-            seq=self.revision, job_id=self.pk, at=self.updated_at, state=self.state, attempt=self.attempt,
-            worker=self.worker, gpu=self.gpu, token=self.token, error_code=self.error_code,
-            error_message=self.error_message[:500], phases=self.phases, is_cancel_asked=self.is_cancel_asked,
-        )  # fmt: skip
+            seq=self.revision,
+            job_id=self.pk,
+            at=self.updated_at,
+            state=self.state,
+            attempt=self.attempt,
+            worker=self.worker,
+            gpu=self.gpu,
+            token=self.token,
+            error_code=self.error_code,
+            error_message=self.error_message[:500],
+            phases=self.phases,
+            is_cancel_asked=self.is_cancel_asked,
+        )
 
     @property
     def waited_ms(self) -> float | None:

@@ -17,9 +17,17 @@ from signalbox.wire.names import JOB_ID
 
 STATES: Final = tuple(state.value for state in State)
 _COLUMNS: Final = {
-    "state": "state", "model": "model", "version": "version", "account": "key_id", "key": "key_id", "worker": "worker",
-    "gpu": "gpu", "error": "error_code", "token": "token", "priority": "priority",
-}  # fmt: skip
+    "state": "state",
+    "model": "model",
+    "version": "version",
+    "account": "key_id",
+    "key": "key_id",
+    "worker": "worker",
+    "gpu": "gpu",
+    "error": "error_code",
+    "token": "token",
+    "priority": "priority",
+}
 _LEADERS: Final = ("error", "account", "key", "worker", "gpu", "model", "state")
 """Columns with an index in the order of the list, the ones that choose the fewest rows first."""
 _NUMBERS: Final = frozenset({"version", "token"})

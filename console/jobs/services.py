@@ -20,9 +20,7 @@ def find(job_id: str) -> Job:
 
 def _found(job: Job | None, job_id: str) -> Job:
     if job is None:
-        raise NotFound(
-            f"There is no job {job_id!r}: neither the job list nor NATS knows it, or no longer."
-        )
+        raise NotFound(f"There is no job {job_id!r}: neither the job list nor NATS knows it, or no longer.")
     return job
 
 

@@ -73,17 +73,19 @@ def shares(job: Job) -> list[Share]:
     total = parts[-1].end_ms if parts else 0.0
     return [
         Share(
-            part.name, part.end_ms - part.start_ms, round(100 * part.start_ms / total, 3),
-            round(100 * (part.end_ms - part.start_ms) / total, 3), number,
+            part.name,
+            part.end_ms - part.start_ms,
+            round(100 * part.start_ms / total, 3),
+            round(100 * (part.end_ms - part.start_ms) / total, 3),
+            number,
         )
-        for number, part in enumerate(parts, 1) if part.end_ms > part.start_ms
-    ]  # fmt: skip
+        for number, part in enumerate(parts, 1)
+        if part.end_ms > part.start_ms
+    ]
 
 
 def _accepted(job: Job) -> str:
-    return (
-        f"key {job.key_id}, priority {job.priority}" if job.key_id else f"priority {job.priority}"
-    )
+    return f"key {job.key_id}, priority {job.priority}" if job.key_id else f"priority {job.priority}"
 
 
 def _lane(event: JobEvent) -> str:

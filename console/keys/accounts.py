@@ -69,9 +69,7 @@ def listed() -> QuerySet[Account]:
     """All accounts, the newest first, with ``active_keys`` and ``last_used_at``."""
     now = timezone.now()
     is_active = Q(keys__revoked_at=None) & (Q(keys__expires_at=None) | Q(keys__expires_at__gt=now))
-    return Account.objects.annotate(
-        active_keys=Count("keys", filter=is_active), last_used_at=Max("keys__last_used_at")
-    )
+    return Account.objects.annotate(active_keys=Count("keys", filter=is_active), last_used_at=Max("keys__last_used_at"))
 
 
 def shown(account_id: str) -> Account:
@@ -197,9 +195,7 @@ def _fill(account: Account, terms: Terms) -> None:
 
 def _check(terms: Terms) -> None:
     if not terms.name.strip() or len(terms.name) > MOST_NAME:
-        raise InvalidRequest(
-            f"name: 1 to {MOST_NAME} characters, so that others know the customer."
-        )
+        raise InvalidRequest(f"name: 1 to {MOST_NAME} characters, so that others know the customer.")
     if len(terms.note) > MOST_NOTE:
         raise InvalidRequest(f"note: at most {MOST_NOTE} characters.")
     check_models(terms.models)

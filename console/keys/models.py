@@ -64,9 +64,7 @@ class ApiKey(models.Model):
     models_allowed = models.JSONField(default=list)
     networks = models.JSONField(default=list)
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="keys")
-    rotated_from = models.ForeignKey(
-        "self", null=True, on_delete=models.PROTECT, related_name="successors"
-    )
+    rotated_from = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="successors")
     last_used_at = models.DateTimeField(null=True)
     rate = models.PositiveIntegerField(default=0)
     per_s = models.PositiveIntegerField(default=1)
@@ -108,14 +106,24 @@ class ApiKey(models.Model):
     def document(self) -> messages.ApiKey:
         """What gateways get: its own terms and its account's."""
         return messages.ApiKey(
-            id=self.id, name=self.name, hmac=self.hmac, pepper=self.pepper,
-            scopes=tuple(self.scopes), models=tuple(self.models_allowed),
-            rate=self.rate, per_s=self.per_s, quota=self.quota, quota_window_s=self.quota_window_s,
+            id=self.id,
+            name=self.name,
+            hmac=self.hmac,
+            pepper=self.pepper,
+            scopes=tuple(self.scopes),
+            models=tuple(self.models_allowed),
+            rate=self.rate,
+            per_s=self.per_s,
+            quota=self.quota,
+            quota_window_s=self.quota_window_s,
             expires_at=self.expires_at.timestamp() if self.expires_at else None,
             revoked_at=self.revoked_at.timestamp() if self.revoked_at else None,
-            updated_at=self.updated_at.timestamp(), networks=tuple(self.networks),
-            tenant=self.account_id, account_models=tuple(self.account.models_allowed), share=self.account.share,
-        )  # fmt: skip
+            updated_at=self.updated_at.timestamp(),
+            networks=tuple(self.networks),
+            tenant=self.account_id,
+            account_models=tuple(self.account.models_allowed),
+            share=self.account.share,
+        )
 
 
 class StrayKey(models.Model):

@@ -74,13 +74,23 @@ def create(actor: Actor, grant: Grant) -> tuple[ApiKey, str]:
         now = timezone.now()
         account = _account(actor, grant, kid)
         key = ApiKey.objects.create(
-            id=kid, account=account, **secrets, name=grant.name.strip(), owner=grant.owner.strip() or actor.name,
-            scopes=list(grant.scopes), models_allowed=list(grant.models),
-            networks=_blocks(grant.networks), rate=grant.rate, per_s=grant.per_s,
-            quota=grant.quota, quota_window_s=grant.quota_window_s,
+            id=kid,
+            account=account,
+            **secrets,
+            name=grant.name.strip(),
+            owner=grant.owner.strip() or actor.name,
+            scopes=list(grant.scopes),
+            models_allowed=list(grant.models),
+            networks=_blocks(grant.networks),
+            rate=grant.rate,
+            per_s=grant.per_s,
+            quota=grant.quota,
+            quota_window_s=grant.quota_window_s,
             expires_at=now + timedelta(days=grant.days),
-            created_at=now, updated_at=now, created_by=actor.name,
-        )  # fmt: skip
+            created_at=now,
+            updated_at=now,
+            created_by=actor.name,
+        )
         change.after = {**msgspec.to_builtins(grant), "account": account.pk}
         accounts.post_key(key)
     return key, text
@@ -98,9 +108,7 @@ def _account(actor: Actor, grant: Grant, kid: str) -> Account:
     return Account.objects.create(id=kid, name=grant.name.strip(), created_by=actor.name)
 
 
-def rotate(
-    actor: Actor, kid: str, *, overlap_days: float = 1, days: int = DEFAULT_DAYS
-) -> tuple[ApiKey, str]:
+def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int = DEFAULT_DAYS) -> tuple[ApiKey, str]:
     """A new key that may what this one may, and owns its jobs; this one ends ``overlap_days`` from now.
 
     Returns the new key and its text. Raises :class:`NotFound`, :class:`InvalidRequest` naming the field, and
@@ -118,23 +126,31 @@ def rotate(
         if old.state(now) != "active":
             raise Conflict(f"This key is {old.state(now)} already; create a new one.")
         new = ApiKey.objects.create(
-            id=new_kid, **secrets, name=old.name, owner=old.owner, scopes=old.scopes,
-            models_allowed=old.models_allowed, networks=old.networks, rate=old.rate,
-            per_s=old.per_s, quota=old.quota, quota_window_s=old.quota_window_s,
-            account=account, rotated_from=old, expires_at=now + timedelta(days=days),
-            created_at=now, updated_at=now, created_by=actor.name,
-        )  # fmt: skip
+            id=new_kid,
+            **secrets,
+            name=old.name,
+            owner=old.owner,
+            scopes=old.scopes,
+            models_allowed=old.models_allowed,
+            networks=old.networks,
+            rate=old.rate,
+            per_s=old.per_s,
+            quota=old.quota,
+            quota_window_s=old.quota_window_s,
+            account=account,
+            rotated_from=old,
+            expires_at=now + timedelta(days=days),
+            created_at=now,
+            updated_at=now,
+            created_by=actor.name,
+        )
         ends_at = now + timedelta(days=overlap_days)
         if old.expires_at is None or ends_at < old.expires_at:
             old.expires_at = ends_at
         old.updated_at = now
         old.save()
         change.before = {"account": account.pk}
-        change.after = {
-            "account": account.pk,
-            "replaced_by": new_kid,
-            "expires_at": old.expires_at.isoformat(),
-        }
+        change.after = {"account": account.pk, "replaced_by": new_kid, "expires_at": old.expires_at.isoformat()}
         post_document(Bucket.KEYS, new_kid, new.document())
         post_document(Bucket.KEYS, kid, old.document())
     return new, text

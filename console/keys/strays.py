@@ -81,18 +81,34 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
     account, _ = Account.objects.get_or_create(
         pk=doc.tenant or kid,
         defaults={
-            "name": doc.name[:100] or kid, "models_allowed": list(doc.account_models),
-            "created_at": now, "created_by": actor.name, "updated_at": now,
+            "name": doc.name[:100] or kid,
+            "models_allowed": list(doc.account_models),
+            "created_at": now,
+            "created_by": actor.name,
+            "updated_at": now,
             **{field: getattr(doc.share, field) for field in accounts.BOUNDS},
         },
-    )  # fmt: skip
+    )
     key = ApiKey.objects.create(
-        id=kid, name=doc.name[:100] or kid, owner=actor.name, hmac=doc.hmac, pepper=doc.pepper,
-        scopes=list(doc.scopes), models_allowed=list(doc.models), networks=list(doc.networks),
-        account=account, rate=doc.rate, per_s=doc.per_s, quota=doc.quota,
-        quota_window_s=doc.quota_window_s, expires_at=_instant(doc.expires_at),
-        revoked_at=_instant(doc.revoked_at), created_at=now, updated_at=now, created_by=actor.name,
-    )  # fmt: skip
+        id=kid,
+        name=doc.name[:100] or kid,
+        owner=actor.name,
+        hmac=doc.hmac,
+        pepper=doc.pepper,
+        scopes=list(doc.scopes),
+        models_allowed=list(doc.models),
+        networks=list(doc.networks),
+        account=account,
+        rate=doc.rate,
+        per_s=doc.per_s,
+        quota=doc.quota,
+        quota_window_s=doc.quota_window_s,
+        expires_at=_instant(doc.expires_at),
+        revoked_at=_instant(doc.revoked_at),
+        created_at=now,
+        updated_at=now,
+        created_by=actor.name,
+    )
     stray.delete()
     return key
 
@@ -102,9 +118,7 @@ def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
     ended = with_ends_of(mine, held)
     if ended == mine:
         return
-    with act(
-        system_actor("controller"), Act.KEYS_MANAGE, Target("key", key.pk), reason=_WHY
-    ) as change:
+    with act(system_actor("controller"), Act.KEYS_MANAGE, Target("key", key.pk), reason=_WHY) as change:
         row = ApiKey.objects.select_for_update().get(pk=key.pk)
         now = timezone.now()
         row.expires_at = _instant(ended.expires_at)

@@ -41,9 +41,13 @@ _CLOSED: Final = metrics.counter(
 _GONE: Final = (OSError, RuntimeError)
 """What a server raises for a socket that is closed: the first by ASGI's word, the other in uvicorn's deed."""
 _REASONS: Final = {
-    NOT_LOGGED_IN: "not_logged_in", NOT_ALLOWED: "not_allowed", TOO_SLOW: "too_slow",
-    BAD_MESSAGE: "bad_message", TOO_MANY: "too_many", NOT_RUNNING: "not_running",
-}  # fmt: skip
+    NOT_LOGGED_IN: "not_logged_in",
+    NOT_ALLOWED: "not_allowed",
+    TOO_SLOW: "too_slow",
+    BAD_MESSAGE: "bad_message",
+    TOO_MANY: "too_many",
+    NOT_RUNNING: "not_running",
+}
 
 ACTS: Final[dict[str, Act]] = {
     "lanes": Act.SYSTEM_VIEW,

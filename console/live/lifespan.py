@@ -58,12 +58,7 @@ class Lifespan:
 
     async def start(self, wire: Wire | None = None) -> Feed:
         """Starts feeding; wire: default the console's own settings. Returns at once, NATS there or not."""
-        feed = Feed(
-            wire or settings.CONSOLE,
-            cursor=projected,
-            unpublished=unpublished,
-            crowding=self.crowding,
-        )
+        feed = Feed(wire or settings.CONSOLE, cursor=projected, unpublished=unpublished, crowding=self.crowding)
         running.feed = feed
         self._task = asyncio.create_task(feed.run(), name="live feed")
         return feed

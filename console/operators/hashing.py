@@ -87,6 +87,5 @@ def _busy(by: str, who: str) -> Unavailable:
     _REFUSED.labels(by).inc()
     log.warning("login.busy", by=by, address=who)
     return Unavailable(
-        "Too many passwords are being checked at once. Try again in a few seconds.",
-        retry_after_s=_RETRY_S,
+        "Too many passwords are being checked at once. Try again in a few seconds.", retry_after_s=_RETRY_S
     )

@@ -21,9 +21,7 @@ from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 TOKEN_DAYS_MAX: Final = 366
 
 
-def create_user(
-    actor: Actor, username: str, password: str, role: str, *, is_service: bool = False
-) -> User:
+def create_user(actor: Actor, username: str, password: str, role: str, *, is_service: bool = False) -> User:
     """A new operator with one role. Raises :class:`InvalidRequest` for a weak password or unknown role."""
     target = Target("user", username)
     check(actor, Act.USERS_MANAGE, target)
@@ -74,9 +72,12 @@ def create_token(actor: Actor, name: str, days: int) -> tuple[OperatorToken, str
     text, token_id, digest = tokens.mint()
     with act(actor, Act.TOKENS_OWN, Target("token", token_id)) as change:
         token = OperatorToken.objects.create(
-            id=token_id, user=actor.user, name=name.strip()[:100], digest=digest,
+            id=token_id,
+            user=actor.user,
+            name=name.strip()[:100],
+            digest=digest,
             expires_at=timezone.now() + timedelta(days=days),
-        )  # fmt: skip
+        )
         change.after = {"name": token.name, "days": days}
     return token, text
 
@@ -95,9 +96,7 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
     return token
 
 
-def switch_read_only(
-    actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None
-) -> System:
+def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None) -> System:
     """Refuse every change but this one, with a message, until somebody switches back or time does."""
     with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), reason=message) as change:
         system = System.current()

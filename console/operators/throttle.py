@@ -18,9 +18,7 @@ WINDOW: Final = timedelta(minutes=15)
 """Failures older than this are forgotten."""
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 300.0
-_REFUSED: Final = metrics.counter(
-    "console_login_refused", "Logins refused before the password was looked at.", "by"
-)
+_REFUSED: Final = metrics.counter("console_login_refused", "Logins refused before the password was looked at.", "by")
 
 
 def judge(account: str, address: str, is_right: Callable[[], bool]) -> bool:
@@ -64,7 +62,7 @@ def check(account: str, address: str) -> None:
     limits = (
         ("account", recent.filter(account=account.casefold()[:150]), settings.CONSOLE.login_per_account),
         ("address", recent, settings.CONSOLE.login_per_address),
-    )  # fmt: skip
+    )
     for by, failures, limit in limits:
         times: list[datetime] = list(failures.values_list("at", flat=True)[: limit + 16])
         left_s = wait_s(len(times), limit) - (now - times[0]).total_seconds() if times else 0.0
@@ -72,8 +70,7 @@ def check(account: str, address: str) -> None:
             _REFUSED.labels(by).inc()
             log.warning("login.throttled", by=by, address=near, left_s=round(left_s))
             raise LimitExceeded(
-                f"Too many failed logins. Wait {_in_words(left_s)} and try again.",
-                retry_after_s=left_s,
+                f"Too many failed logins. Wait {_in_words(left_s)} and try again.", retry_after_s=left_s
             )
 
 

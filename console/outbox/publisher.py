@@ -226,9 +226,7 @@ def _due(after: int) -> list[OutboxEntry]:
 
 @database_sync_to_async
 def _newest(bucket: Bucket, key: str) -> OutboxEntry:
-    return OutboxEntry.objects.filter(
-        kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key
-    ).latest("pk")  # fmt: skip
+    return OutboxEntry.objects.filter(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key).latest("pk")
 
 
 @database_sync_to_async
@@ -241,6 +239,4 @@ def _settle(entry: OutboxEntry, revision: int | None, refusal: str = "") -> None
 
 @database_sync_to_async
 def _note(entry: OutboxEntry, error: SignalboxError) -> None:
-    OutboxEntry.objects.filter(pk=entry.pk).update(
-        attempts=entry.attempts + 1, last_error=error.public_message[:500]
-    )
+    OutboxEntry.objects.filter(pk=entry.pk).update(attempts=entry.attempts + 1, last_error=error.public_message[:500])

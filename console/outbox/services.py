@@ -22,14 +22,10 @@ _MOST_OVERDUE: Final = 1000
 """Postings looked through for those that wait."""
 
 
-def post_document(
-    bucket: Bucket, key: str, doc: messages.Doc | None, *, name: str = ""
-) -> OutboxEntry:
+def post_document(bucket: Bucket, key: str, doc: messages.Doc | None, *, name: str = "") -> OutboxEntry:
     """Queue the new state of a KV key; None removes it. name: of the model, so that its queues are made first."""
     body = "" if doc is None else messages.encode(doc).decode()
-    return _post(OutboxEntry(
-        kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body
-    ))  # fmt: skip
+    return _post(OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body))
 
 
 def post_cancel(job_id: str) -> OutboxEntry:
@@ -77,9 +73,7 @@ def overdue() -> list[OutboxEntry]:
 
 def waiting(bucket: Bucket) -> dict[str, str]:
     """Why a key's newest document is not published, by key; one that is not here is published, or was never posted."""
-    unpublished = OutboxEntry.objects.filter(
-        kind=OutboxEntry.DOCUMENT, bucket=bucket.value, published_at=None
-    )
+    unpublished = OutboxEntry.objects.filter(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, published_at=None)
     return {entry.key: why_waiting(entry) for entry in unpublished.order_by("pk")}
 
 
@@ -96,10 +90,7 @@ def why_waiting(entry: OutboxEntry) -> str:
 
 def latest(bucket: Bucket, key: str) -> OutboxEntry | None:
     """The newest posting of a KV key: tells a page how far a decision has got."""
-    return (
-        OutboxEntry.objects.filter(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key)
-        .order_by("-id").first()
-    )  # fmt: skip
+    return OutboxEntry.objects.filter(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key).order_by("-id").first()
 
 
 def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry | None:
@@ -135,9 +126,7 @@ def forget_settled(before: datetime, limit: int) -> int:
     newer = OutboxEntry.objects.filter(
         kind=OuterRef("kind"), bucket=OuterRef("bucket"), key=OuterRef("key"), pk__gt=OuterRef("pk")
     )
-    old = OutboxEntry.objects.filter(
-        ~Q(kind=OutboxEntry.DOCUMENT) | Exists(newer), published_at__lt=before
-    )
+    old = OutboxEntry.objects.filter(~Q(kind=OutboxEntry.DOCUMENT) | Exists(newer), published_at__lt=before)
     found = list(old.order_by("published_at").values_list("pk", flat=True)[:limit])
     OutboxEntry.objects.filter(pk__in=found).delete()
     return len(found)

@@ -86,8 +86,6 @@ def detail(request: HttpRequest, account_id: str) -> HttpResponse:
         "rows": [(key, key.state()) for key in keys],
         "usage": usage.of_account(account.pk),
         "why_unpublished": accounts.unpublished(account),
-        "history": AuditEntry.objects.filter(of_keys | Q(target_kind="account", target=account.pk))[
-            :50
-        ],
+        "history": AuditEntry.objects.filter(of_keys | Q(target_kind="account", target=account.pk))[:50],
     }
     return render(request, "keys/account_detail.html", context)

@@ -19,9 +19,7 @@ _SIZE = 50
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """Newest first, filtered by actor, act, target and result."""
-    given = {
-        name: request.GET.get(name, "").strip() for name in ("actor", "act", "target", "result")
-    }
+    given = {name: request.GET.get(name, "").strip() for name in ("actor", "act", "target", "result")}
     before = request.GET.get("before", "")
     condition = Q()
     if given["actor"]:
@@ -37,7 +35,10 @@ def index(request: HttpRequest) -> HttpResponse:
     rows = list(AuditEntry.objects.filter(condition)[: _SIZE + 1])
     older = f"?{urlencode({**given, 'before': rows[_SIZE - 1].pk})}" if len(rows) > _SIZE else None
     context = {
-        "entries": rows[:_SIZE], "given": given, "acts": [act.value for act in Act if not act.is_view],
-        "older": older, "newest": before and f"?{urlencode(given)}",
-    }  # fmt: skip
+        "entries": rows[:_SIZE],
+        "given": given,
+        "acts": [act.value for act in Act if not act.is_view],
+        "older": older,
+        "newest": before and f"?{urlencode(given)}",
+    }
     return render(request, "audit/index.html", context)

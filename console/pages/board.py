@@ -15,9 +15,7 @@ from signalbox.program.errors import SignalboxError, meaning
 @sees(Act.SYSTEM_VIEW)
 def board(request: HttpRequest) -> HttpResponse:
     """The page; what it shows comes over the websocket."""
-    return render(
-        request, "live/board.html", {"may_release": may(actor_of(request), Act.LANES_RELEASE)}
-    )
+    return render(request, "live/board.html", {"may_release": may(actor_of(request), Act.LANES_RELEASE)})
 
 
 @require_POST

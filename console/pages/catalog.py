@@ -60,16 +60,10 @@ class RegisterForm(forms.Form):
 class UploadForm(forms.Form):
     """Bring an archive."""
 
-    name = forms.CharField(
-        max_length=100, help_text="A new name, or a model that gets a new version."
-    )
+    name = forms.CharField(max_length=100, help_text="A new name, or a model that gets a new version.")
     archive = forms.FileField(help_text="A .tar, .tar.gz or .zip of one SavedModel.")
     number = forms.IntegerField(
-        label="Version",
-        required=False,
-        min_value=1,
-        max_value=MOST_NUMBER,
-        help_text="Empty: the next one.",
+        label="Version", required=False, min_value=1, max_value=MOST_NUMBER, help_text="Empty: the next one."
     )
     description = forms.CharField(max_length=300, required=False)
     is_default = DefaultField()
@@ -84,11 +78,15 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
         model = ServedModel
         fields = services.SETTINGS
         labels = {
-            "max_batch_size": "Largest batch", "max_batch_delay_ms": "Batch delay (ms)",
-            "max_delivery": "Attempts", "timeout_s": "Run timeout (s)", "deadline_s": "Deadline (s)",
-            "sync_wait_s": "Synchronous wait (s)", "max_queue": "Longest queue",
+            "max_batch_size": "Largest batch",
+            "max_batch_delay_ms": "Batch delay (ms)",
+            "max_delivery": "Attempts",
+            "timeout_s": "Run timeout (s)",
+            "deadline_s": "Deadline (s)",
+            "sync_wait_s": "Synchronous wait (s)",
+            "max_queue": "Longest queue",
             "max_payload_bytes": "Largest payload (bytes)",
-        }  # fmt: skip
+        }
 
 
 @sees(Act.MODELS_VIEW)
@@ -111,9 +109,12 @@ def register(request: HttpRequest) -> HttpResponse:
         data = form.cleaned_data
         try:
             model = services.register(
-                actor_of(request), data["name"], data["path"], description=data["description"],
+                actor_of(request),
+                data["name"],
+                data["path"],
+                description=data["description"],
                 is_default=data["is_default"],
-            )  # fmt: skip
+            )
         except SignalboxError as error:
             fill_errors(form, error)
         else:
@@ -135,9 +136,13 @@ def upload(request: HttpRequest) -> HttpResponse:
         data = form.cleaned_data
         try:
             version = services.upload(
-                actor_of(request), data["name"], data["archive"], number=data["number"],
-                description=data["description"], is_default=data["is_default"],
-            )  # fmt: skip
+                actor_of(request),
+                data["name"],
+                data["archive"],
+                number=data["number"],
+                description=data["description"],
+                is_default=data["is_default"],
+            )
         except SignalboxError as error:
             fill_errors(form, error)
         else:
@@ -154,14 +159,17 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     model = services.find(name)
     unpublished = services.unpublished()
     context = {
-        "model": model, "versions": model.versions.prefetch_related("labels"),
+        "model": model,
+        "versions": model.versions.prefetch_related("labels"),
         "labels": model.labels.select_related("version"),
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
-        "unpublished": unpublished, "why_unpublished": unpublished.get(name, ""),
-        "wish": fleet.of_model(name), "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
+        "unpublished": unpublished,
+        "why_unpublished": unpublished.get(name, ""),
+        "wish": fleet.of_model(name),
+        "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
         "pending": list(feed.view.rollouts.pending(name)) if (feed := running.feed) else [],
-    }  # fmt: skip
+    }
     return render(request, "models/detail.html", context)
 
 
@@ -193,9 +201,7 @@ def change_settings(request: HttpRequest, name: str) -> HttpResponse:
 def set_enabled(request: HttpRequest, name: str) -> HttpResponse:
     """Enable or disable."""
     is_enabled = request.POST.get("enabled") == "1"
-    services.set_enabled(
-        actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", "")
-    )
+    services.set_enabled(actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", ""))
     _say(request, name, f"{name} is {'enabled' if is_enabled else 'disabled'}")
     return redirect("model", name=name)
 
@@ -238,9 +244,7 @@ def approve(request: HttpRequest, name: str) -> HttpResponse:
 def pause(request: HttpRequest, name: str) -> HttpResponse:
     """Pause or resume the model's queue."""
     is_paused = request.POST.get("paused") == "1"
-    wish = fleet.pause(
-        actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", "")
-    )
+    wish = fleet.pause(actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", ""))
     done = f"{name} is {'paused' if is_paused else 'resumed'}"
     flash.say(request, done, fleet.why_unpublished(wish))
     return redirect("model", name=name)
@@ -274,8 +278,11 @@ def _given(request: HttpRequest) -> dict[str, str]:
 
 def _add(request: HttpRequest, *, is_bad: bool = False, **given: Any) -> HttpResponse:
     initial = _given(request)
-    context = {"register_form": RegisterForm(initial=initial),
-               "upload_form": UploadForm(initial=initial, auto_id="upload_%s"), **given}  # fmt: skip
+    context = {
+        "register_form": RegisterForm(initial=initial),
+        "upload_form": UploadForm(initial=initial, auto_id="upload_%s"),
+        **given,
+    }
     model = ServedModel.objects.filter(name=initial["name"]).first()
     for form in (context["register_form"], context["upload_form"]):
         choice = form.fields["is_default"]

@@ -13,9 +13,11 @@ from console.web.middleware import error_page, request_id_of
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """The page for a missing or wrong CSRF token."""
     return error_page(
-        request, 403, "This form has expired",
+        request,
+        403,
+        "This form has expired",
         "Go back, load the page again and repeat what you did. If it happens again, allow cookies.",
-    )  # fmt: skip
+    )
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -44,12 +46,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if problems.is_for_programs(request):
         answer = problems.answer(status, text)
     else:
-        context = {
-            "status": status,
-            "title": title,
-            "text": text,
-            "request_id": request_id_of(request),
-        }
+        context = {"status": status, "title": title, "text": text, "request_id": request_id_of(request)}
         answer = HttpResponse(render_to_string("accounts/error.html", context), status=status)
     if status == 503:
         answer["Retry-After"] = str(round(database_away().retry_after_s or 1))

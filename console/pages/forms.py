@@ -13,9 +13,7 @@ class ModelsForm(forms.Form):
     """A form with a list of models, of those there are."""
 
     models = forms.MultipleChoiceField(
-        required=False,
-        widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: every model, also those to come.",
+        required=False, widget=forms.CheckboxSelectMultiple, help_text="None ticked: every model, also those to come."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -34,9 +32,7 @@ def offer(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
 class AccountForm(ModelsForm):
     """A new account, or the terms of one."""
 
-    name = forms.CharField(
-        max_length=accounts.MOST_NAME, help_text="The customer, e.g. “Checkout team”."
-    )
+    name = forms.CharField(max_length=accounts.MOST_NAME, help_text="The customer, e.g. “Checkout team”.")
     note = forms.CharField(
         max_length=accounts.MOST_NOTE,
         required=False,

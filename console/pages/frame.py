@@ -20,9 +20,7 @@ class Rights:
 
     def __getitem__(self, codename: str) -> bool:
         if codename not in self._known:
-            self._known[codename] = may(
-                self._actor, Act(codename.replace("_", ".", 1)), revokes=self._revokes
-            )
+            self._known[codename] = may(self._actor, Act(codename.replace("_", ".", 1)), revokes=self._revokes)
         return self._known[codename]
 
 

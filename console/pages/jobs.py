@@ -37,14 +37,16 @@ def index(request: HttpRequest) -> HttpResponse:
         context |= {"error": error.public_message, "tabs": _tabs(text, state, {})}
         return render(request, "jobs/index.html", context, status=400)
     context |= {
-        "jobs": page.jobs, "tabs": _tabs(text, state, counts), "account_names": _account_names(page.jobs),
+        "jobs": page.jobs,
+        "tabs": _tabs(text, state, counts),
+        "account_names": _account_names(page.jobs),
         "looked_to": page.looked_to,
-        "not_kept": "" if page.older else retention.in_words(
-            days=settings.CONSOLE.jobs_kept_days, rows=settings.CONSOLE.jobs_kept_rows
-        ),
+        "not_kept": ""
+        if page.older
+        else retention.in_words(days=settings.CONSOLE.jobs_kept_days, rows=settings.CONSOLE.jobs_kept_rows),
         "older": page.older and f"?{urlencode({'q': text, 'state': state, 'before': page.older})}",
         "newest": request.GET.get("before") and f"?{urlencode({'q': text, 'state': state})}",
-    }  # fmt: skip
+    }
     return render(request, "jobs/index.html", context)
 
 
@@ -54,11 +56,14 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its story and where the time went."""
     job = services.find(job_id)
     context = {
-        "job": job, "steps": timeline.steps(job, services.events(job)), "shares": timeline.shares(job),
+        "job": job,
+        "steps": timeline.steps(job, services.events(job)),
+        "shares": timeline.shares(job),
         "account": Account.objects.filter(pk=job.key_id).first(),
-        "cancel": outbox.latest_cancel(job_id), "asked": _asked_to_cancel(job),
+        "cancel": outbox.latest_cancel(job_id),
+        "asked": _asked_to_cancel(job),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
-    }  # fmt: skip
+    }
     return render(request, "jobs/detail.html", context)
 
 
@@ -90,6 +95,4 @@ def _tabs(text: str, state: str, counts: dict[str, str]) -> list[dict[str, Any]]
 
 
 def _account_names(jobs: list[Job]) -> dict[str, str]:
-    return dict(
-        Account.objects.filter(pk__in={job.key_id for job in jobs}).values_list("pk", "name")
-    )
+    return dict(Account.objects.filter(pk__in={job.key_id for job in jobs}).values_list("pk", "name"))

@@ -7,12 +7,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import (
-    require_GET,
-    require_http_methods,
-    require_POST,
-    require_safe,
-)
+from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
 
 from console.accounts.rights import Act
 from console.audit.models import AuditEntry
@@ -40,41 +35,27 @@ class KeyForm(ModelsForm):
     """A new key."""
 
     name = forms.CharField(max_length=100, help_text="What it is for, e.g. “checkout service”.")
-    owner = forms.CharField(
-        max_length=150, required=False, help_text="Who to ask about it. Empty: you."
-    )
+    owner = forms.CharField(max_length=150, required=False, help_text="Who to ask about it. Empty: you.")
     account = forms.ChoiceField(
-        required=False,
-        help_text="Its keys see one another's jobs, and have one share of what there is together.",
+        required=False, help_text="Its keys see one another's jobs, and have one share of what there is together."
     )
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope}: {words}") for scope, words in services.SCOPE_WORDS.items()],
-        initial=list(services.DEFAULT_SCOPES), widget=forms.CheckboxSelectMultiple,
-    )  # fmt: skip
+        initial=list(services.DEFAULT_SCOPES),
+        widget=forms.CheckboxSelectMultiple,
+    )
     networks = forms.CharField(
-        required=False,
-        help_text="CIDR blocks, e.g. 192.0.2.0/24 10.0.0.0/8. Empty: from everywhere.",
+        required=False, help_text="CIDR blocks, e.g. 192.0.2.0/24 10.0.0.0/8. Empty: from everywhere."
     )
     rate = forms.IntegerField(
-        label="Requests",
-        min_value=0,
-        max_value=MOST_COUNT,
-        initial=0,
-        help_text="0: no rate limit.",
+        label="Requests", min_value=0, max_value=MOST_COUNT, initial=0, help_text="0: no rate limit."
     )
-    per_s = forms.IntegerField(
-        label="in so many seconds", min_value=1, max_value=MOST_COUNT, initial=1
-    )
-    quota = forms.IntegerField(
-        label="Quota", min_value=0, max_value=MOST_COUNT, initial=0, help_text="0: no quota."
-    )
-    quota_window_s = forms.TypedChoiceField(
-        label="in", choices=_WINDOWS, coerce=int, initial=86_400
-    )
+    per_s = forms.IntegerField(label="in so many seconds", min_value=1, max_value=MOST_COUNT, initial=1)
+    quota = forms.IntegerField(label="Quota", min_value=0, max_value=MOST_COUNT, initial=0, help_text="0: no quota.")
+    quota_window_s = forms.TypedChoiceField(label="in", choices=_WINDOWS, coerce=int, initial=86_400)
     days = forms.IntegerField(
-        label="Days until it expires", min_value=1, max_value=services.MAX_DAYS,
-        initial=services.DEFAULT_DAYS,
-    )  # fmt: skip
+        label="Days until it expires", min_value=1, max_value=services.MAX_DAYS, initial=services.DEFAULT_DAYS
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -130,9 +111,7 @@ def rotate(request: HttpRequest, kid: str) -> HttpResponse:
     if not form.is_valid():
         messages.error(request, f"Days of overlap: 0 to {services.MAX_OVERLAP_DAYS}.")
         return redirect("key", kid=kid)
-    new, text = services.rotate(
-        actor_of(request), kid, overlap_days=form.cleaned_data["overlap_days"]
-    )
+    new, text = services.rotate(actor_of(request), kid, overlap_days=form.cleaned_data["overlap_days"])
     return _to_be_shown(request, new, text)
 
 
@@ -143,13 +122,15 @@ def created(request: HttpRequest, kid: str) -> HttpResponse:
     key = services.find(kid)
     text = once.take(request, f"key {kid}")
     if not text:
-        messages.info(
-            request, "A key is shown once, right after it is made. If it is lost, replace it."
-        )
+        messages.info(request, "A key is shown once, right after it is made. If it is lost, replace it.")
         return redirect("key", kid=kid)
-    context = {"key": key, "text": text, "front_url": settings.CONSOLE.front_url,
-               "why_unpublished": services.why_unpublished(key),
-               "model": next(iter(key.models_allowed), None) or _some_model()}  # fmt: skip
+    context = {
+        "key": key,
+        "text": text,
+        "front_url": settings.CONSOLE.front_url,
+        "why_unpublished": services.why_unpublished(key),
+        "model": next(iter(key.models_allowed), None) or _some_model(),
+    }
     response = render(request, "keys/created.html", context)
     once.shown(response)
     return response
@@ -167,11 +148,14 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
     """One key: what it allows, whether the gateways know, and its history."""
     key = services.find(kid)
     context = {
-        "key": key, "state": key.state(), "posting": outbox.latest(Bucket.KEYS, kid),
+        "key": key,
+        "state": key.state(),
+        "posting": outbox.latest(Bucket.KEYS, kid),
         "history": AuditEntry.objects.filter(target_kind="key", target=kid)[:50],
-        "scope_words": services.SCOPE_WORDS, "successors": key.successors.all(),
+        "scope_words": services.SCOPE_WORDS,
+        "successors": key.successors.all(),
         "most_overlap_days": services.MAX_OVERLAP_DAYS,
-    }  # fmt: skip
+    }
     return render(request, "keys/detail.html", context)
 
 
@@ -191,14 +175,9 @@ def revoke(request: HttpRequest, kid: str) -> HttpResponse:
     services.revoke(actor_of(request), kid, reason=request.POST.get("reason", ""))
     told = outbox.wait_published(Bucket.KEYS, kid, timeout_s=_TELL_S)
     if told is not None and told.published_at is not None:
-        messages.success(
-            request, f"The key is revoked. Gateways were told {told.delay_ms} ms later."
-        )
+        messages.success(request, f"The key is revoked. Gateways were told {told.delay_ms} ms later.")
     else:
-        messages.warning(
-            request,
-            "The key is revoked. NATS is slow or away: gateways are told as soon as it answers.",
-        )
+        messages.warning(request, "The key is revoked. NATS is slow or away: gateways are told as soon as it answers.")
     return redirect("key", kid=kid)
 
 

@@ -20,11 +20,7 @@ def keep(request: HttpRequest, response: HttpResponse, about: str, text: str) ->
     """Keep ``text`` for the next :func:`take` about the same thing. response: the redirect there."""
     secret = text.encode()
     pad = secrets.token_bytes(len(secret))
-    request.session[_SLOT] = {
-        "about": about,
-        "half": _xor(secret, pad).hex(),
-        "until": time.time() + KEPT_S,
-    }
+    request.session[_SLOT] = {"about": about, "half": _xor(secret, pad).hex(), "until": time.time() + KEPT_S}
     response.set_cookie(
         _cookie(),
         pad.hex(),

@@ -71,26 +71,20 @@ class Login(LoginView):
 def confirm_password(request: HttpRequest) -> HttpResponse:
     """Ask for the password again before an act that a borrowed session must not do."""
     page = request.POST.get("next") or request.GET.get("next", "")
-    if not url_has_allowed_host_and_scheme(
-        page, {request.get_host()}, require_https=request.is_secure()
-    ):
+    if not url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
         page = "/"
     form = ConfirmForm(request.POST or None)
     if form.is_valid() and confirmed(request, form):
         return redirect(page)
     status = 400 if form.is_bound or request.method == "POST" else 200
-    return render(
-        request, "registration/confirm_password.html", {"form": form, "next": page}, status=status
-    )
+    return render(request, "registration/confirm_password.html", {"form": form, "next": page}, status=status)
 
 
 class PasswordForm(forms.Form):
     """A new password for oneself."""
 
     old = forms.CharField(label="Old password", widget=forms.PasswordInput)
-    new = forms.CharField(
-        label="New password", widget=forms.PasswordInput, help_text="At least 12 characters."
-    )
+    new = forms.CharField(label="New password", widget=forms.PasswordInput, help_text="At least 12 characters.")
     ends_tokens = forms.BooleanField(
         label="End my API tokens too",
         required=False,
@@ -102,9 +96,7 @@ class TokenForm(forms.Form):
     """A new token."""
 
     name = forms.CharField(max_length=100, help_text="What it is for.")
-    days = forms.IntegerField(
-        label="Days until it expires", initial=90, min_value=1, max_value=services.TOKEN_DAYS_MAX
-    )
+    days = forms.IntegerField(label="Days until it expires", initial=90, min_value=1, max_value=services.TOKEN_DAYS_MAX)
 
 
 class UserForm(forms.Form):
@@ -113,17 +105,13 @@ class UserForm(forms.Form):
     username = forms.CharField(max_length=150)
     password = forms.CharField(widget=forms.PasswordInput, help_text="At least 12 characters.")
     role = forms.ChoiceField(choices=[(role, role) for role in ROLES])
-    is_service = forms.BooleanField(
-        label="For programs", required=False, help_text="Cannot log in; acts with tokens."
-    )
+    is_service = forms.BooleanField(label="For programs", required=False, help_text="Cannot log in; acts with tokens.")
 
 
 class ReadOnlyForm(forms.Form):
     """The read-only switch."""
 
-    message = forms.CharField(
-        max_length=200, help_text="Shown to everybody. Say why and until when."
-    )
+    message = forms.CharField(max_length=200, help_text="Shown to everybody. Say why and until when.")
 
 
 @sees(Act.SYSTEM_VIEW)
@@ -152,9 +140,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
             update_session_auth_hash(request, _me(request))
             done = "Your password is changed; your other sessions have ended."
             if left:
-                messages.warning(
-                    request, f"{done} {left} of your API tokens go on; end them below."
-                )
+                messages.warning(request, f"{done} {left} of your API tokens go on; end them below.")
             else:
                 messages.success(request, f"{done} No API token of yours goes on.")
             return redirect("settings")
@@ -168,9 +154,7 @@ def create_token(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST)
     if form.is_valid():
         try:
-            _, text = services.create_token(
-                actor_of(request), form.cleaned_data["name"], form.cleaned_data["days"]
-            )
+            _, text = services.create_token(actor_of(request), form.cleaned_data["name"], form.cleaned_data["days"])
         except SignalboxError as error:
             fill_errors(form, error)
         else:
@@ -191,10 +175,7 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
 @sees(Act.USERS_VIEW)
 def users(request: HttpRequest) -> HttpResponse:
     """Operators and their roles."""
-    context = {
-        "users": User.objects.prefetch_related("groups").order_by("username"),
-        "roles": list(ROLES),
-    }
+    context = {"users": User.objects.prefetch_related("groups").order_by("username"), "roles": list(ROLES)}
     return render(request, "accounts/users.html", context)
 
 
@@ -209,9 +190,8 @@ def create_user(request: HttpRequest) -> HttpResponse:
         data = form.cleaned_data
         try:
             services.create_user(
-                actor_of(request), data["username"], data["password"], data["role"],
-                is_service=data["is_service"],
-            )  # fmt: skip
+                actor_of(request), data["username"], data["password"], data["role"], is_service=data["is_service"]
+            )
         except SignalboxError as error:
             fill_errors(form, error)
         else:
@@ -244,12 +224,8 @@ def set_active(request: HttpRequest, username: str) -> HttpResponse:
 def read_only(request: HttpRequest) -> HttpResponse:
     """Switch read-only mode."""
     is_on = request.POST.get("on") == "1"
-    services.switch_read_only(
-        actor_of(request), is_read_only=is_on, message=request.POST.get("message", "")
-    )
-    messages.success(
-        request, "The console is read-only." if is_on else "Changes are allowed again."
-    )
+    services.switch_read_only(actor_of(request), is_read_only=is_on, message=request.POST.get("message", ""))
+    messages.success(request, "The console is read-only." if is_on else "Changes are allowed again.")
     return redirect("settings")
 
 

@@ -34,9 +34,7 @@ _PREFIX: Final = "confirm"
 class ConfirmForm(forms.Form):
     """The password once more."""
 
-    password = forms.CharField(
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
-    )
+    password = forms.CharField(widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}))
 
 
 def asks_password(view: View[Rest]) -> View[Rest]:
@@ -52,11 +50,7 @@ def asks_password(view: View[Rest]) -> View[Rest]:
         form = ConfirmForm(_answered(request), prefix=_PREFIX)
         if form.is_valid() and confirmed(request, form):
             return view(request, *args, **kwargs)
-        context = {
-            "form": form,
-            "carried": list(_carried(request)),
-            "has_file": bool(request.FILES),
-        }
+        context = {"form": form, "carried": list(_carried(request)), "has_file": bool(request.FILES)}
         response = render(request, "registration/confirm_password.html", context, status=403)
         response["Cache-Control"] = "no-store"
         return response
@@ -89,9 +83,7 @@ def _has_slip(request: HttpRequest) -> bool:
     if request.method != "POST":
         return False
     try:
-        path = signing.loads(
-            request.POST.get(SLIP, ""), salt=_salt(request), max_age=settings.CONSOLE.idle_s
-        )
+        path = signing.loads(request.POST.get(SLIP, ""), salt=_salt(request), max_age=settings.CONSOLE.idle_s)
     except signing.BadSignature:
         return False
     return bool(path == request.path)

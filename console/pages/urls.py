@@ -5,10 +5,7 @@ from django.urls import include, path
 
 from console.pages import accounts, audit, board, catalog, jobs, keys, operators, workers
 
-_board = [
-    path("", board.board, name="board"),
-    path("live/release", board.release, name="release"),
-]
+_board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
 urlpatterns = [
     path("", include((_board, "live"))),
     path("login", operators.Login.as_view(), name="login"),

@@ -54,9 +54,7 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
 def drain(request: HttpRequest, worker: str) -> HttpResponse:
     """Drain or resume a worker."""
     is_draining = request.POST.get("draining") == "1"
-    wish = services.drain(
-        actor_of(request), worker, is_draining=is_draining, reason=request.POST.get("reason", "")
-    )
+    wish = services.drain(actor_of(request), worker, is_draining=is_draining, reason=request.POST.get("reason", ""))
     done = f"{worker} is asked to {'drain' if is_draining else 'take part again'}"
     flash.say(request, done, services.why_unpublished(wish))
     return redirect("worker", worker=worker)

@@ -35,9 +35,7 @@ def note(stream: str, what: str, *, results: int = 0) -> None:
 def ended_beyond(revision: int) -> int:
     """How many jobs ended with a record after this revision, and not so long ago that it may have aged out."""
     since = timezone.now() - _RESULTS_KEPT
-    return Job.objects.filter(
-        state__in=_ENDED, finished_at__gte=since, revision__gt=revision
-    ).count()
+    return Job.objects.filter(state__in=_ENDED, finished_at__gte=since, revision__gt=revision).count()
 
 
 def latest() -> datetime | None:

@@ -125,10 +125,10 @@ class Projector:
         told = {one.record.id for one in heard if one.record is not None and one.record.input_bytes}
         # A record tells all that an acceptance does, and most acceptances come beside their job's record.
         heard += [
-            one for message in accepted
-            if message.subject.rpartition(".")[2] not in told
-            and (one := _acceptance(message)) is not None
-        ]  # fmt: skip
+            one
+            for message in accepted
+            if message.subject.rpartition(".")[2] not in told and (one := _acceptance(message)) is not None
+        ]
         upto = written[-1].seq if written else 0
         queue_upto = accepted[-1].seq if accepted else 0
         self.applied += await database_sync_to_async(store.apply)(heard, upto, queue_upto)

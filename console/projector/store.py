@@ -89,9 +89,7 @@ def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
             write(fresh)
         if upto > cursor.seq or queue_upto > cursor.queue_seq:
             Cursor.objects.filter(pk=1).update(
-                seq=max(upto, cursor.seq),
-                queue_seq=max(queue_upto, cursor.queue_seq),
-                at=timezone.now(),
+                seq=max(upto, cursor.seq), queue_seq=max(queue_upto, cursor.queue_seq), at=timezone.now()
             )
     for one in fresh if log.is_debug else ():
         told = one.record or one.job
@@ -125,9 +123,7 @@ def _write(statement: Statement, columns: Sequence[str], rows: Collection[tuple[
 def _documents(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> str:
     """The rows as a JSON array, which the server takes apart: no text is put together value by value here."""
     times = [i for i, name in enumerate(columns) if name in INSTANTS]
-    return _encode(
-        [dict(zip(columns, _with(row, times, _utc), strict=True)) for row in rows]
-    ).decode()
+    return _encode([dict(zip(columns, _with(row, times, _utc), strict=True)) for row in rows]).decode()
 
 
 def _values(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
@@ -168,23 +164,23 @@ def _text(value: Any) -> str:
 def _record_statement() -> Statement:
     table = Job._meta.db_table  # noqa: SLF001  Django's documented place of it
     changes = [f'"{name}" = excluded."{name}"' for name in JobRow._fields if name not in _FIXED]
-    changes.append(
-        f'"size_in" = CASE WHEN excluded."size_in" > 0 THEN excluded."size_in" ELSE "{table}"."size_in" END'
-    )
+    changes.append(f'"size_in" = CASE WHEN excluded."size_in" > 0 THEN excluded."size_in" ELSE "{table}"."size_in" END')
     # The same record again is written again: a resync may have read it before its acceptance was heard.
     return _insert(
-        table, JobRow._fields,
+        table,
+        JobRow._fields,
         f'ON CONFLICT (id) DO UPDATE SET {", ".join(changes)} WHERE excluded."revision" >= "{table}"."revision"',
-    )  # fmt: skip
+    )
 
 
 @cache
 def _job_statement() -> Statement:
     table = Job._meta.db_table  # noqa: SLF001
     return _insert(
-        table, JobRow._fields,
+        table,
+        JobRow._fields,
         f'ON CONFLICT (id) DO UPDATE SET "size_in" = excluded."size_in" WHERE "{table}"."size_in" = 0',
-    )  # fmt: skip
+    )
 
 
 @cache

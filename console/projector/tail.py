@@ -56,11 +56,16 @@ class Tail:
         with contextlib.suppress(NotFound):
             await self._bus.request_json(f"$JS.API.CONSUMER.DELETE.{self._stream}.{PROJECTOR}")
         config: dict[str, Any] = {
-            "name": PROJECTOR, "deliver_policy": "by_start_sequence", "opt_start_seq": start,
-            "ack_policy": "none", "replay_policy": "instant", "mem_storage": True,
+            "name": PROJECTOR,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": start,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
             # Inputs and results lie in the bodies; rows need only the headers.
-            "headers_only": True, "inactive_threshold": _FORGOTTEN_AFTER_S * _NANO,
-        }  # fmt: skip
+            "headers_only": True,
+            "inactive_threshold": _FORGOTTEN_AFTER_S * _NANO,
+        }
         made = await self._bus.request_json(
             f"$JS.API.CONSUMER.CREATE.{self._stream}.{PROJECTOR}",
             {"stream_name": self._stream.value, "config": config, "action": ""},

@@ -66,10 +66,14 @@ class BodyLimit:
                 return
         _REFUSED.inc()
         log.warning("console.body_refused", path=str(scope["path"])[:200], cap_bytes=cap)
-        await self._refuse(scope, send, TooLarge(
-            f"The body is longer than the {cap} bytes taken here. An archive may be longer, sent to"
-            " where models are uploaded with a login or a token that may upload them."
-        ))  # fmt: skip
+        await self._refuse(
+            scope,
+            send,
+            TooLarge(
+                f"The body is longer than the {cap} bytes taken here. An archive may be longer, sent to"
+                " where models are uploaded with a login or a token that may upload them."
+            ),
+        )
 
     async def _refuse(self, scope: Scope, send: Send, error: SignalboxError) -> None:
         await self._inner({**scope, _REFUSAL: error}, _nothing(), send)

@@ -20,10 +20,7 @@ _NUL: Final = "\0"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
 _NO_ROUTE: Final = "none"
 _REFUSED: Final = metrics.counter(
-    "console_refused",
-    "Requests that the console answered with an error, by route and status.",
-    "route",
-    "status",
+    "console_refused", "Requests that the console answered with an error, by route and status.", "route", "status"
 )
 
 
@@ -95,16 +92,12 @@ class StorableText:
         texts = (text for form in forms for _, values in form.lists() for text in values)
         if _NUL not in request.path_info and not any(_NUL in text for text in texts):
             return None
-        return refusal(
-            request, InvalidRequest("A text has a NUL character, which cannot be stored.")
-        )
+        return refusal(request, InvalidRequest("A text has a NUL character, which cannot be stored."))
 
 
 def refusal(request: HttpRequest, error: SignalboxError) -> HttpResponse:
     """What one of our errors is answered with."""
-    response = error_page(
-        request, meaning(error.code).http, problems.title_of(error.code), error.public_message
-    )
+    response = error_page(request, meaning(error.code).http, problems.title_of(error.code), error.public_message)
     if error.retry_after_s is not None:
         response["Retry-After"] = str(max(1, round(error.retry_after_s)))
     return response

@@ -15,10 +15,16 @@ from signalbox.program.errors import SignalboxError, meaning
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "/api/"
 _CODES: Final = {
-    400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found",
-    405: "method_not_allowed", 413: "too_large", 415: "invalid_request", 429: "limit_exceeded",
+    400: "invalid_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "invalid_request",
+    429: "limit_exceeded",
     503: "unavailable",
-}  # fmt: skip
+}
 _TITLES: Final = {"unauthorized": "Not logged in", "forbidden": "Not allowed"}
 """Where the common words speak of API keys, which operators do not use here."""
 _OWN: Final = "non_field_errors"
@@ -68,9 +74,7 @@ def _framework(error: Exception, status: int) -> dict[str, Any]:
     fields: dict[str, list[str]] = {}
     for where, said in _faults(detail, ""):
         fields.setdefault(where, []).append(said)
-    words = "; ".join(
-        f"{where}: {' '.join(said)}" if where else " ".join(said) for where, said in fields.items()
-    )
+    words = "; ".join(f"{where}: {' '.join(said)}" if where else " ".join(said) for where, said in fields.items())
     named = {where: said for where, said in fields.items() if where}
     return _body(status, code, words) | ({"fields": named} if named else {})
 
@@ -90,10 +94,4 @@ def _faults(detail: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _body(status: int, code: str, detail: str) -> dict[str, Any]:
-    return {
-        "type": f"about:blank#{code}",
-        "title": title_of(code),
-        "status": status,
-        "detail": detail,
-        "code": code,
-    }
+    return {"type": f"about:blank#{code}", "title": title_of(code), "status": status, "detail": detail, "code": code}

@@ -94,9 +94,7 @@ class Acceptance:
         named = None
         if slip is not None and slip.revision:
             named = slip.priority or wishes.priority
-        priority = await self._admission.admit(
-            ready.model, tenant_of(key), wishes.priority, named=named
-        )
+        priority = await self._admission.admit(ready.model, tenant_of(key), wishes.priority, named=named)
         job = self._submitter.job(
             key,
             ready,

@@ -47,9 +47,7 @@ def is_within(address: str, networks: Sequence[str]) -> bool:
     cannot be read as a block: a key that was limited by mistake must not become one without limits.
     """
     found = _address(address)
-    return found is not None and any(
-        network is not None and found in network for network in map(_network, networks)
-    )
+    return found is not None and any(network is not None and found in network for network in map(_network, networks))
 
 
 def neighbourhood(address: str) -> str:

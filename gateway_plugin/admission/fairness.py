@@ -43,9 +43,7 @@ class Shares:
         gone = self._gone(now)
         self._sent_back = {who: at for who, at in self._sent_back.items() if at > gone}
 
-    def place(
-        self, tenant: str, asked: Priority, now: float, *, most: float = math.inf
-    ) -> Priority:
+    def place(self, tenant: str, asked: Priority, now: float, *, most: float = math.inf) -> Priority:
         """The class for one more job of a tenant. A tenant none of whose jobs wait gets what it asked for.
 
         most: jobs of the model that may wait: there is no more room than that.
@@ -76,8 +74,6 @@ class Shares:
         if sent_back is None or sent_back <= self._gone(now):
             return False
         others = sum(
-            line.length(now) - line.of(tenant, now)
-            for priority, line in self.lines.items()
-            if priority != LEAST
+            line.length(now) - line.of(tenant, now) for priority, line in self.lines.items() if priority != LEAST
         )
         return own >= others

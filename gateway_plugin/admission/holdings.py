@@ -51,9 +51,7 @@ class Holdings:
     full_fresh_s: an account that is full is measured again so often at most.
     """
 
-    def __init__(
-        self, measure: Measure, *, stale_s: float, full_fresh_s: float = _FULL_FRESH_S
-    ) -> None:
+    def __init__(self, measure: Measure, *, stale_s: float, full_fresh_s: float = _FULL_FRESH_S) -> None:
         self._measure = measure
         self._stale_s = stale_s
         self._full_fresh_s = full_fresh_s

@@ -114,9 +114,7 @@ class Idempotency:
         request, and :class:`Conflict` while the first one is in flight.
         """
         if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
-            raise InvalidRequest(
-                f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header"
-            )
+            raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
         tenant = tenant_of(key)
         hashed = hashlib.sha256(name.encode()).hexdigest()
         subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
@@ -233,6 +231,5 @@ class Idempotency:
 def _in_flight() -> Conflict:
     CONFLICTS.labels("in_flight").inc()
     return Conflict(
-        f"The first request with this {HEADER} is still being accepted; ask again.",
-        retry_after_s=_RETRY_AFTER_S,
+        f"The first request with this {HEADER} is still being accepted; ask again.", retry_after_s=_RETRY_AFTER_S
     )

@@ -11,13 +11,7 @@ from typing import Final, Protocol
 from gateway_plugin.admission.addresses import is_within, neighbourhood
 from gateway_plugin.admission.failures import Failures
 from signalbox.program import keys, metrics
-from signalbox.program.errors import (
-    Forbidden,
-    LimitExceeded,
-    SignalboxError,
-    Unauthorized,
-    Unavailable,
-)
+from signalbox.program.errors import Forbidden, LimitExceeded, SignalboxError, Unauthorized, Unavailable
 from signalbox.wire.messages import ApiKey
 
 SUBMIT: Final = "jobs:submit"
@@ -141,9 +135,7 @@ class Keyring:
             return self._refusal(why)
         REFUSED.labels("too_many").inc()
         return LimitExceeded(
-            "Too many wrong API keys; wait a while. A right one is let in at once.",
-            retry_after_s=wait_s,
-            bound="keys",
+            "Too many wrong API keys; wait a while. A right one is let in at once.", retry_after_s=wait_s, bound="keys"
         )
 
     def _is_valid(self, key: ApiKey) -> bool:
@@ -153,9 +145,7 @@ class Keyring:
 
     def _require_current(self) -> None:
         if self._table.synced_age_s > self._stale_s:
-            raise Unavailable(
-                "Signalbox cannot check API keys now; nothing was accepted.", retry_after_s=2.0
-            )
+            raise Unavailable("Signalbox cannot check API keys now; nothing was accepted.", retry_after_s=2.0)
 
 
 def tenant_of(key: ApiKey) -> str:

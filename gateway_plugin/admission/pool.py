@@ -45,11 +45,7 @@ class Pool:
             return
         free, own = self._size - self.held, self._held.get(account, 0)
         if units > free:
-            raise Unavailable(
-                f"{self._of_all}; nothing was accepted.",
-                retry_after_s=_RETRY_AFTER_S,
-                bound=self._bound,
-            )
+            raise Unavailable(f"{self._of_all}; nothing was accepted.", retry_after_s=_RETRY_AFTER_S, bound=self._bound)
         share = min(free, most or free)
         if own + units > share:
             raise LimitExceeded(

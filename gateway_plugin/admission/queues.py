@@ -45,9 +45,7 @@ class Admission:
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
 
-    async def admit(
-        self, model: Model, tenant: str, asked: Priority, *, named: Priority | None = None
-    ) -> Priority:
+    async def admit(self, model: Model, tenant: str, asked: Priority, *, named: Priority | None = None) -> Priority:
         """Count one job of a tenant in; returns the class it goes into, ``asked`` or ``lo``.
 
         named: where an earlier try of the same submission went: it is judged once. Raises :class:`QueueFull`;
@@ -92,8 +90,7 @@ class Admission:
         limit = self._limit(model, given)
         where = " at this priority" if limit < model.limits.max_queue else ""
         return QueueFull(
-            f'The queue of "{model.name}" is full: {length} jobs wait, {limit} may{where}. '
-            "Nothing was accepted.",
+            f'The queue of "{model.name}" is full: {length} jobs wait, {limit} may{where}. Nothing was accepted.',
             retry_after_s=_RETRY_AFTER_S,
             model=model.name,
             limit=limit,
@@ -118,8 +115,6 @@ class Admission:
             waiting = {p: info.num_pending for p, info in zip(PRIORITIES, infos, strict=True)}
             queue.shares.measured(waiting, queue.measured_at)
         except NotFound as error:
-            raise Unavailable(
-                f'The queue of "{name}" is not set up yet.', retry_after_s=_RETRY_AFTER_S
-            ) from error
+            raise Unavailable(f'The queue of "{name}" is not set up yet.', retry_after_s=_RETRY_AFTER_S) from error
         finally:
             queue.asking = None

@@ -130,18 +130,14 @@ class ResultsRoom:
         self._since = 0
         try:
             state, large = await asyncio.gather(
-                *(
-                    self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-                    for stream in (Stream.STATE, Stream.PAYLOADS)
-                )
+                *(self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}") for stream in (Stream.STATE, Stream.PAYLOADS))
             )
             # Twice as long: what is accepted now ends later, and takes room then.
             young = self._wall() - 2 * self._kept_s
             small = _Room(_fillable(state), state["state"]["bytes"], _results)
             self._left = small.size - small.used
             self._is_full = self._left <= 0 or (
-                large["state"]["bytes"] >= _fillable(large)
-                and unix_time(large["state"]["first_ts"]) > young
+                large["state"]["bytes"] >= _fillable(large) and unix_time(large["state"]["first_ts"]) > young
             )
             self._short = [room for room in (small, self._large_room(large)) if room.is_short]
             self._looked_at = self._loop.time()

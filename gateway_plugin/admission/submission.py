@@ -39,9 +39,7 @@ def wishes_of(fields: Mapping[str, Any]) -> Wishes:
     """``priority`` (hi, mid, lo) and ``deadline_s`` of a body. Raises :class:`InvalidRequest`."""
     priority = fields.get("priority", "mid")
     if priority not in PRIORITIES:
-        raise InvalidRequest(
-            f'"priority" must be one of {", ".join(PRIORITIES)}.', field="priority"
-        )
+        raise InvalidRequest(f'"priority" must be one of {", ".join(PRIORITIES)}.', field="priority")
     deadline = fields.get("deadline_s")
     if deadline is None:
         return Wishes(priority)
@@ -172,7 +170,5 @@ class Submitter:
 def _unknown(job: Job, cause: SignalboxError) -> Ambiguous:
     why = f" {WHY}" if cause.facts.get("bound") == BOUND else ""
     return Ambiguous(
-        f"It is not known whether the job was accepted; ask for it by its id.{why}",
-        retry_after_s=2.0,
-        job_id=job.id,
+        f"It is not known whether the job was accepted; ask for it by its id.{why}", retry_after_s=2.0, job_id=job.id
     )

@@ -12,9 +12,7 @@ from gateway_plugin.codec.decoder import INPUT_FIELDS
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.jsonbody import Bounds, parse
 
-SUBMIT_FIELDS: Final = (
-    "model", "version", "label", "signature_name", "priority", "deadline_s", *sorted(INPUT_FIELDS),
-)  # fmt: skip
+SUBMIT_FIELDS: Final = ("model", "version", "label", "signature_name", "priority", "deadline_s", *sorted(INPUT_FIELDS))
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 60
 _EMPTY_BOUNDS: Final = Bounds(65_536, 1_000)

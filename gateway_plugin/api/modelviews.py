@@ -10,12 +10,23 @@ from signalbox.program.errors import NotFound
 from signalbox.wire.messages import ApiKey, Model, TensorSpec
 
 _DTYPES: Final = {
-    "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "float16": "DT_HALF", "bfloat16": "DT_BFLOAT16",
-    "int8": "DT_INT8", "int16": "DT_INT16", "int32": "DT_INT32", "int64": "DT_INT64",
-    "uint8": "DT_UINT8", "uint16": "DT_UINT16", "uint32": "DT_UINT32", "uint64": "DT_UINT64",
-    "bool": "DT_BOOL", "string": "DT_STRING",
-    "complex64": "DT_COMPLEX64", "complex128": "DT_COMPLEX128",
-}  # fmt: skip
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+    "float16": "DT_HALF",
+    "bfloat16": "DT_BFLOAT16",
+    "int8": "DT_INT8",
+    "int16": "DT_INT16",
+    "int32": "DT_INT32",
+    "int64": "DT_INT64",
+    "uint8": "DT_UINT8",
+    "uint16": "DT_UINT16",
+    "uint32": "DT_UINT32",
+    "uint64": "DT_UINT64",
+    "bool": "DT_BOOL",
+    "string": "DT_STRING",
+    "complex64": "DT_COMPLEX64",
+    "complex128": "DT_COMPLEX128",
+}
 
 
 class ModelViews:
@@ -35,9 +46,7 @@ class ModelViews:
                     "name": model.name,
                     "versions": sorted((v.version for v in model.versions), reverse=True),
                     "default_version": self._catalog.current(model),
-                    "labels": {
-                        label: self._catalog.current(model, label) for label in model.labels
-                    },
+                    "labels": {label: self._catalog.current(model, label) for label in model.labels},
                     "is_enabled": model.is_enabled,
                     "replicas": model.replicas,
                 }
@@ -54,9 +63,7 @@ class ModelViews:
         if label is not None:
             version = self._catalog.labelled(name, label)
         model = self._catalog.find(name)
-        versions = (
-            [] if model is None else sorted((v.version for v in model.versions), reverse=True)
-        )
+        versions = [] if model is None else sorted((v.version for v in model.versions), reverse=True)
         if model is None or not versions:
             raise NotFound(f"Could not find any versions of model {name}", model=name)
         if version is not None:
@@ -67,11 +74,7 @@ class ModelViews:
 
     def _version(self, model: Model, version: int) -> dict[str, Any]:
         state, code, text = self._state(model, version)
-        return {
-            "version": str(version),
-            "state": state,
-            "status": {"error_code": code, "error_message": text},
-        }
+        return {"version": str(version), "state": state, "status": {"error_code": code, "error_message": text}}
 
     def _state(self, model: Model, version: int) -> tuple[str, str, str]:
         """A version a job could run on now is AVAILABLE, loaded already or not."""
@@ -101,11 +104,7 @@ def metadata(ready: Ready) -> dict[str, Any]:
         for name, signature in ready.version.signatures.items()
     }
     return {
-        "model_spec": {
-            "name": ready.model.name,
-            "signature_name": "",
-            "version": str(ready.version.version),
-        },
+        "model_spec": {"name": ready.model.name, "signature_name": "", "version": str(ready.version.version)},
         "metadata": {"signature_def": {"signature_def": signatures}},
     }
 

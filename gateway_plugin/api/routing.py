@@ -110,6 +110,4 @@ def _models(method: str, path: str) -> Route:
 def _allow(method: str, path: str, *methods: str) -> None:
     if method not in methods:
         allowed = ", ".join(methods)
-        raise MethodNotAllowed(
-            f"Malformed request: {method} {path[:200]}; this path takes {allowed}.", allow=allowed
-        )
+        raise MethodNotAllowed(f"Malformed request: {method} {path[:200]}; this path takes {allowed}.", allow=allowed)

@@ -15,14 +15,7 @@ import msgspec
 
 from gateway_plugin.codec.jsoncodec import decode, plans
 from gateway_plugin.codec.jsonrender import least_bytes, render
-from signalbox.program.errors import (
-    Bug,
-    DeadlineExceeded,
-    InvalidRequest,
-    ResultTooLarge,
-    SignalboxError,
-    TooLarge,
-)
+from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
 from signalbox.wire.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
 from signalbox.wire.messages import Signature
@@ -160,12 +153,9 @@ def too_costly(ask: Ask, bound: str) -> SignalboxError:
         )
     if bound == "time":
         return DeadlineExceeded(
-            "The body could not be decoded within the time allowed for one; send it in parts.",
-            bound=bound,
+            "The body could not be decoded within the time allowed for one; send it in parts.", bound=bound
         )
-    return TooLarge(
-        "The body needs more memory than is allowed for one; send it in parts.", bound=bound
-    )
+    return TooLarge("The body needs more memory than is allowed for one; send it in parts.", bound=bound)
 
 
 class Decoder:
@@ -221,9 +211,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
         try:
             reply = msgspec.msgpack.encode(worker.perform(ask))
         except Exception as error:  # noqa: BLE001  the edge of one request in this process
-            reply = msgspec.msgpack.encode(
-                Refused(Bug.code, f"Decoding failed: {type(error).__name__}.")
-            )
+            reply = msgspec.msgpack.encode(Refused(Bug.code, f"Decoding failed: {type(error).__name__}."))
         del ask
         sink.write(LENGTH.pack(len(reply)))
         sink.write(reply)

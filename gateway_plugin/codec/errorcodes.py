@@ -16,18 +16,31 @@ class Cancelled(SignalboxError):
 _KINDS: Final[dict[str, type[SignalboxError]]] = {
     kind.code: kind
     for kind in (
-        errors.InvalidRequest, errors.InvalidJson, errors.InvalidInput, errors.TooLarge,
-        errors.UnsupportedEncoding, errors.NotFound, errors.Gone, errors.Conflict,
-        errors.LimitExceeded, errors.QueueFull,
-        errors.Unavailable, errors.NotServing, errors.DeadlineExceeded, errors.LeaseLost,
-        errors.ModelError, errors.ResultTooLarge, errors.RunnerCrashed, errors.OutOfMemory, errors.Poisoned,
-        errors.InputLost, Cancelled,
+        errors.InvalidRequest,
+        errors.InvalidJson,
+        errors.InvalidInput,
+        errors.TooLarge,
+        errors.UnsupportedEncoding,
+        errors.NotFound,
+        errors.Gone,
+        errors.Conflict,
+        errors.LimitExceeded,
+        errors.QueueFull,
+        errors.Unavailable,
+        errors.NotServing,
+        errors.DeadlineExceeded,
+        errors.LeaseLost,
+        errors.ModelError,
+        errors.ResultTooLarge,
+        errors.RunnerCrashed,
+        errors.OutOfMemory,
+        errors.Poisoned,
+        errors.InputLost,
+        Cancelled,
     )
-}  # fmt: skip
+}
 
 
 def error_of(code: str, message: str, facts: Mapping[str, Any]) -> SignalboxError:
     """The error a code on the wire stands for; a code we do not know is our fault, not the caller's."""
-    return _KINDS.get(code, errors.Bug)(
-        message, **{k: v for k, v in facts.items() if k != "job_id"}
-    )
+    return _KINDS.get(code, errors.Bug)(message, **{k: v for k, v in facts.items() if k != "job_id"})

@@ -33,13 +33,7 @@ from gateway_plugin.codec.ready import Ready
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.settings import GatewaySettings
 from signalbox.program import log
-from signalbox.program.errors import (
-    LimitExceeded,
-    SignalboxError,
-    TooLarge,
-    Unavailable,
-    UnsupportedEncoding,
-)
+from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
 from signalbox.wire.jsonbody import Bounds, parse
 
@@ -75,9 +69,14 @@ class _Process:
     @classmethod
     async def start(cls, memory_bytes: int, timeout_s: float) -> "_Process":
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway_plugin.codec.decoder", str(memory_bytes),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_PIPE_LIMIT,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "gateway_plugin.codec.decoder",
+            str(memory_bytes),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_PIPE_LIMIT,
+        )
         return cls(process, timeout_s)
 
     async def ask(self, ask: Ask) -> Done:
@@ -145,13 +144,7 @@ class Intake:
         return (
             kept,
             ready,
-            Inputs(
-                tensors.encode(found.tensors),
-                found.signature,
-                found.style,
-                found.rows,
-                found.batch_key,
-            ),
+            Inputs(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key),
         )
 
     async def read_elsewhere(
@@ -159,9 +152,7 @@ class Intake:
     ) -> tuple[C, Ready, Inputs]:
         """:meth:`read_here` in another process, when it is the account's turn; ``encoding``: Content-Encoding."""
         if encoding not in {"", "identity", "gzip"}:
-            raise UnsupportedEncoding(
-                f"Content-Encoding {encoding[:40]!r} is not taken; use gzip.", bound="encoding"
-            )
+            raise UnsupportedEncoding(f"Content-Encoding {encoding[:40]!r} is not taken; use gzip.", bound="encoding")
         if len(body) > self._bounds.body_bytes:
             raise TooLarge(
                 f"The body has {len(body)} bytes; at most {self._bounds.body_bytes} are taken.",
@@ -172,16 +163,9 @@ class Intake:
             parsed = await process.ask(ParseAsk(body, self._bounds, encoding == "gzip"))
             kept, ready = choose(orjson.loads(parsed.data))
             found = await process.ask(
-                DecodeAsk(
-                    dict(ready.version.signatures), ready.batch_prefix,
-                    ready.model.limits.max_payload_bytes,
-                )
-            )  # fmt: skip
-        return (
-            kept,
-            ready,
-            Inputs(found.data, found.signature, found.style, found.rows, found.batch_key),
-        )
+                DecodeAsk(dict(ready.version.signatures), ready.batch_prefix, ready.model.limits.max_payload_bytes)
+            )
+        return (kept, ready, Inputs(found.data, found.signature, found.style, found.rows, found.batch_key))
 
     def require_answerable(self, size_bytes: int) -> None:
         """Raise :class:`ResultTooLarge` for a result that is too large however it is written: it is not fetched."""
@@ -204,9 +188,7 @@ class Intake:
     async def _process(self, account: str) -> AsyncIterator[_Process]:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(
-                    self._turns.turn(account, self._settings.decode_timeout_s)
-                )
+                await stack.enter_async_context(self._turns.turn(account, self._settings.decode_timeout_s))
             except TimeoutError as error:
                 raise self._crowded(account) from error
             while self._idle and not self._idle[-1].is_alive:
@@ -226,15 +208,11 @@ class Intake:
                 retry_after_s=_RETRY_AFTER_S,
                 bound="decoding",
             )
-        return Unavailable(
-            "Too many large bodies at once.", retry_after_s=_RETRY_AFTER_S, bound="decoding"
-        )
+        return Unavailable("Too many large bodies at once.", retry_after_s=_RETRY_AFTER_S, bound="decoding")
 
     async def _start(self) -> _Process:
         log.info("gateway.decoder_started")
-        return await _Process.start(
-            self._settings.decode_memory_bytes, self._settings.decode_timeout_s
-        )
+        return await _Process.start(self._settings.decode_memory_bytes, self._settings.decode_timeout_s)
 
     async def close(self) -> None:
         """End the pool. Idempotent."""

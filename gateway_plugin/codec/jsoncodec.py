@@ -32,9 +32,18 @@ _NUMPY: Final[dict[str, np.dtype[Any]]] = {
 _INTEGERS: Final = frozenset(n for n in ITEM_SIZE if n.startswith(("int", "uint")))
 _COMPLEX: Final = {"complex64": "float32", "complex128": "float64"}
 _PACK: Final = {
-    "float16": "e", "float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i",
-    "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
-}  # fmt: skip
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+}
 _FEW: Final = 32
 """Up to this many numbers in a flat list are packed without an array, which costs more to make."""
 _MOST_SHOWN: Final = 16
@@ -79,9 +88,7 @@ class Input:
         return self._unsupported
 
     def _unsupported(self, value: Any, is_plain: bool) -> Tensor:
-        raise InvalidInput(
-            f'Input "{self.name}": {self.dtype} cannot be sent as JSON.', input=self.name
-        )
+        raise InvalidInput(f'Input "{self.name}": {self.dtype} cannot be sent as JSON.', input=self.name)
 
     def _numbers(self, value: Any, is_plain: bool) -> Tensor:
         self._require_kinds(value, self.dtype, is_plain)
@@ -160,9 +167,7 @@ class Input:
             self._refuse(f"{dtype} ({limits.min} to {limits.max})", str(bad))
         return raw.astype(target)
 
-    def _check_overflow(
-        self, raw: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], dtype: str
-    ) -> None:
+    def _check_overflow(self, raw: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], dtype: str) -> None:
         lost = np.isfinite(raw) & ~np.isfinite(cast)
         if lost.any():
             self._refuse(f"{dtype} (largest {np.finfo(cast.dtype).max})", str(raw[lost].flat[0]))
@@ -185,18 +190,14 @@ class Input:
             value = value[0]
         return tuple(shape)
 
-    def _gather(
-        self, value: Any, shape: tuple[int, ...], axis: int, flat: list[bytes], path: str
-    ) -> None:
+    def _gather(self, value: Any, shape: tuple[int, ...], axis: int, flat: list[bytes], path: str) -> None:
         if axis == len(shape):
             flat.append(self._bytes_of(value, path))
             return
         if type(value) is not list:
             self._refuse(f"a list of {shape[axis]}", f"{kind_of(value)} at {path or 'the top'}")
         if len(value) != shape[axis]:
-            self._refuse(
-                f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}"
-            )
+            self._refuse(f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}")
         for index, item in enumerate(value):
             self._gather(item, shape, axis + 1, flat, f"{path}[{index}]")
 
@@ -215,18 +216,11 @@ class Input:
 
     def _explain(self, value: Any, dtype: str) -> None:
         """Raise for the first element that does not fit ``dtype``; return if all do."""
-        fits = (
-            _fits_bool if dtype == "bool" else _fits_integer if dtype in _INTEGERS else _fits_float
-        )
+        fits = _fits_bool if dtype == "bool" else _fits_integer if dtype in _INTEGERS else _fits_float
         self._walk(value, self._string_shape(value), 0, "", (dtype, fits))
 
     def _walk(
-        self,
-        value: Any,
-        shape: tuple[int, ...],
-        axis: int,
-        path: str,
-        wanted: tuple[str, Callable[[Any], bool]],
+        self, value: Any, shape: tuple[int, ...], axis: int, path: str, wanted: tuple[str, Callable[[Any], bool]]
     ) -> None:
         if axis == len(shape):
             if not wanted[1](value):
@@ -235,18 +229,13 @@ class Input:
         if type(value) is not list:
             self._refuse(f"a list of {shape[axis]}", f"{kind_of(value)} at {path or 'the top'}")
         if len(value) != shape[axis]:
-            self._refuse(
-                f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}"
-            )
+            self._refuse(f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}")
         for index, item in enumerate(value):
             self._walk(item, shape, axis + 1, f"{path}[{index}]", wanted)
 
     def _refuse(self, expected: str, got: str) -> NoReturn:
         raise InvalidInput(
-            f'Input "{self.name}": expected {expected}, got {got}.',
-            input=self.name,
-            expected=expected,
-            got=got,
+            f'Input "{self.name}": expected {expected}, got {got}.', input=self.name, expected=expected, got=got
         )
 
 
@@ -262,8 +251,7 @@ class Plan:
         self.inputs = tuple(Input(n, s) for n, s in signature.inputs.items())
         self.names = frozenset(signature.inputs)
         self.is_batchable = bool(self.inputs) and all(
-            spec.shape and spec.shape[0] == -1
-            for spec in (*signature.inputs.values(), *signature.outputs.values())
+            spec.shape and spec.shape[0] == -1 for spec in (*signature.inputs.values(), *signature.outputs.values())
         )
         self._prefix = f"{batch_prefix}{name}"
 
@@ -288,9 +276,7 @@ class Plan:
                 value = self._column(only.name, value)
             return [only.build(value, is_plain)]
         if type(value) is not dict:
-            raise InvalidInput(
-                f'"inputs" must be an object with {self._listed()}, not {kind_of(value)}.'
-            )
+            raise InvalidInput(f'"inputs" must be an object with {self._listed()}, not {kind_of(value)}.')
         return [i.build(self._column(i.name, value), is_plain) for i in self.inputs]
 
     def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
@@ -318,9 +304,7 @@ class Plan:
 
     def _check_row(self, index: int, row: Any) -> None:
         if type(row) is not dict:
-            raise InvalidInput(
-                f'"instances"[{index}] must be an object with {self._listed()}, not {kind_of(row)}.'
-            )
+            raise InvalidInput(f'"instances"[{index}] must be an object with {self._listed()}, not {kind_of(row)}.')
         if row.keys() != self.names:
             missing, extra = self.names - row.keys(), row.keys() - self.names
             name = min(missing or extra)
@@ -379,9 +363,7 @@ def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> 
             limit_bytes=max_tensor_bytes,
         )
     if sum(hollow(t.shape) for t in found) > MAX_HOLLOW:
-        raise TooLarge(
-            f"The inputs are more than {MAX_HOLLOW} empty lists.", bound="empty", limit=MAX_HOLLOW
-        )
+        raise TooLarge(f"The inputs are more than {MAX_HOLLOW} empty lists.", bound="empty", limit=MAX_HOLLOW)
     rows, key = plan.batch_key(found)
     return Decoded(found, plan.name, style, rows, key)
 
@@ -394,9 +376,7 @@ def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
     plan = available.get(name or DEFAULT_SIGNATURE)
     if plan is None:
         raise InvalidRequest(
-            f'Serving signature name: "{name}" not found in signature def',
-            signature=name,
-            available=sorted(available),
+            f'Serving signature name: "{name}" not found in signature def', signature=name, available=sorted(available)
         )
     return plan
 

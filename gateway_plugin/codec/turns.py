@@ -76,9 +76,7 @@ class Turns:
     def _grant(self) -> None:
         """Give free turns to whoever waits and was charged least."""
         while ready := [
-            account
-            for account in self._accounts.values()
-            if account.waiting and account.held < self._free
+            account for account in self._accounts.values() if account.waiting and account.held < self._free
         ]:
             account = min(ready, key=lambda one: one.start)
             granted = account.waiting.popleft()

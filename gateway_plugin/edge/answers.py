@@ -44,17 +44,13 @@ def wire_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     return [
         (name.encode(), (_BREAKS.sub(" ", value) if "\n" in value or "\r" in value else value).encode())
         for name, value in headers
-    ]  # fmt: skip
+    ]
 
 
 TOO_LARGE: Final = Answer(
     413,
     wire_headers(
-        [
-            ("Content-Type", "text/plain; charset=utf-8"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Connection", "close"),
-        ]
+        [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
     ),
     b"Request Entity Too Large\n",
 )

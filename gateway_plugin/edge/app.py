@@ -9,13 +9,7 @@ from typing import Any, Final
 from gateway_plugin.admission.pool import Held, Pool, bodies_pool
 from gateway_plugin.edge import answers
 from gateway_plugin.edge.answers import Answer, ErrorPages, Headers
-from gateway_plugin.edge.bodies import (
-    BODIES_BYTES,
-    Body,
-    BodyTooLargeError,
-    ClientLeftError,
-    Receive,
-)
+from gateway_plugin.edge.bodies import BODIES_BYTES, Body, BodyTooLargeError, ClientLeftError, Receive
 from gateway_plugin.edge.definition import Front
 from gateway_plugin.edge.limits import Limits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
@@ -119,9 +113,7 @@ class Edge:
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
-    async def _answered(
-        self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body
-    ) -> Answer:
+    async def _answered(self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body) -> Answer:
         if isinstance(target, Redirect):
             return answers.moved(target.location)
         for prefix, api in self._keyless:
@@ -129,14 +121,10 @@ class Edge:
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
                     return self._page(answers.NOT_LISTED, headers)
-                return Answer(
-                    mock.status, answers.wire_headers(mock.headers.items()), mock.body.encode()
-                )
+                return Answer(mock.status, answers.wire_headers(mock.headers.items()), mock.body.encode())
         return await self._hooked(scope, target, headers, body)
 
-    async def _hooked(
-        self, scope: Scope, target: Target, headers: dict[str, str], body: Body
-    ) -> Answer:
+    async def _hooked(self, scope: Scope, target: Target, headers: dict[str, str], body: Body) -> Answer:
         """The key first, from the headers alone; its body only once it may call."""
         try:
             sent = self._objects.auth(scope["method"], target, headers)
@@ -232,17 +220,13 @@ class Edge:
             return answers.API_DISALLOWED
         return None
 
-    def _page(
-        self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None
-    ) -> Answer:
+    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> Answer:
         if error in _REASONS:
             count_refusal(_REASONS[error])
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
-    def _overridden(
-        self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers
-    ) -> Answer:
+    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> Answer:
         status = overrides.response_code
         body = overrides.response_error or overrides.response_body
         given = {canonical(name.encode()): value for name, value in overrides.headers.items()}

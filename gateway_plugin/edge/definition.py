@@ -93,9 +93,7 @@ def load(folder: Path = SOURCE, *, secret: str = "") -> Front:
     """
     try:
         conf = json.loads((folder / "tyk.conf").read_bytes())
-        documents = [
-            json.loads(path.read_bytes()) for path in sorted((folder / "apps").glob("*.json"))
-        ]
+        documents = [json.loads(path.read_bytes()) for path in sorted((folder / "apps").glob("*.json"))]
         templates = [(folder / "templates" / name).read_text() for name in _TEMPLATES]
     except (OSError, ValueError) as error:
         raise Misconfigured(f"the gateway's files in {folder} cannot be read: {error}") from error
@@ -120,9 +118,7 @@ _TEMPLATES: Final = ("error.json", "error.xml")
 
 def _require(doc: dict[str, Any], where: str, wanted: object, found: object) -> None:
     if found != wanted:
-        raise Misconfigured(
-            f"API {doc.get('api_id')}: the edge needs {where} to be {wanted!r}, it is {found!r}"
-        )
+        raise Misconfigured(f"API {doc.get('api_id')}: the edge needs {where} to be {wanted!r}, it is {found!r}")
 
 
 def _hooked(doc: dict[str, Any], secret: str) -> HookedApi:
@@ -156,9 +152,7 @@ def _hooked(doc: dict[str, Any], secret: str) -> HookedApi:
             int(status): tuple(_override(doc, rule) for rule in rules)
             for status, rules in doc.get("error_overrides", {}).items()
         },
-        config_data=_compact(
-            ({"secret": secret} if secret else {}) | (doc.get("config_data") or {})
-        ),
+        config_data=_compact(({"secret": secret} if secret else {}) | (doc.get("config_data") or {})),
     )
 
 
@@ -172,12 +166,7 @@ def _override(doc: dict[str, Any], rule: dict[str, Any]) -> Override:
     _require(doc, "what an override matches", {"message_pattern"}, set(rule["match"]))
     _require(doc, "an override", {"status_code", "body", "headers"}, set(response))
     _require(doc, "templates in an override", False, "{{" in response["body"])
-    return Override(
-        rule["match"]["message_pattern"],
-        response["status_code"],
-        response["body"],
-        response["headers"],
-    )
+    return Override(rule["match"]["message_pattern"], response["status_code"], response["body"], response["headers"])
 
 
 def _keyless(doc: dict[str, Any]) -> KeylessApi:

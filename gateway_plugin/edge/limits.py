@@ -74,9 +74,7 @@ class Limits:
         is_allowed = window.remaining > 0
         if is_allowed:
             window.remaining -= 1
-        return Rate(
-            is_allowed, int(session.rate), window.remaining, window.reset_at, window.ends - now
-        )
+        return Rate(is_allowed, int(session.rate), window.remaining, window.reset_at, window.ends - now)
 
     def spend(self, session_id: str, session: SessionState) -> Quota | None:
         """Charges one call to the key's quota and writes what is left into ``session``; None when it has none.

@@ -30,19 +30,14 @@ class RemotePlugin:
             ],
         )
         self._dispatch = self._channel.unary_unary(
-            _METHOD,
-            request_serializer=Object.SerializeToString,
-            response_deserializer=Object.FromString,
+            _METHOD, request_serializer=Object.SerializeToString, response_deserializer=Object.FromString
         )
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._channel.close(grace=None)
 

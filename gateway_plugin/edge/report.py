@@ -20,9 +20,7 @@ EVERY_S: Final = 10.0
 class CrowdingReport:
     """Asks ``crowding`` every ``every_s`` seconds, and tells what it says."""
 
-    def __init__(
-        self, bus: Bus, crowding: Callable[[], Crowding | None], *, every_s: float = EVERY_S
-    ) -> None:
+    def __init__(self, bus: Bus, crowding: Callable[[], Crowding | None], *, every_s: float = EVERY_S) -> None:
         self._bus = bus
         self._crowding = crowding
         self._every_s = every_s

@@ -122,9 +122,7 @@ class ObjectMaker:
             request.params.update(parameters(target.url.partition("?")[2]))
         return made
 
-    def post(
-        self, authed: Object, replied: Object, sent_url: str, peer: str, body: bytes
-    ) -> Object:
+    def post(self, authed: Object, replied: Object, sent_url: str, peer: str, body: bytes) -> Object:
         """The object of the Post hook: what the auth hook was sent, with its reply's changes applied, and the body.
 
         Like Tyk, it reads of the reply the url, method, changes and session. Raises ValueError on a url or a change

@@ -33,9 +33,7 @@ class _Server(uvicorn.Server):
 class EdgeServer:
     """A listening edge. address: ``host:port`` really bound."""
 
-    def __init__(
-        self, server: uvicorn.Server, front: Front, address: str, serving: asyncio.Task[None]
-    ) -> None:
+    def __init__(self, server: uvicorn.Server, front: Front, address: str, serving: asyncio.Task[None]) -> None:
         self.address = address
         self._server = server
         self._front = front
@@ -63,12 +61,7 @@ class EdgeServer:
 
     @classmethod
     async def serve(
-        cls,
-        app: Application,
-        *,
-        listen: str,
-        bounds: HttpBounds | None = None,
-        has_proxy: bool = False,
+        cls, app: Application, *, listen: str, bounds: HttpBounds | None = None, has_proxy: bool = False
     ) -> Self:
         """Listens for any ASGI application."""
         front = Front(bounds or HttpBounds(), refused=count_refusal, has_proxy=has_proxy)

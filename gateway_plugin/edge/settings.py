@@ -13,22 +13,18 @@ from signalbox.front.bounds import HttpBounds
 class EdgeSettings(HttpBounds, frozen=True, kw_only=True):
     """What ``python -m gateway_plugin.edge`` needs; it does not speak NATS itself."""
 
-    listen: Annotated[
-        str, Meta(description="Address the edge listens on, `host:port`; port 0 takes a free one.")
-    ] = "127.0.0.1:8080"
-    plugin: Annotated[
-        str, Meta(description="The plugin: `unix:///path`, `host:port` or `dns:///name:port`.")
-    ] = "127.0.0.1:9111"
+    listen: Annotated[str, Meta(description="Address the edge listens on, `host:port`; port 0 takes a free one.")] = (
+        "127.0.0.1:8080"
+    )
+    plugin: Annotated[str, Meta(description="The plugin: `unix:///path`, `host:port` or `dns:///name:port`.")] = (
+        "127.0.0.1:9111"
+    )
     files: Annotated[
-        str,
-        Meta(description="Folder with `tyk.conf`, `apps/`, `templates/`; empty = the one shipped."),
+        str, Meta(description="Folder with `tyk.conf`, `apps/`, `templates/`; empty = the one shipped.")
     ] = ""
     secret: Annotated[
         str,
-        Meta(
-            description="Shared with the plugin, where the API definition does not hold it.",
-            extra={"secret": True},
-        ),
+        Meta(description="Shared with the plugin, where the API definition does not hold it.", extra={"secret": True}),
     ] = ""
     max_bodies_bytes: Annotated[
         int,
@@ -38,9 +34,7 @@ class EdgeSettings(HttpBounds, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = BODIES_BYTES
-    grace_s: Annotated[
-        float, Meta(ge=0, description="How long requests in hand may go on after SIGTERM.")
-    ] = 30.0
+    grace_s: Annotated[float, Meta(ge=0, description="How long requests in hand may go on after SIGTERM.")] = 30.0
 
     @property
     def folder(self) -> Path:

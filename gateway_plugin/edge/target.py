@@ -5,9 +5,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 # A path that Go's router neither redirects nor rewrites: no empty segment, no dot segment, no escape.
-_PLAIN: Final = re.compile(
-    rb"/|(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]]+)+/?", re.ASCII
-)
+_PLAIN: Final = re.compile(rb"/|(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]]+)+/?", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _KEPT: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]/%]*")
 _GO_SAFE: Final = "/$&+,:;=@-_.~"

@@ -27,12 +27,7 @@ class Auth:
     """
 
     def __init__(
-        self,
-        keyring: Keyring,
-        *,
-        max_body_bytes: int,
-        trusted_proxies: int = 0,
-        org_id: str = "signalbox",
+        self, keyring: Keyring, *, max_body_bytes: int, trusted_proxies: int = 0, org_id: str = "signalbox"
     ) -> None:
         self._max_body_bytes = max_body_bytes
         self._trusted_proxies = trusted_proxies
@@ -93,10 +88,5 @@ def session_of(key: ApiKey, org_id: str, body_bytes: int) -> SessionState:
         last_updated=repr(key.updated_at),
         session_lifetime=_SESSION_LIFETIME_S,
         alias=key.id,
-        metadata={
-            TOKEN: token,
-            KEY_ID: key.id,
-            ACCOUNT: tenant_of(key),
-            BODY_BYTES: str(body_bytes),
-        },
+        metadata={TOKEN: token, KEY_ID: key.id, ACCOUNT: tenant_of(key), BODY_BYTES: str(body_bytes)},
     )

@@ -69,11 +69,18 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self, on_call: OnCall, on_close: Callable[["Connection"], None], *,
-        max_body_bytes: int, max_buffered_bytes: int, max_streams: int, too_large: bytes,
-        buffers: Buffers, is_proven: bool,
+        self,
+        on_call: OnCall,
+        on_close: Callable[["Connection"], None],
+        *,
+        max_body_bytes: int,
+        max_buffered_bytes: int,
+        max_streams: int,
+        too_large: bytes,
+        buffers: Buffers,
+        is_proven: bool,
         note_refusal: Callable[[str], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._on_call = on_call
         self._on_close = on_close
         self._max_body_bytes = max_body_bytes

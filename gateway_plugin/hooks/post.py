@@ -147,9 +147,15 @@ class Post:
         is_waiting = not prefer.is_async or prefer.wait_s is not None
         # Whoever asked for an id, or may ask again under a key, is promised the result for a day.
         entry = await self._acceptance.admit(
-            headers, key, ready, inputs, wishes, slip, is_waiting=is_waiting,
+            headers,
+            key,
+            ready,
+            inputs,
+            wishes,
+            slip,
+            is_waiting=is_waiting,
             is_short_lived=not prefer.is_async and slip is None,
-        )  # fmt: skip
+        )
         if not is_waiting:
             return await self._accept(entry, prefer)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
@@ -179,9 +185,7 @@ class Post:
     async def _predicted(self, end: End, prefer: Preference) -> Answer:
         """What a prediction that has ended is answered with."""
         if end.record.state is State.EXPIRED:
-            raise DeadlineExceeded(
-                "Timed out: the job's deadline passed before it ran.", job_id=end.record.id
-            )
+            raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
         body = await self._jobs.result(end)
         return Answer(200, body, _result_headers(end.record, prefer))
 
@@ -232,18 +236,14 @@ class Post:
         doc = await self._jobs.describe(Found(end.record, 0, end.body))
         return answer(200, doc, _result_headers(end.record, prefer))
 
-    async def _inputs(
-        self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]
-    ) -> tuple[C, Ready, Inputs]:
+    async def _inputs(self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]) -> tuple[C, Ready, Inputs]:
         body = request.raw_body
         encoding = request.headers.get("Content-Encoding", "")
         if self._intake.is_small(body, encoding):
             return self._intake.read_here(body, choose)
         return await self._intake.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
 
-    async def _run(
-        self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False
-    ) -> End | None:
+    async def _run(self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
         """Write the job and wait for its end. A caller who leaves takes the queued job along.
 
         Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
@@ -285,17 +285,13 @@ class Post:
         found = Found(first_record(entry.job, State.QUEUED), 0, b"", seq)
         return await self._accepted_answer(found, prefer, entry.wishes)
 
-    async def _still_going(
-        self, found: Found, prefer: Preference, wishes: Wishes | None = None
-    ) -> Answer:
+    async def _still_going(self, found: Found, prefer: Preference, wishes: Wishes | None = None) -> Answer:
         """202 for a job whose end was waited for in vain; found: as it was last known."""
         with contextlib.suppress(SignalboxError):
             found = await self._jobs.find(found.record.id, found.record.key_id)
         return await self._accepted_answer(found, prefer, wishes)
 
-    async def _accepted_answer(
-        self, found: Found, prefer: Preference, wishes: Wishes | None = None
-    ) -> Answer:
+    async def _accepted_answer(self, found: Found, prefer: Preference, wishes: Wishes | None = None) -> Answer:
         """202: the job exists. Place and estimate are what is known now. wishes: None for a job of an earlier call."""
         doc = await self._jobs.describe(found)
         if wishes is not None and found.record.priority != wishes.priority:
@@ -352,8 +348,7 @@ def _replayed(given: Answer) -> Answer:
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
     timing = ", ".join(
-        f"{part.name};dur={round(part.end_ms - part.start_ms, 2)}"
-        for part in times.parts(record.phases)
+        f"{part.name};dur={round(part.end_ms - part.start_ms, 2)}" for part in times.parts(record.phases)
     )
     headers = {
         "Content-Type": JSON,

@@ -64,9 +64,7 @@ _REASONS: Final = {
 class PluginServer:
     """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
 
-    def __init__(
-        self, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> None:
         self.address = ""
         self._settings = settings
         self._dispatcher = dispatcher
@@ -83,9 +81,7 @@ class PluginServer:
         self._buffers = Buffers(total, min(_UNPROVEN_BODIES * self._most, total // 2))
 
     @classmethod
-    async def start(
-        cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]
-    ) -> Self:
+    async def start(cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> Self:
         """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
         server = cls(settings, dispatcher, is_healthy)
         try:
@@ -97,9 +93,7 @@ class PluginServer:
     async def _listen(self, listen: str) -> None:
         if not listen.startswith(UNIX):
             host, _, port = listen.rpartition(":")
-            self._server = await self._loop.create_server(
-                self._accept, host.strip("[]"), int(port), reuse_port=True
-            )
+            self._server = await self._loop.create_server(self._accept, host.strip("[]"), int(port), reuse_port=True)
             self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
             return
         path = Path(listen.removeprefix(UNIX))
@@ -144,17 +138,19 @@ class PluginServer:
 
     def _accept(self) -> Connection:
         connection = Connection(
-            self._call, self._closed, max_body_bytes=self._most,
-            max_buffered_bytes=self._most * _BUFFERED_BODIES, buffers=self._buffers,
+            self._call,
+            self._closed,
+            max_body_bytes=self._most,
+            max_buffered_bytes=self._most * _BUFFERED_BODIES,
+            buffers=self._buffers,
             is_proven=not self._settings.secret,
-            max_streams=self._settings.max_concurrent * _SPARE_STREAMS, too_large=_TOO_LARGE,
+            max_streams=self._settings.max_concurrent * _SPARE_STREAMS,
+            too_large=_TOO_LARGE,
             note_refusal=count_refusal,
-        )  # fmt: skip
+        )
         age_s = self._settings.max_connection_age_s
         spread = random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)  # noqa: S311  not all at once
-        self._connections[connection] = (
-            self._loop.call_later(age_s * spread, connection.drain) if age_s else None
-        )
+        self._connections[connection] = self._loop.call_later(age_s * spread, connection.drain) if age_s else None
         return connection
 
     def _closed(self, connection: Connection) -> None:

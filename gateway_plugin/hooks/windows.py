@@ -39,9 +39,7 @@ class Windows:
     def hello(self) -> bytes:
         """The server's settings, and a window for all calls together that is no bound."""
         window = self._most if self._is_proven else min(_FIRST_BYTES, self._most)
-        settings = SETTING.pack(SETTING_WINDOW, window) + SETTING.pack(
-            SETTING_HEADERS, MAX_HEADER_BYTES
-        )
+        settings = SETTING.pack(SETTING_WINDOW, window) + SETTING.pack(SETTING_HEADERS, MAX_HEADER_BYTES)
         more = WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)
         return frame(SETTINGS, 0, 0, settings) + frame(WINDOW, 0, 0, more)
 

@@ -21,9 +21,13 @@ def generate(into: Path) -> list[Path]:
     sources = sorted(_HERE.glob("*.proto"))
     include = resources.files("grpc_tools") / "_proto"
     arguments = [
-        "protoc", f"-I{_ROOT}", f"-I{include}", f"--python_out={into}", f"--pyi_out={into}",
+        "protoc",
+        f"-I{_ROOT}",
+        f"-I{include}",
+        f"--python_out={into}",
+        f"--pyi_out={into}",
         *(str(source.relative_to(_ROOT)) for source in sources),
-    ]  # fmt: skip
+    ]
     if protoc.main(arguments) != 0:
         msg = "protoc refused the .proto files; its message stands above"
         raise SystemExit(msg)
@@ -38,8 +42,7 @@ def differing() -> list[str]:
         return [
             path.name
             for path in made
-            if not (_HERE / path.name).exists()
-            or (_HERE / path.name).read_bytes() != path.read_bytes()
+            if not (_HERE / path.name).exists() or (_HERE / path.name).read_bytes() != path.read_bytes()
         ]
 
 

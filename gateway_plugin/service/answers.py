@@ -44,9 +44,7 @@ def dialect_of(path: str) -> Dialect:
     return Dialect.TF_SERVING if path.lower().startswith("/v1/models") else Dialect.OURS
 
 
-def refusal(
-    error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] | None = None
-) -> Answer:
+def refusal(error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] | None = None) -> Answer:
     """The answer for ``error``: status by the one table of codes, ``Retry-After`` where a retry helps."""
     means = meaning(error.code)
     extra = dict(headers or {})

@@ -31,9 +31,7 @@ class _Outlook(NamedTuple):
         return self.free_s + jobs / self.rate if self.rate else None
 
 
-def starts_in(
-    model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float
-) -> float | None:
+def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float) -> float | None:
     """Seconds until a job starts, above 0; None where that is not known, or nothing is before it.
 
     workers: at the model's homes, see :meth:`Fleet.serving`. ahead: jobs before it in the queue; None when a

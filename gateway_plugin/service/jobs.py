@@ -94,9 +94,7 @@ class Jobs:
             if found is None or found.record.key_id != tenant:
                 await self._majority.require(Stream.STATE, Stream.JOBS)
                 raise NotFound(_NO_JOB)
-            is_overdue = found.record.state is State.QUEUED and (
-                found.record.deadline_at <= self._wall()
-            )
+            is_overdue = found.record.state is State.QUEUED and (found.record.deadline_at <= self._wall())
             if not is_overdue:
                 return found
             ended = life.expired(found.record, now=self._wall())
@@ -139,9 +137,7 @@ class Jobs:
             if record.state is State.CANCELLED or record.cancel_requested:
                 return found
             if record.state.is_terminal:
-                raise Conflict(
-                    f"The job has already ended: {record.state}.", state=record.state.value
-                )
+                raise Conflict(f"The job has already ended: {record.state}.", state=record.state.value)
             if record.state is State.QUEUED:
                 wanted = life.cancelled(record, now=self._wall())
             else:
@@ -200,9 +196,7 @@ class Jobs:
         wait_s = None
         if model.is_enabled and not self._fleet.is_paused(record.model):
             wait_s = starts_in(model, record.version, workers, ahead, self._wall())
-        return Place(
-            ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None
-        )
+        return Place(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None)
 
     async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
         """The job as JSON: state, phase in words, place, result or error, timeline. RFC 3339 instants."""
@@ -293,9 +287,7 @@ def failure(record: Record) -> SignalboxError:
         error = error_of("expired", "The job's deadline passed before it ran.", {})
     else:
         info = record.error
-        error = error_of(
-            info.code if info else "internal", info.message if info else "The job failed.", {}
-        )
+        error = error_of(info.code if info else "internal", info.message if info else "The job failed.", {})
     error.facts["job_id"] = record.id
     return error
 
@@ -317,8 +309,4 @@ def instant(seconds: float | None) -> str | None:
     """RFC 3339 in UTC with milliseconds."""
     if seconds is None:
         return None
-    return (
-        datetime.fromtimestamp(seconds, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

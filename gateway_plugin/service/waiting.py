@@ -92,9 +92,7 @@ class Waiters:
         if not self._waiting:
             self._some.clear()
 
-    async def wait(
-        self, job_id: str, future: asyncio.Future[End | None], timeout_s: float
-    ) -> End | None:
+    async def wait(self, job_id: str, future: asyncio.Future[End | None], timeout_s: float) -> End | None:
         """The job's end, or None if it has not ended within ``timeout_s``."""
         timer = self._loop.call_later(timeout_s, _time_out, future)
         try:
@@ -113,9 +111,7 @@ class Waiters:
         self._following[changed] = job_id
         subscription: Subscription | None = None
         try:
-            subscription = await self._bus.subscribe(
-                names.event_of_state(job_id), lambda _: changed.set()
-            )
+            subscription = await self._bus.subscribe(names.event_of_state(job_id), lambda _: changed.set())
             async with asyncio.timeout(timeout_s):
                 while (end := await self.look_up(job_id)) is None:
                     with contextlib.suppress(TimeoutError):
@@ -179,9 +175,7 @@ class Waiters:
 
 def _abandoned(job_id: str) -> Unavailable:
     return Unavailable(
-        "The gateway plugin is being replaced; ask for the job by its id.",
-        retry_after_s=1.0,
-        job_id=job_id,
+        "The gateway plugin is being replaced; ask for the job by its id.", retry_after_s=1.0, job_id=job_id
     )
 
 

@@ -31,9 +31,7 @@ class Rollouts:
     The tables are the caller's to start, after this is made and before :meth:`start`.
     """
 
-    def __init__(
-        self, bus: Bus, models: Table[Model], serving: Table[Serving], workers: Table[Worker]
-    ) -> None:
+    def __init__(self, bus: Bus, models: Table[Model], serving: Table[Serving], workers: Table[Worker]) -> None:
         self._bus = bus
         self._models = models
         self._serving = serving
@@ -96,9 +94,12 @@ class Rollouts:
         now_s = self._loop.time()
         before, revision = self._serving.get(key), self._serving.revision(key)
         after, is_nobody = rollout.decide(
-            model, self._models.revision(key), before, self._workers.items().values(),
+            model,
+            self._models.revision(key),
+            before,
+            self._workers.items().values(),
             is_deserted=now_s + _MOMENT_S >= self._deserted_at.get(key, float("inf")),
-        )  # fmt: skip
+        )
         if not is_nobody:
             self._deserted_at.pop(key, None)
         elif key not in self._deserted_at:
@@ -115,9 +116,13 @@ class Rollouts:
         except StaleRevision:
             return  # another gateway was first; its record is on its way here
         log.info(
-            "rollout.recorded", model=model.name, default=after.default, labels=after.labels,
-            failed=after.failed, publication=after.publication,
-        )  # fmt: skip
+            "rollout.recorded",
+            model=model.name,
+            default=after.default,
+            labels=after.labels,
+            failed=after.failed,
+            publication=after.publication,
+        )
 
     async def _forget(self, key: str) -> None:
         """The model was removed: so is its record, but not by who has not heard of the model yet."""

@@ -109,9 +109,12 @@ def stored_of(head: bytes, body: bytes) -> Stored:
         raise Bug(f"Direct get: {status(head)} {status_text(head)}")
     headers = parse_headers(head)
     return Stored(
-        headers.pop(Header.SUBJECT), int(headers.pop(Header.SEQUENCE)),
-        unix_time(headers.pop(Header.TIME_STAMP)), headers, body,
-    )  # fmt: skip
+        headers.pop(Header.SUBJECT),
+        int(headers.pop(Header.SEQUENCE)),
+        unix_time(headers.pop(Header.TIME_STAMP)),
+        headers,
+        body,
+    )
 
 
 def unix_time(text: str) -> float:

@@ -9,22 +9,8 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from signalbox.bus.answers import (
-    Stored,
-    decode_puback,
-    header_fields,
-    stored_of,
-    unix_time,
-    write_refused,
-)
-from signalbox.bus.connection import (
-    Connection,
-    Events,
-    Transport,
-    parse_headers,
-    status,
-    status_text,
-)
+from signalbox.bus.answers import Stored, decode_puback, header_fields, stored_of, unix_time, write_refused
+from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
 from signalbox.bus.pull import Delivery, Puller
 from signalbox.bus.requests import Requests
 from signalbox.bus.subscription import Message, OnMessage, Subscription
@@ -61,12 +47,7 @@ class Bus(Requests):
     """One connection to NATS, reconnecting for ever. Make it with :meth:`connect`."""
 
     def __init__(
-        self,
-        settings: Wire,
-        role: str,
-        *,
-        transport: Callable[[Events], Transport] = Connection,
-        instance: str = "",
+        self, settings: Wire, role: str, *, transport: Callable[[Events], Transport] = Connection, instance: str = ""
     ) -> None:
         super().__init__(settings, role, transport=transport, instance=instance)
         self._writers: dict[str, GroupWriter] = {}
@@ -104,13 +85,9 @@ class Bus(Requests):
         fields = header_fields(headers, expect, ttl_s, msg_id)
         return await self.write_raw(subject, fields, data, timeout_s)
 
-    async def write_raw(
-        self, subject: str, fields: bytes, data: bytes, timeout_s: float | None = None
-    ) -> int:
+    async def write_raw(self, subject: str, fields: bytes, data: bytes, timeout_s: float | None = None) -> int:
         """:meth:`write` with the header lines already encoded (see :func:`header_fields`)."""
-        _, body = await self.request(
-            subject, data, fields=fields, timeout_s=timeout_s, is_write=True
-        )
+        _, body = await self.request(subject, data, fields=fields, timeout_s=timeout_s, is_write=True)
         ack = decode_puback(body)
         if ack.error is not None:
             raise write_refused(ack.error)
@@ -124,12 +101,7 @@ class Bus(Requests):
         return writer
 
     async def publish(
-        self,
-        subject: str,
-        data: bytes = b"",
-        *,
-        headers: Mapping[str, str] | None = None,
-        reply: str = "",
+        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None, reply: str = ""
     ) -> None:
         """A core message, at most once, to whoever listens now. Dropped without a word when disconnected."""
         if not self.connection.is_open:
@@ -144,18 +116,18 @@ class Bus(Requests):
     async def leader_get(self, stream: str, subject: str) -> Stored | None:
         """The last message of ``subject`` as the stream's leader knows it: what decisions are made on."""
         try:
-            answer = await self.request_json(
-                f"$JS.API.STREAM.MSG.GET.{stream}", {"last_by_subj": subject}
-            )
+            answer = await self.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         except NotFound:
             return None
         found = answer["message"]
         head = base64.b64decode(found["hdrs"]) if found.get("hdrs") else b""
         return Stored(
-            found["subject"], found["seq"], unix_time(found["time"]),
+            found["subject"],
+            found["seq"],
+            unix_time(found["time"]),
             parse_headers(head) if head else {},
             base64.b64decode(found["data"]) if found.get("data") else b"",
-        )  # fmt: skip
+        )
 
     async def direct_get(self, stream: str, subject: str) -> Stored | None:
         """The last message of ``subject`` as any replica knows it: fast, and a write behind at times."""

@@ -154,9 +154,7 @@ class Connection(Client):
         """Put one publish into this loop turn's write. ``fields``: encoded header lines, may be empty."""
         if fields:
             size = len(fields) + 12  # "NATS/1.0\r\n" before them and "\r\n" after
-            line = b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n" % (
-                subject.encode(), reply, size, size + len(data), fields,
-            )  # fmt: skip
+            line = b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n" % (subject.encode(), reply, size, size + len(data), fields)
         else:
             line = b"PUB %b %b %d\r\n" % (subject.encode(), reply, len(data))
         if len(data) > _JOINED_BYTES:
@@ -176,9 +174,7 @@ class Connection(Client):
         self._is_write_due = False
         out, self._out = self._out, []
         if out and self.is_open and self._transport is not None:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # uvloop's word for a closed socket: the reader knows too
+            with contextlib.suppress(RuntimeError):  # uvloop's word for a closed socket: the reader knows too
                 self._transport.writelines(out)
 
     def listen(self, subject: str, handler: Handler) -> int:

@@ -14,9 +14,7 @@ LOOK_S: Final = 0.25
 _RETRY_AFTER_S: Final = 5.0
 _MIB: Final = 1024 * 1024
 
-_LOW: Final = (
-    "The disk of NATS has no more room than is kept for jobs that were accepted: make room there."
-)
+_LOW: Final = "The disk of NATS has no more room than is kept for jobs that were accepted: make room there."
 
 
 class Room(NamedTuple):
@@ -42,9 +40,7 @@ class Room(NamedTuple):
 class Reserve:
     """Refuses new jobs while the room is low. store: folder of NATS's store, empty = it cannot be seen from here."""
 
-    def __init__(
-        self, store: str, reserve_bytes: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: str, reserve_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._room = Room(Path(store), reserve_bytes) if store else None
         self._clock = clock
         self._looked_at = float("-inf")

@@ -56,9 +56,7 @@ def context(ca_file: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:  # ssl.SSLError is one: the file holds no certificate
-        raise Misconfigured(
-            f"SIGNALBOX_NATS_CA_FILE: {ca_file} cannot be read as certificates: {error}."
-        ) from error
+        raise Misconfigured(f"SIGNALBOX_NATS_CA_FILE: {ca_file} cannot be read as certificates: {error}.") from error
 
 
 def explained(error: Exception) -> str:

@@ -32,18 +32,7 @@ class Delivery:
     attempt: 1 for the first delivery. seq: its stream sequence. time: UTC unix seconds at which it was stored.
     """
 
-    __slots__ = (
-        "_bus",
-        "_head",
-        "_headers",
-        "_job",
-        "_reply",
-        "attempt",
-        "data",
-        "seq",
-        "subject",
-        "time",
-    )
+    __slots__ = ("_bus", "_head", "_headers", "_job", "_reply", "attempt", "data", "seq", "subject", "time")
 
     def __init__(self, bus: "Bus", subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         parts = reply.split(b".")
@@ -118,9 +107,7 @@ class Puller:
     refusal it is called with a growing pause, so asking in it does not spin. last_refusal: why, for people.
     """
 
-    def __init__(
-        self, bus: "Bus", stream: str, consumer: str, on_delivery: Callable[[Delivery], None]
-    ) -> None:
+    def __init__(self, bus: "Bus", stream: str, consumer: str, on_delivery: Callable[[Delivery], None]) -> None:
         self.consumer = consumer
         self.on_idle: Callable[[], None] | None = None
         self.last_refusal = ""

@@ -40,20 +40,13 @@ class Requests:
     """
 
     def __init__(
-        self,
-        settings: Wire,
-        role: str,
-        *,
-        transport: Callable[[Events], Transport] = Connection,
-        instance: str = "",
+        self, settings: Wire, role: str, *, transport: Callable[[Events], Transport] = Connection, instance: str = ""
     ) -> None:
         self.settings = settings
         self.role = role
         self.instance = instance or secrets.token_hex(6)
         self.connection: Transport = transport(
-            Events(
-                self._on_fault, self._on_refusal, self._error, self._disconnected, self._reconnected
-            )
+            Events(self._on_fault, self._on_refusal, self._error, self._disconnected, self._reconnected)
         )
         self.send = self.connection.send_message
         """``(subject, reply, encoded header lines, body)``: one publish, with all others of this loop turn."""
@@ -62,9 +55,7 @@ class Requests:
         self._inbox_size = len(self._inbox)
         self._count = 0
         self._waiting: dict[bytes, tuple[asyncio.Future[Reply], float, str]] = {}
-        self._collecting: dict[
-            bytes, tuple[Callable[[bytes, bytes], None], asyncio.Future[Reply], str]
-        ] = {}
+        self._collecting: dict[bytes, tuple[Callable[[bytes, bytes], None], asyncio.Future[Reply], str]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._teller: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -103,9 +94,7 @@ class Requests:
         if not self.connection.is_open:
             raise Unavailable("NATS cannot be reached; nothing was sent.", retry_after_s=1.0)
         if len(data) + len(fields) + 12 > self.connection.max_body_bytes:
-            raise TooLarge(
-                "The message is larger than NATS takes.", limit=self.connection.max_body_bytes
-            )
+            raise TooLarge("The message is larger than NATS takes.", limit=self.connection.max_body_bytes)
         self._count += 1
         token = b"%x" % self._count
         answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -146,9 +135,8 @@ class Requests:
         return answer
 
     async def collect(
-        self, subject: str, doc: object, on_message: Callable[[bytes, bytes], None],
-        *, timeout_s: float | None = None,
-    ) -> Reply:  # fmt: skip
+        self, subject: str, doc: object, on_message: Callable[[bytes, bytes], None], *, timeout_s: float | None = None
+    ) -> Reply:
         """A request with many answers: ``on_message`` gets each, the closing status message is returned.
 
         The wait is bounded by ``timeout_s`` between two messages. Raises as :meth:`request`.
@@ -237,20 +225,15 @@ class Requests:
         open_to = encryption.readable(settings.nats_url, settings.nats_ca_file)
         if open_to:
             log.warning("bus.unencrypted", role=self.role, servers=open_to)
-        connecting = asyncio.create_task(
-            self.connection.open(settings, self.role, name), name="nats connect"
-        )
+        connecting = asyncio.create_task(self.connection.open(settings, self.role, name), name="nats connect")
         refused = asyncio.create_task(self._unauthorised.wait(), name="nats refused")
         try:
             await asyncio.wait(
-                [connecting, refused],
-                timeout=settings.connect_timeout_s,
-                return_when=asyncio.FIRST_COMPLETED,
+                [connecting, refused], timeout=settings.connect_timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
             if self._unauthorised.is_set():
                 raise Misconfigured(
-                    f"NATS refuses user {settings.nats_user!r}: check SIGNALBOX_NATS_USER and "
-                    "SIGNALBOX_NATS_PASSWORD."
+                    f"NATS refuses user {settings.nats_user!r}: check SIGNALBOX_NATS_USER and SIGNALBOX_NATS_PASSWORD."
                 )
             if not connecting.done():
                 reason = self._last_error or "no answer"
@@ -331,9 +314,7 @@ class Requests:
         open_ones += [(end, subject) for _, end, subject in self._collecting.values()]
         for answer, subject in open_ones:
             if subject == named.group(1) and not answer.done():
-                answer.set_exception(
-                    Misconfigured(f"NATS user of role {self.role} may not publish to {subject}.")
-                )
+                answer.set_exception(Misconfigured(f"NATS user of role {self.role} may not publish to {subject}."))
 
     def _on_fault(self, error: Exception) -> None:
         log.exception("bus.handler_failed", error=error, role=self.role)

@@ -8,9 +8,7 @@ from signalbox.wire.names import Stream
 
 NEARLY_FULL: Final = 0.8
 """Of its limit: time to make room before something is refused or let go too early."""
-WATCHED: Final = tuple(
-    stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.ADVISORY}
-)
+WATCHED: Final = tuple(stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.ADVISORY})
 """The others are history, which is full by design and lets go of its oldest."""
 
 

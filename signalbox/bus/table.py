@@ -42,9 +42,7 @@ class Table(Generic[T]):
     is proof enough, which knows nothing of a server cut off from the others, or of a subscription that died.
     """
 
-    def __init__(
-        self, bus: Bus, bucket: Bucket, type_: type[T], *, asks_leader: bool = False
-    ) -> None:
+    def __init__(self, bus: Bus, bucket: Bucket, type_: type[T], *, asks_leader: bool = False) -> None:
         self._asks_leader = asks_leader
         self._bus = bus
         self._bucket = bucket
@@ -66,9 +64,7 @@ class Table(Generic[T]):
         """Read the bucket and follow it from then on. Raises :class:`Unavailable`."""
         self._bus.on_reconnect(self._stale.set)
         try:
-            self._subscription = await self._bus.subscribe(
-                event_of_key(self._bucket), self._receive
-            )
+            self._subscription = await self._bus.subscribe(event_of_key(self._bucket), self._receive)
             await self._read()
         except BaseException:
             await self.close()
@@ -146,9 +142,7 @@ class Table(Generic[T]):
         if self._is_behind(max((stored.seq for stored in found), default=0), known):
             await self._read_behind()
             return
-        for key in [
-            k for k in self._items if k not in seen and self._revisions.get(k) == before.get(k)
-        ]:
+        for key in [k for k in self._items if k not in seen and self._revisions.get(k) == before.get(k)]:
             self._take(key, None, self._revisions.get(key, 0) + 1)
         self._last_seq = max([self._last_seq or 0, *(stored.seq for stored in found)])
         if self._asks_leader:
@@ -188,9 +182,7 @@ class Table(Generic[T]):
             return
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._bucket.stream}")
         state = info["state"]
-        if not (
-            state["messages"] or self._items
-        ):  # an empty stream's last number is one nobody wrote
+        if not (state["messages"] or self._items):  # an empty stream's last number is one nobody wrote
             self._last_seq = state["last_seq"]
         if state["last_seq"] == (self._last_seq or 0):
             # A leader that was cut off answers on: its word is as old as what it last heard of the others.
@@ -228,21 +220,13 @@ class Table(Generic[T]):
                 else:
                     await self._prove()
             except SignalboxError as error:
-                log.warning(
-                    "table.not_synced", bucket=self._bucket.value, reason=error.public_message
-                )
+                log.warning("table.not_synced", bucket=self._bucket.value, reason=error.public_message)
                 self._stale.set()
                 await asyncio.sleep(_RETRY_S)
 
 
 async def put(
-    bus: Bus,
-    bucket: Bucket,
-    key: str,
-    doc: Doc,
-    *,
-    expect: int | None = None,
-    ttl_s: int | None = None,
+    bus: Bus, bucket: Bucket, key: str, doc: Doc, *, expect: int | None = None, ttl_s: int | None = None
 ) -> int:
     """Write a document; returns its revision. Raises as :meth:`Bus.write`.
 

@@ -36,9 +36,7 @@ _PARKED: Final = "parked"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
-async def apply(
-    bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES, first_seq: int = 0
-) -> list[str]:
+async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES, first_seq: int = 0) -> list[str]:
     """Create what is missing, change what differs, delete what is retired; returns what was done, one phrase each.
 
     Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. first_seq:
@@ -104,8 +102,7 @@ async def require(bus: Bus) -> None:
     faults = await check(bus)
     if faults:
         raise Misconfigured(
-            f"NATS is not configured as declared: {'; '.join(faults)}. Run: signalbox topology apply",
-            faults=faults,
+            f"NATS is not configured as declared: {'; '.join(faults)}. Run: signalbox topology apply", faults=faults
         )
 
 
@@ -192,9 +189,7 @@ async def _sources_connected(bus: Bus) -> None:
                     return
                 await asyncio.sleep(_SOURCES_PAUSE_S)
     except TimeoutError:
-        raise Unavailable(
-            "EVENTS does not read its sources; is a stream without a leader?"
-        ) from None
+        raise Unavailable("EVENTS does not read its sources; is a stream without a leader?") from None
 
 
 async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
@@ -287,9 +282,7 @@ def _is_same(found: Any, declared: Any) -> bool:
     if not declared:
         return not found
     if isinstance(declared, dict):
-        return isinstance(found, dict) and all(
-            _is_same(found.get(k), v) for k, v in declared.items()
-        )
+        return isinstance(found, dict) and all(_is_same(found.get(k), v) for k, v in declared.items())
     if isinstance(declared, list):
         return (
             isinstance(found, list)

@@ -44,9 +44,7 @@ WITHDRAWN: Final = -2
 class _Waiting:
     __slots__ = ("answer", "data", "fields", "is_taken", "subject")
 
-    def __init__(
-        self, subject: str, fields: bytes, data: bytes, answer: asyncio.Future[int]
-    ) -> None:
+    def __init__(self, subject: str, fields: bytes, data: bytes, answer: asyncio.Future[int]) -> None:
         self.subject = subject
         self.fields = fields
         self.data = data
@@ -121,19 +119,14 @@ class GroupWriter:
         finally:
             self._release()
 
-    async def write_all(
-        self, writes: Sequence[Write], group: Group | None = None
-    ) -> list[int | SignalboxError]:
+    async def write_all(self, writes: Sequence[Write], group: Group | None = None) -> list[int | SignalboxError]:
         """Many writes handed in at once, each with its own outcome: a sequence, or the error of that write.
 
         From :data:`BATCH_FROM` on they go as one batch without a task or a task switch for each. ``group`` can take
         them back while they wait.
         """
         waiting = [
-            _Waiting(
-                w.subject, header_fields(w.headers, w.expect), w.data, self._loop.create_future()
-            )
-            for w in writes
+            _Waiting(w.subject, header_fields(w.headers, w.expect), w.data, self._loop.create_future()) for w in writes
         ]
         if group is not None:
             group.hold(waiting)
@@ -171,9 +164,7 @@ class GroupWriter:
         task.add_done_callback(lambda _: self._release())  # also when cancelled before it began
         return task
 
-    def _let_all_go(
-        self, waiting: Sequence[_Waiting], alone: Mapping[int, asyncio.Task[int]]
-    ) -> None:
+    def _let_all_go(self, waiting: Sequence[_Waiting], alone: Mapping[int, asyncio.Task[int]]) -> None:
         """The caller has gone: nothing of its group may keep a slot."""
         for place, each in enumerate(waiting):
             if place in alone:
@@ -277,9 +268,7 @@ class GroupWriter:
         head = tag.encode()
         *others, last = group
         for number, waiting in enumerate(others, 1):
-            bus.send(
-                waiting.subject, b"", b"%b%b%d\r\n" % (waiting.fields, head, number), waiting.data
-            )
+            bus.send(waiting.subject, b"", b"%b%b%d\r\n" % (waiting.fields, head, number), waiting.data)
         commit = b"%b%b%d\r\nNats-Batch-Commit: 1\r\n" % (last.fields, head, len(group))
         _, body = await bus.request(last.subject, last.data, fields=commit, is_write=True)
         ack = decode_puback(body)
@@ -299,7 +288,5 @@ def _fail(group: list[_Waiting], error: SignalboxError) -> None:
     """Give every caller its own exception: one shared would collect all their tracebacks."""
     for waiting in group:
         if not waiting.answer.done():
-            again = type(error)(
-                error.public_message, retry_after_s=error.retry_after_s, **error.facts
-            )
+            again = type(error)(error.public_message, retry_after_s=error.retry_after_s, **error.facts)
             waiting.answer.set_exception(again)

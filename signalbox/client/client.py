@@ -40,9 +40,7 @@ class JobStatus(NamedTuple):
 class Client:
     """Talks to one front with one API key. connections: most requests in flight."""
 
-    def __init__(
-        self, url: str, key: str, *, connections: int = 16, timeout_s: float = 60.0
-    ) -> None:
+    def __init__(self, url: str, key: str, *, connections: int = 16, timeout_s: float = 60.0) -> None:
         self._pool = Pool(url, size=connections, timeout_s=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
@@ -50,10 +48,7 @@ class Client:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
 
@@ -77,9 +72,7 @@ class Client:
         :mod:`signalbox.program.errors` class of the refusal; :class:`~errors.DeadlineExceeded` carries the
         fact ``job_id`` of the job that goes on.
         """
-        response = await self._post_prediction(
-            model, _body(instances, inputs, signature), version, label, {}
-        )
+        response = await self._post_prediction(model, _body(instances, inputs, signature), version, label, {})
         return _object(_checked(response))
 
     async def submit(
@@ -94,11 +87,7 @@ class Client:
     ) -> JobStatus:
         """Accept the job durably and return at once. Not idempotent: each call is a job."""
         response = await self._post_prediction(
-            model,
-            _body(instances, inputs, signature),
-            version,
-            label,
-            {"Prefer": "respond-async"},
+            model, _body(instances, inputs, signature), version, label, {"Prefer": "respond-async"}
         )
         return _status(_object(_checked(response)))
 
@@ -119,9 +108,7 @@ class Client:
                         return status
                     await asyncio.sleep(min(_retry_after(response) or POLL_S, LONGEST_POLL_S))
         except TimeoutError as error:
-            raise errors.DeadlineExceeded(
-                f"Job {job_id} did not end in {timeout_s:g} s.", job_id=job_id
-            ) from error
+            raise errors.DeadlineExceeded(f"Job {job_id} did not end in {timeout_s:g} s.", job_id=job_id) from error
 
     async def cancel(self, job_id: str) -> JobStatus:
         """Ask for its end. Raises :class:`~errors.Conflict` when it has already ended."""
@@ -139,21 +126,14 @@ class Client:
         return await self._pool.request("GET", path, headers=self._headers)
 
     async def _post_prediction(
-        self,
-        model: str,
-        body: bytes,
-        version: int | None,
-        label: str | None,
-        headers: Mapping[str, str],
+        self, model: str, body: bytes, version: int | None, label: str | None, headers: Mapping[str, str]
     ) -> Response:
         path = f"/v1/models/{quote(model, safe='')}"
         if version is not None:
             path += f"/versions/{version}"
         elif label is not None:
             path += f"/labels/{quote(label, safe='')}"
-        return await self._pool.request(
-            "POST", f"{path}:predict", body, {**self._headers, **headers}
-        )
+        return await self._pool.request("POST", f"{path}:predict", body, {**self._headers, **headers})
 
 
 class SyncClient:
@@ -167,10 +147,7 @@ class SyncClient:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -234,9 +211,7 @@ def _class_of(status: int, code: object) -> type[errors.SignalboxError]:
     by_code = {kind.code: kind for kind in _kinds(errors.SignalboxError) if not _is_special(kind)}
     if isinstance(code, str) and code in by_code:
         return by_code[code]
-    return _BY_STATUS.get(status) or (
-        errors.Unavailable if status >= 500 else errors.InvalidRequest
-    )
+    return _BY_STATUS.get(status) or (errors.Unavailable if status >= 500 else errors.InvalidRequest)
 
 
 _BY_STATUS: Final[Mapping[int, type[errors.SignalboxError]]] = {

@@ -86,9 +86,7 @@ class Pool:
             await connection.writer.drain()
             response, is_reusable = await _read(connection.reader, method)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise Ambiguous(
-                f"{self._authority} closed the connection without an answer."
-            ) from error
+            raise Ambiguous(f"{self._authority} closed the connection without an answer.") from error
         finally:
             if is_reusable:
                 self._idle.append(connection)

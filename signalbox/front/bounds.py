@@ -16,12 +16,10 @@ class HttpBounds(Wire, frozen=True, kw_only=True):
     """What anybody may take of a listener before he is known."""
 
     http_head_bytes: Annotated[
-        int,
-        Meta(ge=4096, le=1_048_576, description="Longest head of an HTTP request; more is 431."),
+        int, Meta(ge=4096, le=1_048_576, description="Longest head of an HTTP request; more is 431.")
     ] = 65_536
     http_head_fields: Annotated[
-        int,
-        Meta(ge=16, le=10_000, description="Most header fields of an HTTP request; more is 431."),
+        int, Meta(ge=16, le=10_000, description="Most header fields of an HTTP request; more is 431.")
     ] = 100
     http_head_s: Annotated[
         float,
@@ -39,9 +37,7 @@ class HttpBounds(Wire, frozen=True, kw_only=True):
             "nothing of its answer for so long is cut off. Runs only while the program reads or writes.",
         ),
     ] = 20.0
-    http_idle_s: Annotated[
-        float, Meta(gt=0, description="How long a connection is kept between two requests.")
-    ] = 75.0
+    http_idle_s: Annotated[float, Meta(gt=0, description="How long a connection is kept between two requests.")] = 75.0
     http_connections: Annotated[
         int,
         Meta(

@@ -50,11 +50,7 @@ class Connections:
         if not self._refused:
             return None
         return Crowding(
-            since=self._since,
-            open=self.open,
-            bound=self._most,
-            refused=dict(self._refused),
-            address=self._address,
+            since=self._since, open=self.open, bound=self._most, refused=dict(self._refused), address=self._address
         )
 
     def calmed(self, now: float) -> Crowding | None:

@@ -11,8 +11,7 @@ from typing import Final
 
 _TOKEN: Final = rb"[!#-'*+\-.0-9A-Z^_`a-z|~]++"
 _HEAD: Final = re.compile(
-    rb"%b [^\x00-\x20\x7f]++ HTTP/1\.[01]\r\n(?:%b:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*\r\n"
-    % (_TOKEN, _TOKEN)
+    rb"%b [^\x00-\x20\x7f]++ HTTP/1\.[01]\r\n(?:%b:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*\r\n" % (_TOKEN, _TOKEN)
 )
 _OTHER_VERSION: Final = re.compile(rb"%b [^\x00-\x20\x7f]++ HTTP/(?!1\.[01]\r)\d\.\d\r\n" % _TOKEN)
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
@@ -71,9 +70,18 @@ class Framing:
     """
 
     __slots__ = (
-        "_excess", "_left", "_most_bytes", "_most_fields", "_trailer_bytes",
-        "body_bytes", "has_more", "held", "is_waiting", "may_upgrade", "part",
-    )  # fmt: skip
+        "_excess",
+        "_left",
+        "_most_bytes",
+        "_most_fields",
+        "_trailer_bytes",
+        "body_bytes",
+        "has_more",
+        "held",
+        "is_waiting",
+        "may_upgrade",
+        "part",
+    )
 
     def __init__(self, *, most_bytes: int, most_fields: int) -> None:
         """most_bytes, most_fields: of a head."""
@@ -148,22 +156,20 @@ class Framing:
         if len(held) > self._most_bytes:
             raise self._head_too_long()
         line_end = held.find(b"\n")
-        if held and (held[0] <= 0x20 or held[0] >= 0x7F or (line_end >= 0 and held[line_end - 1] != 0x0D)):  # fmt: skip
+        if held and (held[0] <= 0x20 or held[0] >= 0x7F or (line_end >= 0 and held[line_end - 1] != 0x0D)):
             raise _malformed("the request line is no HTTP")
 
     def _head_too_long(self) -> Refusal:
         return Refusal(
-            431, "too_large:head",
+            431,
+            "too_large:head",
             f"The head of a request may have {self._most_bytes} bytes; send less in its header fields.",
-        )  # fmt: skip
+        )
 
     def _read_head(self, head: bytes) -> None:
         """What follows the head. Raises :class:`Refusal` unless it has one meaning."""
         if head.count(b"\r\n") - 2 > self._most_fields:
-            raise Refusal(
-                431, "too_large:fields",
-                f"A request may have {self._most_fields} header fields; send fewer.",
-            )  # fmt: skip
+            raise Refusal(431, "too_large:fields", f"A request may have {self._most_fields} header fields; send fewer.")
         if not _HEAD.fullmatch(head):
             if _OTHER_VERSION.match(head):
                 raise Refusal(505, "invalid_request:http", "HTTP/1.1 is spoken here; use that.")
@@ -189,9 +195,10 @@ class Framing:
             raise _malformed("Transfer-Encoding with HTTP/1.0 or beside Content-Length")
         if _CODING.findall(fields) != [b"chunked"]:
             raise Refusal(
-                501, "invalid_request:http",
+                501,
+                "invalid_request:http",
                 "Of transfer codings, chunked alone is known here; compress with Content-Encoding.",
-            )  # fmt: skip
+            )
         self.part = _IN_CHUNK_LINE
 
     def _body(self, data: bytes) -> bytes:

@@ -41,8 +41,7 @@ class Front:
         has_proxy: clients come through a proxy of ours, so that the addresses of connections say nothing.
         """
         self._connections = Connections(
-            most=bounds.http_connections,
-            per_address=0 if has_proxy else bounds.http_connections_per_address,
+            most=bounds.http_connections, per_address=0 if has_proxy else bounds.http_connections_per_address
         )
         self._shared = Shared(bounds, refused, self._enter, self._leave)
         self._wall = wall
@@ -104,10 +103,12 @@ class Front:
             self._shared.refused(reason)
             if not was_crowded:
                 log.warning(
-                    "front.connections_refused", reason=reason, open=self._connections.open,
+                    "front.connections_refused",
+                    reason=reason,
+                    open=self._connections.open,
                     bound=self._shared.bounds.http_connections,
                     address=address if reason == ADDRESS else "",
-                )  # fmt: skip
+                )
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
         return reason
@@ -125,9 +126,7 @@ class Front:
                 _check(gate, now)
             calmed = self._connections.calmed(self._wall())
             if calmed is not None:
-                log.warning(
-                    "front.connections_accepted", refused=calmed.refused, since=calmed.since
-                )
+                log.warning("front.connections_accepted", refused=calmed.refused, since=calmed.since)
         finally:  # whatever happens, the times of all connections go on
             is_needed = self._shared.gates or self._connections.crowding() is not None
             self._timer = loop.call_later(_TICK_S, self._tick) if is_needed else None

@@ -106,9 +106,7 @@ class Gate(asyncio.Protocol):
         self._make = make
         self._time = asyncio.get_running_loop().time
         bounds = shared.bounds
-        self._framing = Framing(
-            most_bytes=bounds.http_head_bytes, most_fields=bounds.http_head_fields
-        )
+        self._framing = Framing(most_bytes=bounds.http_head_bytes, most_fields=bounds.http_head_fields)
         self._mode = _SERVING
         self._inner: asyncio.Protocol | None = None
         self._exchange: Exchange | None = None
@@ -278,16 +276,22 @@ class Gate(asyncio.Protocol):
                 self._shared.refused(HEAD_TIME)
             self.close()
         elif framing.part is _HEAD:
-            self._refuse(Refusal(
-                408, HEAD_TIME,
-                f"The head of the request did not come within {bounds.http_head_s:g} seconds; send it at once.",
-            ))  # fmt: skip
+            self._refuse(
+                Refusal(
+                    408,
+                    HEAD_TIME,
+                    f"The head of the request did not come within {bounds.http_head_s:g} seconds; send it at once.",
+                )
+            )
         else:
-            self._refuse(Refusal(
-                408, BODY_TIME,
-                f"The body brought less than {_PROGRESS_BYTES} bytes in {bounds.http_body_s:g} seconds;"
-                " send it faster, or in smaller requests.",
-            ))  # fmt: skip
+            self._refuse(
+                Refusal(
+                    408,
+                    BODY_TIME,
+                    f"The body brought less than {_PROGRESS_BYTES} bytes in {bounds.http_body_s:g} seconds;"
+                    " send it faster, or in smaller requests.",
+                )
+            )
 
     def _restart_body(self) -> None:
         framing = self._framing
@@ -372,9 +376,7 @@ class Gate(asyncio.Protocol):
         self._control_reading()
         self._is_resting = self._framing.is_idle
         bounds = self._shared.bounds
-        self._deadline = self._time() + (
-            bounds.http_idle_s if self._is_resting else bounds.http_head_s
-        )
+        self._deadline = self._time() + (bounds.http_idle_s if self._is_resting else bounds.http_head_s)
         if piece:
             self._hand_on(piece)
 
@@ -416,9 +418,7 @@ class Gate(asyncio.Protocol):
         self._is_lingering = True
         self._shared.lingering += 1
         whose = "the gateway" if reason == FULL else "your address"
-        text = (
-            f"Too many connections of {whose} are open; use those again, or come back in a moment."
-        )
+        text = f"Too many connections of {whose} are open; use those again, or come back in a moment."
         self._transport.write(_answer(503, text))
         self._discard()
 

@@ -26,16 +26,7 @@ from signalbox.jobs.records import Records
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import (
-    DeadLetter,
-    Job,
-    Model,
-    PayloadRef,
-    Redriven,
-    decode,
-    encode,
-    header,
-)
+from signalbox.wire.messages import DeadLetter, Job, Model, PayloadRef, Redriven, decode, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 
 MOST: Final = 200
@@ -67,9 +58,7 @@ class _Refusal(NamedTuple):
 
 _GONE: Final = _Refusal("gone", "The input had aged out before the job was given up.")
 _FULL: Final = _Refusal("room", "There was no room for it beside the other dead letters.")
-_SHARE: Final = _Refusal(
-    "share", "The inputs of this tenant's dead letters have taken their share."
-)
+_SHARE: Final = _Refusal("share", "The inputs of this tenant's dead letters have taken their share.")
 
 
 class Letter(NamedTuple):
@@ -130,9 +119,13 @@ async def keep(bus: Bus, job: Job, body: bytes, notice: DeadLetter) -> None:
     headers: dict[str, str] = {Header.JOB: header(job), Header.LETTER: header(notice)}
     await bus.write(names.dead_letter(job.model, job.id), body, headers=headers)
     log.warning(
-        "dead_letter.kept", job=job.id, model=job.model, code=notice.error.code, attempt=notice.attempt,
+        "dead_letter.kept",
+        job=job.id,
+        model=job.model,
+        code=notice.error.code,
+        attempt=notice.attempt,
         not_kept=notice.not_kept,
-    )  # fmt: skip
+    )
 
 
 async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
@@ -180,12 +173,12 @@ async def page(bus: Bus, *, model: str = "", after: int = 0, size: int = 50) -> 
     """Letters after a cursor, at most ``size`` of them (and at most :data:`MOST`). Raises :class:`Unavailable`."""
     found: list[Stored] = []
     request: dict[str, Any] = {
-        "seq": after + 1, "next_by_subj": names.dead_letters(model), "batch": max(1, min(size, MOST)),
+        "seq": after + 1,
+        "next_by_subj": names.dead_letters(model),
+        "batch": max(1, min(size, MOST)),
         "max_bytes": PAGE_BYTES,
-    }  # fmt: skip
-    head, _ = await bus.collect(
-        f"$JS.API.DIRECT.GET.{Stream.DLQ}", request, lambda h, b: found.append(stored_of(h, b))
-    )
+    }
+    head, _ = await bus.collect(f"$JS.API.DIRECT.GET.{Stream.DLQ}", request, lambda h, b: found.append(stored_of(h, b)))
     if status(head) not in {204, 404}:
         raise Bug(f"Batched get: {status(head)} {status_text(head)}")
     is_more = bool(found) and int(parse_headers(head).get(_PENDING, 0)) > 0
@@ -214,9 +207,7 @@ async def input_of(bus: Bus, letter: Letter) -> bytes:
         return await payloads.fetch(bus, ref)
     except NotFound:
         why = notice.not_kept if notice is not None else ""
-        raise InputLost(
-            f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id
-        ) from None
+        raise InputLost(f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id) from None
 
 
 def described(frame: bytes) -> list[dict[str, Any]]:
@@ -342,13 +333,9 @@ async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
         raise Conflict("The dead letter cannot be read.")
     model = await _model(bus, letter.job)
     frame = await input_of(bus, letter)
-    digest = (
-        letter.job.ref.sha256 if letter.job.ref is not None else hashlib.sha256(frame).hexdigest()
-    )
+    digest = letter.job.ref.sha256 if letter.job.ref is not None else hashlib.sha256(frame).hexdigest()
     await table.remove(bus, Bucket.POISON, names.poison(letter.job.model, digest))
-    job = life.redriven(
-        letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None
-    )
+    job = life.redriven(letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None)
     if letter.job.ref is not None:
         job, frame = replace(job, ref=(await payloads.store_input(bus, job, frame)).ref), b""
     subject = names.job(job.model, job.priority, job.id)
@@ -362,13 +349,9 @@ async def _model(bus: Bus, job: Job) -> Model:
     stored = await bus.leader_get(Bucket.MODELS.stream, names.key(Bucket.MODELS, token(job.model)))
     model = decode(Model, stored.data) if stored is not None and stored.data else None
     if model is None or not model.is_enabled:
-        raise Conflict(
-            f"The model {job.model} is not there or not enabled; nothing would run the job."
-        )
+        raise Conflict(f"The model {job.model} is not there or not enabled; nothing would run the job.")
     if not any(version.version == job.version for version in model.versions):
-        raise Conflict(
-            f"The model {job.model} no longer serves version {job.version}, which the job is for."
-        )
+        raise Conflict(f"The model {job.model} no longer serves version {job.version}, which the job is for.")
     return model
 
 

@@ -18,9 +18,8 @@ def accepted(job: Job, seq: int) -> None:
     """A gateway has made the job durable. seq: of its message in ``JOBS``."""
     if log.is_debug:
         log.debug(
-            "job.accepted", **_named(job), priority=job.priority, rows=job.rows,
-            size_bytes=job.size_bytes, seq=seq,
-        )  # fmt: skip
+            "job.accepted", **_named(job), priority=job.priority, rows=job.rows, size_bytes=job.size_bytes, seq=seq
+        )
 
 
 def step(event: str, job: Job | Record, **facts: Any) -> None:
@@ -48,9 +47,7 @@ def retried(record: Record) -> None:
     log.info("job.retried", **_attempt(record), code=code, crashes=record.crashes)
 
 
-def ended(
-    record: Record, *, phases: Mapping[str, float] | None = None, slow_s: float = _NEVER_SLOW_S
-) -> None:
+def ended(record: Record, *, phases: Mapping[str, float] | None = None, slow_s: float = _NEVER_SLOW_S) -> None:
     """The job's end is durable: INFO if it failed or expired, took several attempts or long, else DEBUG.
 
     phases: as the record's, where the caller knows more of them. slow_s: from pulled to done; waits in the queue are
@@ -64,10 +61,14 @@ def ended(
     if is_told or log.is_debug:
         say = log.info if is_told else log.debug
         say(
-            "job.ended", **_attempt(record), state=state.value, is_slow=is_slow,
-            code=record.error.code if record.error is not None else "", batch=record.batch,
+            "job.ended",
+            **_attempt(record),
+            state=state.value,
+            is_slow=is_slow,
+            code=record.error.code if record.error is not None else "",
+            batch=record.batch,
             phases=dict(sorted({**phases, **record.phases}.items(), key=lambda phase: phase[1])),
-        )  # fmt: skip
+        )
 
 
 def _named(job: Job | Record) -> dict[str, Any]:
@@ -76,6 +77,9 @@ def _named(job: Job | Record) -> dict[str, Any]:
 
 def _attempt(record: Record) -> dict[str, Any]:
     return {
-        **_named(record), "worker": record.worker, "gpu": record.gpu, "token": record.token,
+        **_named(record),
+        "worker": record.worker,
+        "gpu": record.gpu,
+        "token": record.token,
         "attempt": record.attempt,
-    }  # fmt: skip
+    }

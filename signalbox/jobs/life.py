@@ -22,18 +22,25 @@ CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an
 def first_record(job: Job, state: State) -> Record:
     """The record of a job nobody has claimed yet."""
     return Record(
-        id=job.id, model=job.model, version=job.version, signature=job.signature,
-        priority=job.priority, key_id=job.key_id, style=job.style, state=state,
-        created_at=job.created_at, deadline_at=job.deadline_at, trace=job.trace,
-        input=job.ref, outputs=job.outputs if job.ref is not None else (),
+        id=job.id,
+        model=job.model,
+        version=job.version,
+        signature=job.signature,
+        priority=job.priority,
+        key_id=job.key_id,
+        style=job.style,
+        state=state,
+        created_at=job.created_at,
+        deadline_at=job.deadline_at,
+        trace=job.trace,
+        input=job.ref,
+        outputs=job.outputs if job.ref is not None else (),
         input_bytes=job.size_bytes or (job.ref.size if job.ref is not None else 0),
         redrive_of=job.redrive_of,
-    )  # fmt: skip
+    )
 
 
-def claimed(
-    job: Job, record: Record | None, *, worker: str, gpu: str, token: int, now: float
-) -> Record:
+def claimed(job: Job, record: Record | None, *, worker: str, gpu: str, token: int, now: float) -> Record:
     """``running`` under the next attempt. Raises :class:`Conflict` if the job has already ended.
 
     A record that still says ``running`` is of an attempt that ended without a word: no strike, but counted.
@@ -41,33 +48,40 @@ def claimed(
     before = record or first_record(job, State.QUEUED)
     _must_be_open(before)
     return replace(
-        before, state=State.RUNNING, attempt=before.attempt + 1, worker=worker, gpu=gpu,
-        token=token, claimed_at=now, phases={"claimed": ms(before, now)}, error=None,
+        before,
+        state=State.RUNNING,
+        attempt=before.attempt + 1,
+        worker=worker,
+        gpu=gpu,
+        token=token,
+        claimed_at=now,
+        phases={"claimed": ms(before, now)},
+        error=None,
         vanished=before.vanished + (before.state is State.RUNNING),
-    )  # fmt: skip
+    )
 
 
 def succeeded(
-    record: Record, *, now: float, phases: dict[str, float], batch: int, size_bytes: int,
-    ref: PayloadRef | None = None,
-) -> Record:  # fmt: skip
+    record: Record, *, now: float, phases: dict[str, float], batch: int, size_bytes: int, ref: PayloadRef | None = None
+) -> Record:
     """The result is in the body (or behind ``ref``)."""
     return replace(
-        _must_be_open(record), state=State.SUCCEEDED, finished_at=now, batch=batch, ref=ref,
-        size_bytes=size_bytes, phases=record.phases | phases | {"done": ms(record, now)},
-    )  # fmt: skip
+        _must_be_open(record),
+        state=State.SUCCEEDED,
+        finished_at=now,
+        batch=batch,
+        ref=ref,
+        size_bytes=size_bytes,
+        phases=record.phases | phases | {"done": ms(record, now)},
+    )
 
 
-def failed(
-    record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str, float] = _NONE
-) -> Record:
+def failed(record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
     """Ended without a result; ``error`` says why. phases: of the attempt, where one was made."""
     return _ended(record, State.FAILED, now, error, phases)
 
 
-def cancelled(
-    record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER
-) -> Record:
+def cancelled(record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER) -> Record:
     """Ended because somebody asked: the one that the record names, else ``by``. phases: as in :func:`failed`."""
     who = record.cancelled_by or by
     error = ErrorInfo(code="cancelled", message=CANCELLED.get(who, "Cancelled."))
@@ -83,9 +97,8 @@ def expired(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) 
 def requeued(record: Record, error: ErrorInfo, *, is_crash: bool) -> Record:
     """Back to ``queued`` after a failed attempt; a crash of the runner is a strike."""
     return replace(
-        _must_be_open(record), state=State.QUEUED, error=error,
-        crashes=record.crashes + (1 if is_crash else 0),
-    )  # fmt: skip
+        _must_be_open(record), state=State.QUEUED, error=error, crashes=record.crashes + (1 if is_crash else 0)
+    )
 
 
 def queued_again(record: Record) -> Job:
@@ -93,21 +106,28 @@ def queued_again(record: Record) -> Job:
     if record.input is None:
         raise Conflict("The job's input is not stored.")
     return Job(
-        id=record.id, model=record.model, version=record.version, signature=record.signature,
-        priority=record.priority, key_id=record.key_id, style=record.style, outputs=record.outputs,
-        created_at=record.created_at, deadline_at=record.deadline_at, ref=record.input,
-        size_bytes=record.input.size, trace=record.trace, redrive_of=record.redrive_of,
-    )  # fmt: skip
+        id=record.id,
+        model=record.model,
+        version=record.version,
+        signature=record.signature,
+        priority=record.priority,
+        key_id=record.key_id,
+        style=record.style,
+        outputs=record.outputs,
+        created_at=record.created_at,
+        deadline_at=record.deadline_at,
+        ref=record.input,
+        size_bytes=record.input.size,
+        trace=record.trace,
+        redrive_of=record.redrive_of,
+    )
 
 
-def redriven(
-    job: Job, job_id: str, *, now: float, deadline_s: float, ref: PayloadRef | None
-) -> Job:
+def redriven(job: Job, job_id: str, *, now: float, deadline_s: float, ref: PayloadRef | None) -> Job:
     """A new job that does what a dead one was to do. ref: of its own copy of the input; None = inline."""
     return replace(
-        job, id=job_id, created_at=now, deadline_at=now + deadline_s, ref=ref,
-        reply="", trace="", redrive_of=job.id,
-    )  # fmt: skip
+        job, id=job_id, created_at=now, deadline_at=now + deadline_s, ref=ref, reply="", trace="", redrive_of=job.id
+    )
 
 
 def cancel_asked(record: Record, *, by: str = OWNER) -> Record:
@@ -121,9 +141,7 @@ def ms(record: Record, now: float) -> float:
     return round(max(0.0, now - record.created_at) * 1000, 2)
 
 
-def _ended(
-    record: Record, state: State, now: float, error: ErrorInfo, phases: Mapping[str, float]
-) -> Record:
+def _ended(record: Record, state: State, now: float, error: ErrorInfo, phases: Mapping[str, float]) -> Record:
     return replace(
         _must_be_open(record),
         state=state,

@@ -61,9 +61,7 @@ async def store_input(bus: Bus, job: Job, data: bytes) -> StoredInput:
     return await _store(bus, subject, data, headers, attempt=secrets.token_hex(8))
 
 
-async def store_at(
-    bus: Bus, subject: str, data: bytes, headers: Mapping[str, str] = _NO_HEADERS
-) -> PayloadRef:
+async def store_at(bus: Bus, subject: str, data: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> PayloadRef:
     """:meth:`store` under a subject of the caller's. Raises as :meth:`Bus.write`: what the first refused chunk met.
 
     headers: of each chunk, beside its number.
@@ -71,14 +69,10 @@ async def store_at(
     return (await _store(bus, subject, data, headers)).ref
 
 
-async def _store(
-    bus: Bus, subject: str, data: bytes, headers: Mapping[str, str], *, attempt: str = ""
-) -> StoredInput:
+async def _store(bus: Bus, subject: str, data: bytes, headers: Mapping[str, str], *, attempt: str = "") -> StoredInput:
     """attempt: the server tells its chunks from those of others; empty = it stores no chunk of these data twice."""
     digest = await _sha256([data])
-    chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [
-        b""
-    ]
+    chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
     room = asyncio.Semaphore(_IN_FLIGHT)
     msg_id = f"{subject}.{digest[:16]}{attempt}"
 
@@ -96,9 +90,7 @@ async def _store(
         raise errors.exceptions[0] from None
     # A chunk that an earlier try stored has the sequence of then, so the first chunk need not lie lowest.
     sequences = [task.result() for task in written]
-    ref = PayloadRef(
-        subject=subject, size=len(data), chunks=len(chunks), first_seq=min(sequences), sha256=digest
-    )
+    ref = PayloadRef(subject=subject, size=len(data), chunks=len(chunks), first_seq=min(sequences), sha256=digest)
     return StoredInput(ref, max(sequences))
 
 
@@ -126,9 +118,7 @@ async def fetch(bus: Bus, ref: PayloadRef) -> bytes:
     return data
 
 
-async def _write_chunk(
-    bus: Bus, subject: str, chunk: bytes, headers: Mapping[str, str], msg_id: str
-) -> int:
+async def _write_chunk(bus: Bus, subject: str, chunk: bytes, headers: Mapping[str, str], msg_id: str) -> int:
     try:
         return await bus.write(subject, chunk, headers=headers, msg_id=msg_id)
     except Ambiguous:
@@ -142,9 +132,8 @@ async def _read_chunks(bus: Bus, ref: PayloadRef, found: dict[int, bytes]) -> No
         batch: list[Stored] = []
         request = {"seq": seq, "next_by_subj": ref.subject, "batch": ref.chunks + 1}
         head, _ = await bus.collect(
-            f"$JS.API.DIRECT.GET.{stream_of_payload(ref.subject)}", request,
-            partial(_keep, batch),
-        )  # fmt: skip
+            f"$JS.API.DIRECT.GET.{stream_of_payload(ref.subject)}", request, partial(_keep, batch)
+        )
         for stored in batch:
             found[int(stored.headers[_CHUNK_HEADER])] = stored.data
         if status(head) != 204 or not batch:

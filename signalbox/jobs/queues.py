@@ -58,8 +58,7 @@ class Queues:
         """Waiting and in hand over all priorities. Raises :class:`Unavailable`, :class:`NotFound`."""
         answers = [await self._ask(consumer(model, priority)) for priority in PRIORITIES]
         return Depth(
-            sum(answer.info.num_pending for answer in answers),
-            sum(answer.info.num_ack_pending for answer in answers),
+            sum(answer.info.num_pending for answer in answers), sum(answer.info.num_ack_pending for answer in answers)
         )
 
     async def close(self) -> None:
@@ -77,16 +76,13 @@ class Queues:
             return known
         asking = self._asking.get(name)
         if asking is None:
-            asking = self._asking[name] = asyncio.create_task(
-                self._fetch(name), name=f"queue {name}"
-            )
+            asking = self._asking[name] = asyncio.create_task(self._fetch(name), name=f"queue {name}")
             asking.add_done_callback(lambda _: self._asking.pop(name, None))
         return await asyncio.shield(asking)
 
     async def _fetch(self, name: str) -> _Answer:
         info, stream = await asyncio.gather(
-            self._bus.consumer_info(name),
-            self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"),
+            self._bus.consumer_info(name), self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
         )
         state = stream["state"]
         answer = _Answer(info, state["first_seq"], state["last_seq"], self._loop.time())

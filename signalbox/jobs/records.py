@@ -52,9 +52,7 @@ class Records:
         except Ambiguous as error:
             return await self._settle(record, body, expect, error)
 
-    async def may_have_gone(
-        self, since: float, *, now: float, kept_s: float, is_short_lived: bool = False
-    ) -> bool:
+    async def may_have_gone(self, since: float, *, now: float, kept_s: float, is_short_lived: bool = False) -> bool:
         """Whether a record written after ``since`` may have been removed, as its job ended. kept_s: the least it stays.
 
         Records go the oldest first: one that is older than ``since`` and still there says that none after it has gone,
@@ -96,5 +94,9 @@ class Records:
 def is_same_write(found: Record, mine: Record) -> bool:
     """Whether a record read back is the one we wrote: no two attempts share these."""
     return (found.state, found.attempt, found.worker, found.token, found.cancel_requested) == (
-        mine.state, mine.attempt, mine.worker, mine.token, mine.cancel_requested,
-    )  # fmt: skip
+        mine.state,
+        mine.attempt,
+        mine.worker,
+        mine.token,
+        mine.cancel_requested,
+    )

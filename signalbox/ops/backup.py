@@ -23,13 +23,17 @@ from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
 from signalbox.wire.names import Bucket, Stream
 
 KEPT: Final = (
-    Stream.JOBS, Stream.INPUTS, Stream.STATE, Stream.PAYLOADS,
-    Stream.DLQ, Stream.DLQ_PARTS, Stream.ADVISORY, Stream.AUDIT,
-    *(b.stream for b in (
-        Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON,
-    )),
+    Stream.JOBS,
+    Stream.INPUTS,
+    Stream.STATE,
+    Stream.PAYLOADS,
+    Stream.DLQ,
+    Stream.DLQ_PARTS,
+    Stream.ADVISORY,
+    Stream.AUDIT,
+    *(b.stream for b in (Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
     Stream.EVENTS,
-)  # fmt: skip
+)
 """In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost.
 
 An input that is removed between the savings of ``JOBS`` and ``INPUTS`` is one of a job whose end ``STATE`` then holds.
@@ -95,9 +99,7 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
     # JOBS, saved first, comes last: before it nothing is accepted and nothing runs.
     for saved in reversed(found.streams):
         told = _Progress(saved.name, say)
-        await snapshots.put_back(
-            bus, _as_declared(saved, copies), folder / _file(saved.name), told.add
-        )
+        await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), told.add)
         say(f"{saved.name}: {saved.state['messages']} messages, {told}")
     consumers = found.consumers or dict.fromkeys(KEPT)
     say("waiting until every copy is current and every queue knows its jobs")
@@ -114,9 +116,7 @@ def read(folder: Path) -> Backup:
     found = _without_retired(found)
     names = {saved.name for saved in found.streams}
     if found.format != _FORMAT or names != set(KEPT) or set(found.counted) != set(COUNTED):
-        raise Misconfigured(
-            f"{folder} was made by another version of Signalbox; restore it with that."
-        )
+        raise Misconfigured(f"{folder} was made by another version of Signalbox; restore it with that.")
     for saved in found.streams:
         if not snapshots.is_whole(saved, folder / _file(saved.name)):
             raise Misconfigured(f"{folder / _file(saved.name)} is damaged; take another backup.")

@@ -45,15 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_nats_users(commands)
     _add_keys(commands)
     _add_settings(commands)
-    _add_program(
-        commands, "dead", "Look at jobs that were given up; run them again or discard them."
-    )
+    _add_program(commands, "dead", "Look at jobs that were given up; run them again or discard them.")
     _add_program(commands, "up", "Start everything on this machine; Ctrl-C stops it.")
-    _add_program(
-        commands,
-        "production",
-        "Run docker-compose.yml on this machine, without a container engine.",
-    )
+    _add_program(commands, "production", "Run docker-compose.yml on this machine, without a container engine.")
     _add_program(commands, "demo", "Send a stream of real digits, so that the board moves.")
     _add_program(commands, "doctor", "Name every weak setting of a deployment.")
     return parser
@@ -69,13 +63,18 @@ def _add_topology(commands: Any) -> None:
     acts = parser.add_subparsers(required=True, metavar="ACT")
     apply = acts.add_parser("apply", help="Make NATS be as declared; may be repeated.")
     apply.add_argument(
-        "--replicas", type=int, choices=(1, 3, 5), default=1,
+        "--replicas",
+        type=int,
+        choices=(1, 3, 5),
+        default=1,
         help="Copies of each stream: 1 on a single server, 3 on a cluster of three (default: 1).",
-    )  # fmt: skip
+    )
     apply.add_argument(
-        "--storage-gib", type=float, default=16.0,
+        "--storage-gib",
+        type=float,
+        default=16.0,
         help="Disk that all streams together may take on each server, in GiB (default: 16).",
-    )  # fmt: skip
+    )
     apply.set_defaults(act=_topology_apply)
     check = acts.add_parser("check", help="Name every difference; exit status 1 if there is one.")
     check.set_defaults(act=_topology_check)
@@ -92,9 +91,7 @@ def _add_backup(commands: Any) -> None:
         ),
         epilog="Example, nightly: signalbox backup /backups/$(date +%F)",
     )
-    parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="A folder that does not exist yet."
-    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="A folder that does not exist yet.")
     parser.set_defaults(act=_backup)
 
 
@@ -112,9 +109,12 @@ def _add_restore(commands: Any) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="What `signalbox backup` made.")
     parser.add_argument(
-        "--replicas", type=int, choices=(1, 3, 5), default=None,
+        "--replicas",
+        type=int,
+        choices=(1, 3, 5),
+        default=None,
         help="Copies of each stream, where the new NATS has other nodes (default: as it was).",
-    )  # fmt: skip
+    )
     parser.set_defaults(act=_restore)
 
 
@@ -128,13 +128,16 @@ def _add_nats_users(commands: Any) -> None:
         ),
     )
     parser.add_argument(
-        "--worker", action="append", default=[], metavar="ID[=GPU,...]",
+        "--worker",
+        action="append",
+        default=[],
+        metavar="ID[=GPU,...]",
         help=(
             "A user for this worker alone (SIGNALBOX_NATS_USER is its SIGNALBOX_WORKER_ID), who may write its own "
             "tickets and presence and, with device ids, their leases only. Given once, there is no user that all "
             "workers share."
         ),
-    )  # fmt: skip
+    )
     parser.set_defaults(act=_nats_users)
 
 
@@ -146,20 +149,14 @@ def _add_keys(commands: Any) -> None:
     )
     acts = parser.add_subparsers(required=True, metavar="ACT")
     mint = acts.add_parser("mint", help="Print a new key, its id and its keyed hash.")
-    mint.add_argument(
-        "--env", default="live", help="2 to 8 small letters in the key (default: live)."
-    )
+    mint.add_argument("--env", default="live", help="2 to 8 small letters in the key (default: live).")
     mint.set_defaults(act=_keys_mint)
-    check = acts.add_parser(
-        "check", help="Read a key from standard input; say whether it is whole."
-    )
+    check = acts.add_parser("check", help="Read a key from standard input; say whether it is whole.")
     check.set_defaults(act=_keys_check)
 
 
 def _add_settings(commands: Any) -> None:
-    parser = commands.add_parser(
-        "settings", help="Show the shared settings as they are now, redacted."
-    )
+    parser = commands.add_parser("settings", help="Show the shared settings as they are now, redacted.")
     parser.set_defaults(act=_settings)
 
 
@@ -239,9 +236,7 @@ def _topology_apply(arguments: argparse.Namespace) -> int:
         )
         print("\n".join(done) if done else "as declared; nothing to do")
         if before and topology.REMEMBERED - before.keys():
-            print(
-                "STATE or the leases were lost: start every gateway, worker and console program anew"
-            )
+            print("STATE or the leases were lost: start every gateway, worker and console program anew")
         return 0
 
     return _with_bus(act)

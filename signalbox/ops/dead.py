@@ -34,13 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="One line a letter: when, job, model, error, size and place of its input, what it was redriven as.",
     )
     listed.add_argument("--model", default="", help="Only letters of this model.")
+    listed.add_argument("--after", type=int, default=0, metavar="N", help="Go on after the page that ended at N.")
     listed.add_argument(
-        "--after", type=int, default=0, metavar="N", help="Go on after the page that ended at N."
-    )
-    listed.add_argument(
-        "--limit", type=int, default=50, metavar="N",
+        "--limit",
+        type=int,
+        default=50,
+        metavar="N",
         help=f"Letters of a page, at most {deadletters.MOST} (default: 50).",
-    )  # fmt: skip
+    )
     listed.add_argument("--json", action="store_true", help="One JSON document instead of lines.")
     shown = acts.add_parser(
         "show",
@@ -49,9 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_id(shown)
     shown.add_argument(
-        "--save", type=Path, metavar="FILE",
+        "--save",
+        type=Path,
+        metavar="FILE",
         help="Write the input's frame (signalbox.wire.tensors) into this new file, which only you may read.",
-    )  # fmt: skip
+    )
     redriven = acts.add_parser(
         "redrive",
         help="Run it again as a new job of the same tenant.",
@@ -61,11 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "until it is discarded."
         ),
         epilog="To run it once more after that, name the job of the redrive before: redrive ID --after JOB.",
-    )  # fmt: skip
-    _add_id(redriven)
-    redriven.add_argument(
-        "--after", default="", metavar="JOB", help="The job that this letter was redriven as last."
     )
+    _add_id(redriven)
+    redriven.add_argument("--after", default="", metavar="JOB", help="The job that this letter was redriven as last.")
     discarded = acts.add_parser("discard", help="Remove a letter and its input for good.")
     _add_id(discarded)
 
@@ -90,9 +91,7 @@ def _add_id(parser: argparse.ArgumentParser) -> None:
 
 
 async def _list(bus: Bus, arguments: argparse.Namespace) -> None:
-    page = await deadletters.page(
-        bus, model=arguments.model, after=arguments.after, size=arguments.limit
-    )
+    page = await deadletters.page(bus, model=arguments.model, after=arguments.after, size=arguments.limit)
     if arguments.json:
         doc = {"letters": [summary(letter) for letter in page.letters], "after": page.after}
         print(msgspec.json.format(msgspec.json.encode(doc)).decode())

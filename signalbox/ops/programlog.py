@@ -54,9 +54,7 @@ class ProgramLog:
         """
         pipe, given = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(pipe, False)
-        with contextlib.suppress(
-            OSError
-        ):  # the user's pipes may be used up: then it is a small one
+        with contextlib.suppress(OSError):  # the user's pipes may be used up: then it is a small one
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         with self._lock:
             self._file.open()
@@ -70,9 +68,7 @@ class ProgramLog:
         with self._lock:
             for pipe in list(self._pipes):
                 with contextlib.suppress(BlockingIOError, EOFError):
-                    for _ in range(
-                        PIPE_BYTES // _READ_BYTES
-                    ):  # of a program that goes on writing, no more
+                    for _ in range(PIPE_BYTES // _READ_BYTES):  # of a program that goes on writing, no more
                         self._copy_piece(pipe)
 
     def tail(self, lines: int) -> str:
@@ -127,9 +123,7 @@ class _RotatingFile:
         """Open it. Idempotent."""
         if self._fd < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(
-                self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
-            )
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = os.fstat(self._fd).st_size
 
     def close(self) -> None:
@@ -190,9 +184,7 @@ class _RotatingFile:
                     older.replace(self.named(number))
             self.close()
             self.open()
-        except (
-            OSError
-        ):  # nothing can be made here now: what follows is appended, or lost and counted
+        except OSError:  # nothing can be made here now: what follows is appended, or lost and counted
             self._size = 0
 
     def named(self, number: int) -> Path:

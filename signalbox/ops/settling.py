@@ -26,9 +26,7 @@ class Missing(NamedTuple):
     amount: int = 1
 
 
-async def settle(
-    bus: Bus, streams: Mapping[str, int | None], replicas: int, *, still_s: float = STILL_S
-) -> None:
+async def settle(bus: Bus, streams: Mapping[str, int | None], replicas: int, *, still_s: float = STILL_S) -> None:
     """Return when all copies of streams and consumers are current, and every consumer knows of what is due to it.
 
     streams: how many consumers each has; None: as many as the server lists.
@@ -48,9 +46,7 @@ async def settle(
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _missing(
-    bus: Bus, streams: Mapping[str, int | None], replicas: int
-) -> AsyncIterator[Missing]:
+async def _missing(bus: Bus, streams: Mapping[str, int | None], replicas: int) -> AsyncIterator[Missing]:
     for stream, consumers in streams.items():
         try:
             # Consumers first. A copy that has not begun to be fetched counts as current, and a consumer led there has
@@ -65,9 +61,7 @@ async def _missing(
             yield Missing(f"stream {stream} has no leader")
 
 
-async def _consumers_missing(
-    bus: Bus, stream: str, consumers: int | None, replicas: int
-) -> AsyncIterator[Missing]:
+async def _consumers_missing(bus: Bus, stream: str, consumers: int | None, replicas: int) -> AsyncIterator[Missing]:
     found, listed = await _consumers(bus, stream)
     expected = listed if consumers is None else consumers
     if len(found) < expected:

@@ -53,8 +53,7 @@ async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> Saved:
         try:
             await bus.flush()
             told = await bus.request_json(
-                f"$JS.API.STREAM.SNAPSHOT.{name}",
-                {"deliver_subject": subject, "chunk_size": CHUNK_BYTES, "jsck": True},
+                f"$JS.API.STREAM.SNAPSHOT.{name}", {"deliver_subject": subject, "chunk_size": CHUNK_BYTES, "jsck": True}
             )
             await taker.finish()
         finally:

@@ -23,9 +23,7 @@ TOTAL_S: Final = 10.0
 ANSWER_BYTES: Final = 65_536
 _LONGEST: Final = 2048
 _RESOLVE_S: Final = 3.0
-_NAME: Final = re.compile(
-    r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]\Z"
-)
+_NAME: Final = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]\Z")
 """A public name: small letters, at least one dot, a last label that is no number."""
 _INNER: Final = (
     ".local",
@@ -45,14 +43,21 @@ _BLOCKED: Final = tuple(
     for text in (
         "100.64.0.0/10",  # carriers' NAT, and clouds' own services behind it
         "169.254.0.0/16",  # link-local: clouds' metadata
-        "192.0.0.0/24", "192.88.99.0/24",  # protocol assignments, 6to4 relays
+        "192.0.0.0/24",
+        "192.88.99.0/24",  # protocol assignments, 6to4 relays
         "198.18.0.0/15",  # benchmarks
-        "224.0.0.0/4", "240.0.0.0/4",
-        "64:ff9b::/96", "64:ff9b:1::/48",  # NAT64: an IPv4 address in disguise
-        "2002::/16", "2001::/23",  # 6to4, Teredo and other tunnels
-        "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "64:ff9b::/96",
+        "64:ff9b:1::/48",  # NAT64: an IPv4 address in disguise
+        "2002::/16",
+        "2001::/23",  # 6to4, Teredo and other tunnels
+        "fc00::/7",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
     )
-)  # fmt: skip
+)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -87,9 +92,7 @@ def judge(url: str, *, allow_plain: bool = False) -> SplitResult:
         raise InvalidRequest("The URL must hold neither a user nor a fragment.")
     allowed = PORTS | PORTS_PLAIN if allow_plain else PORTS
     if (port if port is not None else _usual(parts)) not in allowed:
-        raise InvalidRequest(
-            f"The URL's port must be one of {', '.join(map(str, sorted(allowed)))}."
-        )
+        raise InvalidRequest(f"The URL's port must be one of {', '.join(map(str, sorted(allowed)))}.")
     _judge_host(parts.hostname or "", parts.netloc)
     return parts
 

@@ -31,9 +31,7 @@ class SignalboxError(Exception):
     code: ClassVar[str] = "internal"
     is_retryable: ClassVar[bool] = False
 
-    def __init__(
-        self, public_message: str = "", *, retry_after_s: float | None = None, **facts: object
-    ) -> None:
+    def __init__(self, public_message: str = "", *, retry_after_s: float | None = None, **facts: object) -> None:
         self.public_message = public_message or (type(self).__doc__ or self.code).splitlines()[0]
         self.retry_after_s = retry_after_s
         self.facts = facts
@@ -235,9 +233,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "method_not_allowed": Meaning(405, "UNIMPLEMENTED", "Method not allowed"),
     "too_large": Meaning(413, "INVALID_ARGUMENT", "Body too large"),
     "unsupported_encoding": Meaning(415, "INVALID_ARGUMENT", "Encoding not taken"),
-    "idempotency_key_reused": Meaning(
-        422, "INVALID_ARGUMENT", "Idempotency-Key used for another request"
-    ),
+    "idempotency_key_reused": Meaning(422, "INVALID_ARGUMENT", "Idempotency-Key used for another request"),
     "unauthorized": Meaning(401, "UNAUTHENTICATED", "API key missing or wrong"),
     "forbidden": Meaning(403, "PERMISSION_DENIED", "API key lacks the right"),
     "not_found": Meaning(404, "NOT_FOUND", "Not found"),

@@ -60,9 +60,7 @@ class _Stderr:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        if isinstance(
-            error, BrokenPipeError
-        ):  # nobody will read: else the interpreter fails at its end
+        if isinstance(error, BrokenPipeError):  # nobody will read: else the interpreter fails at its end
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stderr.fileno())
             os.close(nowhere)
@@ -168,9 +166,7 @@ class EqualLines:
         self._kinds: dict[str, _Kind] = {}
         self._lock = threading.Lock()
 
-    def __call__(
-        self, _: Any, __: str, fields: MutableMapping[str, Any]
-    ) -> MutableMapping[str, Any]:
+    def __call__(self, _: Any, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """A step of structlog's: the line to write. Raises ``DropEvent`` for one that was counted."""
         if _LEVELS[str(fields["level"]).upper()] < logging.WARNING:
             return fields

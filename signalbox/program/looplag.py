@@ -26,9 +26,7 @@ ABORT_S: Final = 5.0
 """A loop that has not turned for so long is not waited for any more."""
 PERIOD_S: Final = 0.25
 
-LAG: Final = metrics.histogram(
-    "loop_lag_seconds", "How late the event loop came to its beat, four times a second."
-)
+LAG: Final = metrics.histogram("loop_lag_seconds", "How late the event loop came to its beat, four times a second.")
 STALLS: Final = metrics.counter("loop_stalls", f"Beats more than {WARN_S:g} s late.")
 
 
@@ -41,9 +39,13 @@ class LoopWatch:
     """Watches the running loop from :meth:`start` to :meth:`stop`. on_stall: called in the watching thread."""
 
     def __init__(
-        self, *, warn_s: float = WARN_S, abort_s: float = ABORT_S, period_s: float = PERIOD_S,
+        self,
+        *,
+        warn_s: float = WARN_S,
+        abort_s: float = ABORT_S,
+        period_s: float = PERIOD_S,
         on_stall: Callable[[], None] = _abort,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._warn_s = warn_s
         self._turns = max(2, round(abort_s / period_s))
         self._period_s = period_s

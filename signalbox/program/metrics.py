@@ -7,23 +7,14 @@ Counting costs about a microsecond; nothing is served until :func:`serve`.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    make_wsgi_app,
-    start_http_server,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
 from signalbox.program import readiness
 from signalbox.program.errors import Misconfigured
 
 PREFIX: Final = "signalbox_"
 REGISTRY: Final = CollectorRegistry()
-LATENCY_BUCKETS: Final = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,
-)  # fmt: skip
+LATENCY_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds, from a lone prediction to a long queue."""
 
 
@@ -37,9 +28,7 @@ def gauge(name: str, meaning: str, *labels: str) -> Gauge:
     return Gauge(PREFIX + name, meaning, labels, registry=REGISTRY)
 
 
-def histogram(
-    name: str, meaning: str, *labels: str, buckets: Sequence[float] = LATENCY_BUCKETS
-) -> Histogram:
+def histogram(name: str, meaning: str, *labels: str, buckets: Sequence[float] = LATENCY_BUCKETS) -> Histogram:
     """A distribution; the name ends with its unit (``_seconds``, ``_bytes``)."""
     return Histogram(PREFIX + name, meaning, labels, buckets=buckets, registry=REGISTRY)
 

@@ -33,6 +33,4 @@ def remove(source: Source) -> None:
 def faults() -> list[str]:
     """Every fault that stands now, each once."""
     sources = list(_sources)
-    return (
-        sorted({fault for source in sources for fault in source.faults()}) if sources else [NOT_YET]
-    )
+    return sorted({fault for source in sources for fault in source.faults()}) if sources else [NOT_YET]

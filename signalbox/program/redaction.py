@@ -19,10 +19,22 @@ _SHORTEST: Final = 8
 """A secret shorter than this would turn ordinary words into ``(redacted)``."""
 
 _NAMES: Final = (
-    "proxy-authorization", "authorization", "idempotency-key", "idempotency_key", "set-cookie", "cookie",
-    "x-api-key", "api_key", "apikey", "csrfmiddlewaretoken", "password", "passwd", "pepper", "secret_key",
+    "proxy-authorization",
+    "authorization",
+    "idempotency-key",
+    "idempotency_key",
+    "set-cookie",
+    "cookie",
+    "x-api-key",
+    "api_key",
+    "apikey",
+    "csrfmiddlewaretoken",
+    "password",
+    "passwd",
+    "pepper",
+    "secret_key",
     "client_secret",
-)  # fmt: skip
+)
 FIELDS: Final = frozenset(_NAMES) | {"secret", "payload", "body", "inputs", "instances", "outputs"}
 """Names of fields whose values are never written, whatever they hold."""
 
@@ -67,10 +79,7 @@ def redact(text: str) -> str:
 
 def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of one log line, without those whose name says that nobody should read them."""
-    return {
-        name: HIDDEN if name.lower() in FIELDS and value else value
-        for name, value in fields.items()
-    }
+    return {name: HIDDEN if name.lower() in FIELDS and value else value for name, value in fields.items()}
 
 
 def _public_part(match: "re.Match[str]") -> str:

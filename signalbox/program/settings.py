@@ -27,8 +27,16 @@ TOOL_VARIABLES: Final = {
 }
 """Read by tools and tests rather than by a program, so no program refuses them."""
 
-_BOOLEANS: Final = {"on": True, "true": True, "1": True, "yes": True,
-                    "off": False, "false": False, "0": False, "no": False}  # fmt: skip
+_BOOLEANS: Final = {
+    "on": True,
+    "true": True,
+    "1": True,
+    "yes": True,
+    "off": False,
+    "false": False,
+    "0": False,
+    "no": False,
+}
 _SECRET: Final = {"secret": True}
 _SCHEMES: Final = frozenset({"nats", "tls", "ws", "wss"})
 
@@ -53,15 +61,10 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     key_pepper: Annotated[
-        str,
-        Meta(
-            description="Secret that API keys are hashed with; the same for console and gateway.",
-            extra=_SECRET,
-        ),
+        str, Meta(description="Secret that API keys are hashed with; the same for console and gateway.", extra=_SECRET)
     ] = ""
     inline_limit_bytes: Annotated[
-        int,
-        Meta(ge=1024, le=1_000_000, description="Bodies above this travel by claim check."),
+        int, Meta(ge=1024, le=1_000_000, description="Bodies above this travel by claim check.")
     ] = 262_144
     results_kept_s: Annotated[
         float,
@@ -106,21 +109,15 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             description="The history of leases and waiters is kept so long, for strips and audit. Read by the same.",
         ),
     ] = 7 * 86_400.0
-    connect_timeout_s: Annotated[
-        float, Meta(gt=0, description="Longest wait for the first connection to NATS.")
-    ] = 5.0
+    connect_timeout_s: Annotated[float, Meta(gt=0, description="Longest wait for the first connection to NATS.")] = 5.0
     request_timeout_s: Annotated[
         float, Meta(gt=0, description="Longest wait for NATS to answer one request or write.")
     ] = 2.0
-    reconnect_wait_s: Annotated[
-        float, Meta(gt=0, description="Pause between two attempts to reconnect to NATS.")
-    ] = 0.25
+    reconnect_wait_s: Annotated[float, Meta(gt=0, description="Pause between two attempts to reconnect to NATS.")] = (
+        0.25
+    )
     ping_interval_s: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="NATS ping period; a connection with two unanswered is given up at the third.",
-        ),
+        float, Meta(gt=0, description="NATS ping period; a connection with two unanswered is given up at the third.")
     ] = 2.0
     nats_store: Annotated[
         str,
@@ -130,14 +127,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     nats_reserve_bytes: Annotated[
-        int,
-        Meta(
-            ge=0, description="Room on the disk of NATS that is kept for jobs that were accepted."
-        ),
+        int, Meta(ge=0, description="Room on the disk of NATS that is kept for jobs that were accepted.")
     ] = 64 * 1024 * 1024
-    metrics_port: Annotated[
-        int, Meta(ge=0, le=65_535, description="Prometheus metrics on this port; 0 = none.")
-    ] = 0
+    metrics_port: Annotated[int, Meta(ge=0, le=65_535, description="Prometheus metrics on this port; 0 = none.")] = 0
     metrics_host: Annotated[
         str,
         Meta(
@@ -146,8 +138,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "127.0.0.1"
     log_level: Annotated[
-        str,
-        Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level that is logged."),
+        str, Meta(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level that is logged.")
     ] = "INFO"
 
     def problems(self) -> Iterator[str]:
@@ -156,8 +147,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             yield f"{PREFIX}RECORDS_KEPT_S must not be below {PREFIX}RESULTS_KEPT_S"
         if not all(map(_is_server, self.nats_url.split(","))):
             yield (
-                f"{PREFIX}NATS_URL wants addresses like nats://host:4222 or tls://host:4222, with "
-                "commas between them"
+                f"{PREFIX}NATS_URL wants addresses like nats://host:4222 or tls://host:4222, with commas between them"
             )
 
 
@@ -191,8 +181,7 @@ def declared(cls: type[Wire], prefix: str) -> list[Setting]:
     """Every setting of a class, inherited ones first, each under the name it has outside."""
     inherited = {field.name for field in fields(Wire)}
     return [
-        _setting((PREFIX if field.name in inherited else prefix) + field.name.upper(), field)
-        for field in fields(cls)
+        _setting((PREFIX if field.name in inherited else prefix) + field.name.upper(), field) for field in fields(cls)
     ]
 
 
@@ -233,9 +222,7 @@ def describe(settings: Wire, *, redact: bool = True) -> str:
     return "\n".join(lines)
 
 
-def reference(
-    sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),),
-) -> str:
+def reference(sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),)) -> str:
     """Markdown of all settings: one table per ``(title, class, prefix)``, inherited ones only once.
 
     ``docs/settings.md`` is tested against it.
@@ -252,10 +239,7 @@ def reference(
 
 
 def _table(title: str, rows: Sequence[Setting]) -> str:
-    body = "\n".join(
-        f"| `{s.name}` | {_type_name(s.type)} | {_default_cell(s)} | {s.description} |"
-        for s in rows
-    )
+    body = "\n".join(f"| `{s.name}` | {_type_name(s.type)} | {_default_cell(s)} | {s.description} |" for s in rows)
     return f"## {title}\n\n| variable | type | default | meaning |\n|---|---|---|---|\n{body}\n"
 
 
@@ -278,12 +262,10 @@ def _type_name(type_: Any) -> str:
 def _setting(name: str, field: FieldInfo) -> Setting:
     default = field.default
     if default is msgspec.NODEFAULT:
-        default = (
-            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else UNSET
-        )
-    notes = [a for a in get_args(field.type)[1:] if isinstance(a, Meta)] if (
-        get_origin(field.type) is Annotated
-    ) else []  # fmt: skip
+        default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else UNSET
+    notes = (
+        [a for a in get_args(field.type)[1:] if isinstance(a, Meta)] if (get_origin(field.type) is Annotated) else []
+    )
     return Setting(
         name=name,
         field=field.name,
@@ -325,9 +307,7 @@ def _reason(setting: Setting, error: Exception) -> str:
 def _unknown(known: Sequence[Setting], prefix: str, env: Mapping[str, str]) -> list[str]:
     names = {s.name for s in known} | {f"{s.name}_FILE" for s in known} | set(TOOL_VARIABLES)
     others = tuple(f"{PREFIX}{p}" for p in PROGRAM_PREFIXES if f"{PREFIX}{p}" != prefix)
-    strangers = sorted(
-        n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others)
-    )
+    strangers = sorted(n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others))
     return [f"{name} is not a setting{_nearest(name, names)}" for name in strangers]
 
 

@@ -81,9 +81,14 @@ def _stream(name: Stream, subjects: list[str], description: str, **changes: Any)
 
 
 def _bucket(
-    bucket: Bucket, description: str, *, is_event_source: bool = True, is_direct: bool = True,
-    expires: bool = False, **changes: Any,
-) -> Config:  # fmt: skip
+    bucket: Bucket,
+    description: str,
+    *,
+    is_event_source: bool = True,
+    is_direct: bool = True,
+    expires: bool = False,
+    **changes: Any,
+) -> Config:
     """A bucket with history 1. Where keys expire, the server leaves a marker that watchers see."""
     config = _BASE | {
         "name": bucket.stream,
@@ -116,52 +121,78 @@ def _source(name: str, src: str, dest: str) -> Config:
 JOBS: Final = _stream(
     # Not of work-queue retention: that syncs the disk for every job it removes. Workers remove what they have
     # acknowledged in groups (workers/queue/sweep.py, ADR 0083).
-    Stream.JOBS, ["jobs.>"], "Work queue: accepted jobs, removed in groups once acknowledged",
-    discard="new", max_msgs=1_000_000,
-    max_msg_size=JOB_MAX_BYTES, allow_msg_ttl=True, allow_atomic=True,
+    Stream.JOBS,
+    ["jobs.>"],
+    "Work queue: accepted jobs, removed in groups once acknowledged",
+    discard="new",
+    max_msgs=1_000_000,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_msg_ttl=True,
+    allow_atomic=True,
     republish=_republish("jobs.>", "evt.jobs.>", headers_only=True),
-)  # fmt: skip
+)
 STATE: Final = _stream(
     # No record of an open job is ever thrown away: full, the stream takes no more, and its age is a day above the
     # longest deadline. Records of ended jobs are removed by the reconciler (workers/recovery/records.py, ADR 0191).
-    Stream.STATE, ["st.*", "st.*.*"], "Records and small results, one message per job",
-    discard="new", max_msgs_per_subject=1, max_age=8 * DAY, max_msg_size=JOB_MAX_BYTES,
-    allow_direct=True, allow_msg_ttl=True, allow_atomic=True,
+    Stream.STATE,
+    ["st.*", "st.*.*"],
+    "Records and small results, one message per job",
+    discard="new",
+    max_msgs_per_subject=1,
+    max_age=8 * DAY,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+    allow_msg_ttl=True,
+    allow_atomic=True,
     republish=_republish("st.>", "evt.st.>", headers_only=True),
-)  # fmt: skip
+)
 EVENTS: Final = _stream(
-    Stream.EVENTS, [], "History of leases and of who waited for them, for strips and audit",
-    max_age=7 * DAY, allow_direct=True,
+    Stream.EVENTS,
+    [],
+    "History of leases and of who waited for them, for strips and audit",
+    max_age=7 * DAY,
+    allow_direct=True,
     # Sourced, not captured from the republished subjects: a stream that captures a message judges its headers
     # again (expected sequence, TTL, rollup, batch) and drops it without a word. Sourcing strips them.
     sources=[
         _source(Bucket.LEASES.stream, "$KV.leases.>", "evt.kv.leases.>"),
         _source(Bucket.WAITERS.stream, "$KV.waiters.>", "evt.kv.waiters.>"),
     ],
-)  # fmt: skip
+)
 DLQ: Final = _stream(
-    Stream.DLQ, ["dlq.>"], "Dead letters: jobs given up, with their inputs",
-    max_age=14 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
-)  # fmt: skip
+    Stream.DLQ,
+    ["dlq.>"],
+    "Dead letters: jobs given up, with their inputs",
+    max_age=14 * DAY,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+)
 DLQ_PARTS: Final = _stream(
     # Full, it takes no more, and the letter
     # says so (ADR 0169): with discard-old one tenant's letters would take another's inputs away.
-    Stream.DLQ_PARTS, ["dlp.>"], "What belongs to dead letters: inputs kept beside them, what they were redriven as",
-    discard="new", max_age=15 * DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
-)  # fmt: skip
+    Stream.DLQ_PARTS,
+    ["dlp.>"],
+    "What belongs to dead letters: inputs kept beside them, what they were redriven as",
+    discard="new",
+    max_age=15 * DAY,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+)
 ADVISORY: Final = _stream(
     Stream.ADVISORY,
-    [
-        "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.*",
-        "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.*",
-    ],
-    "JetStream's own notices about jobs it gave up", max_age=14 * DAY,
-)  # fmt: skip
+    ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.*", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.*"],
+    "JetStream's own notices about jobs it gave up",
+    max_age=14 * DAY,
+)
 PAYLOADS: Final = _stream(
     # Inputs of an older gateway lie here too, as they did, until their day is over.
-    Stream.PAYLOADS, ["pl.>"], "Chunks of results above the inline limit",
-    max_age=DAY, max_msg_size=JOB_MAX_BYTES, allow_direct=True,
-)  # fmt: skip
+    Stream.PAYLOADS,
+    ["pl.>"],
+    "Chunks of results above the inline limit",
+    max_age=DAY,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+)
 INPUTS: Final = _stream(
     # Neither age nor a neighbour takes an input. Full, it takes no more; an input goes after its job's end (ADR 0191).
     Stream.INPUTS,
@@ -174,12 +205,26 @@ INPUTS: Final = _stream(
 
 AUDIT: Final = _stream(
     # What is here nobody takes away; full, it takes no more. Without a share of the disk: a note has some 100 bytes.
-    Stream.AUDIT, [AUDIT_HEAD], "Heads of the console's audit, noted outside its database",
-    discard="new", max_msgs=1_000_000, max_msg_size=KIB, allow_direct=True, deny_delete=True, deny_purge=True,
-)  # fmt: skip
+    Stream.AUDIT,
+    [AUDIT_HEAD],
+    "Heads of the console's audit, noted outside its database",
+    discard="new",
+    max_msgs=1_000_000,
+    max_msg_size=KIB,
+    allow_direct=True,
+    deny_delete=True,
+    deny_purge=True,
+)
 
 STREAMS: Final[tuple[Config, ...]] = (
-    JOBS, STATE, DLQ, DLQ_PARTS, ADVISORY, PAYLOADS, INPUTS, AUDIT,
+    JOBS,
+    STATE,
+    DLQ,
+    DLQ_PARTS,
+    ADVISORY,
+    PAYLOADS,
+    INPUTS,
+    AUDIT,
     # Ownership is decided by reading these two, so their reads go to the leader.
     _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
     _bucket(Bucket.WAITERS, "Tickets of those who wait for a GPU", is_direct=False, expires=True),
@@ -189,26 +234,22 @@ STREAMS: Final[tuple[Config, ...]] = (
     _bucket(Bucket.IDEM, "Idempotency records", is_event_source=False, max_age=DAY),
     _bucket(Bucket.DESIRED, "Operators' wishes: drain, pause"),
     _bucket(
-        Bucket.DUTIES, "Who does what one worker does for all",
-        is_event_source=False, is_direct=False, expires=True,
+        Bucket.DUTIES, "Who does what one worker does for all", is_event_source=False, is_direct=False, expires=True
     ),
     _bucket(Bucket.POISON, "Inputs that killed runners, by hash, kept from running again", expires=True),
     _bucket(Bucket.SERVING, "Which versions requests without one get now, written by compare-and-set"),
     EVENTS,
-)  # fmt: skip
+)
 """Sources come before the streams that read them."""
 RETIRED: Final = ("ACCEPTED", "SCHED")
 """Streams that an earlier version declared; ``apply`` deletes them, and ``restore`` leaves them out."""
 
 ALLOWS_DIRECT: Final = frozenset(c["name"] for c in STREAMS if c["allow_direct"])
 EXPIRING: Final = frozenset(
-    bucket for bucket in Bucket for c in STREAMS
-    if c["name"] == bucket.stream and c.get("subject_delete_marker_ttl")
-)  # fmt: skip
-"""Buckets whose keys carry a TTL of their own."""
-COUNTED: Final = tuple(
-    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES)
+    bucket for bucket in Bucket for c in STREAMS if c["name"] == bucket.stream and c.get("subject_delete_marker_ttl")
 )
+"""Buckets whose keys carry a TTL of their own."""
+COUNTED: Final = tuple(bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES))
 """Leases, tickets, presence, duties. Of these a backup has no more than the numbers: the living write them again."""
 
 

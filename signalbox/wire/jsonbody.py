@@ -97,9 +97,7 @@ def _require_shallow(body: bytes) -> None:
     steps = np.where(np.frombuffer(brackets, np.uint8) == ord("["), np.int8(1), np.int8(-1))
     if steps.size and int(steps.cumsum(dtype=np.int32).max()) > MAX_DEPTH:
         raise InvalidJson(
-            f"The body is nested more than {MAX_DEPTH} levels deep.",
-            bound="depth",
-            limit_depth=MAX_DEPTH,
+            f"The body is nested more than {MAX_DEPTH} levels deep.", bound="depth", limit_depth=MAX_DEPTH
         )
 
 

@@ -503,9 +503,7 @@ def header(doc: Doc) -> str:
 
 
 def _ascii(text: bytes) -> str:
-    return "".join(
-        c if c < "\x80" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text.decode()
-    )
+    return "".join(c if c < "\x80" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text.decode())
 
 
 def _utf16(char: str) -> tuple[int, ...]:

@@ -20,9 +20,7 @@ def homes(model: str, version: int, devices: Mapping[str, str], replicas: int) -
 
     devices: device id -> host. Hosts are spread over first: no host gets a second replica while another has none.
     """
-    ranked = sorted(
-        devices, key=lambda device: (_weight(model, version, device), device), reverse=True
-    )
+    ranked = sorted(devices, key=lambda device: (_weight(model, version, device), device), reverse=True)
     chosen: list[str] = []
     used: dict[str, int] = {}
     while ranked and len(chosen) < replicas:

@@ -81,9 +81,7 @@ def _keys(*buckets: Bucket) -> tuple[str, ...]:
 
 def _direct(*streams: str) -> tuple[str, ...]:
     """Reads that any replica answers: one subject, or a batch."""
-    return tuple(
-        s for name in streams for s in (f"{_API}.DIRECT.GET.{name}", f"{_API}.DIRECT.GET.{name}.>")
-    )
+    return tuple(s for name in streams for s in (f"{_API}.DIRECT.GET.{name}", f"{_API}.DIRECT.GET.{name}.>"))
 
 
 def _leader(*streams: str) -> tuple[str, ...]:
@@ -110,8 +108,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_keys(Bucket.SERVING),  # that requests get a new version from now on
             *_direct(Stream.STATE, Stream.PAYLOADS),
             *_direct(
-                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)),
-                Bucket.SERVING.stream,
+                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
@@ -181,8 +178,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
-                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)),
-                Bucket.SERVING.stream,
+                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
             ),
             f"{_API}.CONSUMER.INFO.JOBS.*",
             f"{_API}.CONSUMER.INFO.STATE.*",

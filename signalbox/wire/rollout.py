@@ -78,9 +78,8 @@ def is_settled(model: Model, serving: Serving | None) -> bool:
 
 
 def decide(
-    model: Model, publication: int, serving: Serving | None, workers: Iterable[Worker], *,
-    is_deserted: bool = False,
-) -> tuple[Serving | None, bool]:  # fmt: skip
+    model: Model, publication: int, serving: Serving | None, workers: Iterable[Worker], *, is_deserted: bool = False
+) -> tuple[Serving | None, bool]:
     """What is to be recorded now, and whether that waits for nothing but somebody to serve the model.
 
     publication: revision of ``model``. None where nothing is to be said: by who knows an older publication than the
@@ -92,13 +91,10 @@ def decide(
     before, after = served(model, serving), wanted(model)
     holders = list(_holders(model, present))
     known = {state for held in holders for state in held.items()}
-    was_failed = (
-        serving.failed if serving is not None and serving.publication == publication else ()
-    )
+    was_failed = serving.failed if serving is not None and serving.publication == publication else ()
     kept = {
-        new for alias, new in after.items()
-        if new in was_failed and not _is_tried_again(before[alias], new, holders)
-    }  # fmt: skip
+        new for alias, new in after.items() if new in was_failed and not _is_tried_again(before[alias], new, holders)
+    }
     failed = {v for v in after.values() if v in kept or (v, "failed") in known}
     is_nobody = False
     for alias, new in after.items():
@@ -111,9 +107,12 @@ def decide(
             before[alias] = new
     moving = {new for alias, new in after.items() if before[alias] != new}
     return Serving(
-        publication=publication, published_at=model.updated_at, default=before.pop(DEFAULT, None),
-        labels=before, failed=tuple(sorted(failed & moving)),
-    ), is_nobody  # fmt: skip
+        publication=publication,
+        published_at=model.updated_at,
+        default=before.pop(DEFAULT, None),
+        labels=before,
+        failed=tuple(sorted(failed & moving)),
+    ), is_nobody
 
 
 def _now(model: Model, serving: Serving | None, alias: str, new: int) -> int:
@@ -148,9 +147,7 @@ def _is_tried_again(old: int, new: int, holders: list[Mapping[int, str]]) -> boo
     return is_old_here and all(held.get(new) in _TRIED for held in holders)
 
 
-def _verdict(
-    model: Model, old: int, new: int, holders: list[Mapping[int, str]], *, has_failed: bool
-) -> Verdict:
+def _verdict(model: Model, old: int, new: int, holders: list[Mapping[int, str]], *, has_failed: bool) -> Verdict:
     """Whether requests move from ``old`` to ``new``."""
     if not model.is_enabled or not model.replicas:
         return Verdict.MOVE  # no request is served by either

@@ -41,12 +41,7 @@ class Front:
         return self.kind == "tyk"
 
     def ask(
-        self,
-        probe: dict[str, Any] | None = None,
-        *,
-        method: str = "GET",
-        path: str = "/v1/probe",
-        **more: Any,
+        self, probe: dict[str, Any] | None = None, *, method: str = "GET", path: str = "/v1/probe", **more: Any
     ) -> httpx.Response:
         """One request whose hooks do what ``probe`` says."""
         headers = {"X-Probe": json.dumps(probe or {}), **more.pop("headers", {})}
@@ -67,9 +62,7 @@ FrontMaker = Callable[..., AbstractContextManager[Front]]
 def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[Front]:
     """A front of ``kind`` before the probe plugin, on the gateway files ``files``."""
     if kind == RUNNING:
-        pytest.skip(
-            "needs the probe in the plugin's place; the running stack has plugins of its own"
-        )
+        pytest.skip("needs the probe in the plugin's place; the running stack has plugins of its own")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-front-")))
         script = str(Path(__file__).with_name("probe.py"))
@@ -81,14 +74,10 @@ def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[
             argv += ["--edge", f"{HOST}:{port}", "--files", str(files)]
         else:
             argv += ["--listen", target]
-        plugin = stack.enter_context(
-            Program(argv, ready="probe is ready", env={"PYTHONPATH": str(programs.ROOT)})
-        )
+        plugin = stack.enter_context(Program(argv, ready="probe is ready", env={"PYTHONPATH": str(programs.ROOT)}))
         front = Front(kind, url, plugin, plugin)
         if kind == "edge-grpc":
-            front.gateway = stack.enter_context(
-                programs.edge(port=port, plugin=target, files=files)
-            )
+            front.gateway = stack.enter_context(programs.edge(port=port, plugin=target, files=files))
         if kind == "tyk":
             put_tyk_in_front(stack, front, port, target, folder, files, **tyk_fields)
         stack.callback(front.client.close)
@@ -96,13 +85,7 @@ def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[
 
 
 def put_tyk_in_front(
-    stack: ExitStack,
-    front: Front,
-    port: int,
-    plugin: str,
-    folder: Path,
-    files: Path,
-    **fields: str,
+    stack: ExitStack, front: Front, port: int, plugin: str, folder: Path, files: Path, **fields: str
 ) -> None:
     """Starts Redis and Tyk before ``plugin``; skips the test where there is no Tyk."""
     binary = tyk_binary()

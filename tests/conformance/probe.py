@@ -97,10 +97,7 @@ def _answered(obj: Object, wanted: dict[str, Any], tag: str) -> Object:
         for name, number in _calls.items()
         if name.rpartition("/")[0] == wanted.get("calls_of", tag)
     }
-    return _reply(
-        obj,
-        {"status": 200, "body": json.dumps(seen), "headers": {"Content-Type": "application/json"}},
-    )
+    return _reply(obj, {"status": 200, "body": json.dumps(seen), "headers": {"Content-Type": "application/json"}})
 
 
 def _reply(obj: Object, wanted: dict[str, Any]) -> Object:
@@ -128,9 +125,7 @@ async def main() -> None:
         await EdgeServer.start(dispatch, listen=given.edge, folder=Path(given.files))
     if given.listen:
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024 * 1024)])
-        handler = grpc.unary_unary_rpc_method_handler(
-            _grpc, Object.FromString, Object.SerializeToString
-        )
+        handler = grpc.unary_unary_rpc_method_handler(_grpc, Object.FromString, Object.SerializeToString)
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("coprocess.Dispatcher", {"Dispatch": handler}),)
         )

@@ -34,12 +34,7 @@ class Program:
     """One child process. It is ready when a line of its output matches ``ready``."""
 
     def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        ready: str,
-        env: Mapping[str, str] | None = None,
-        cwd: Path = ROOT,
+        self, argv: Sequence[str], *, ready: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT
     ) -> None:
         self.argv = list(argv)
         self.tail: deque[str] = deque(maxlen=200)
@@ -152,15 +147,7 @@ def redis(port: int, folder: Path) -> Program:
 
 
 def tyk(
-    binary: str,
-    *,
-    port: int,
-    control_port: int,
-    redis_port: int,
-    plugin: str,
-    files: Path,
-    folder: Path,
-    **more: str,
+    binary: str, *, port: int, control_port: int, redis_port: int, plugin: str, files: Path, folder: Path, **more: str
 ) -> Program:
     """A Tyk gateway on the files of ``tyk/``; but for the APIs' port, what this machine needs are variables."""
     apps = folder / "apps"
@@ -194,8 +181,15 @@ def edge(*, port: int, plugin: str, files: Path) -> Program:
     """The edge as a process of its own, the plugin over gRPC."""
     return Program(
         [
-            sys.executable, "-m", "gateway_plugin.edge",
-            "--listen", f"{HOST}:{port}", "--plugin", plugin, "--files", str(files),
+            sys.executable,
+            "-m",
+            "gateway_plugin.edge",
+            "--listen",
+            f"{HOST}:{port}",
+            "--plugin",
+            plugin,
+            "--files",
+            str(files),
         ],
         ready="edge.listening",
-    )  # fmt: skip
+    )

@@ -78,9 +78,7 @@ def test_pipelined_requests_are_answered_in_order(front: Front) -> None:
 
 
 def test_error_without_override_error_is_wrapped_by_the_template(front: Front) -> None:
-    answer = front.ask(
-        {"post": {"status": 422, "override_error": False, "body": 'bad "x" <y> & z\n'}}
-    )
+    answer = front.ask({"post": {"status": 422, "override_error": False, "body": 'bad "x" <y> & z\n'}})
     assert answer.status_code == 422
     assert answer.json() == {"error": 'bad "x" <y> & z\n'}
     assert answer.headers["content-type"] == "application/json"
@@ -162,9 +160,7 @@ def test_bad_escape_in_the_path_is_400(url: str) -> None:
 
 
 def test_header_that_is_not_utf8_is_never_taken_for_a_bad_key(front: Front) -> None:
-    answer = raw(
-        front.url, b"GET /v1/probe HTTP/1.1\r\nHost: h\r\nX-Bad: \xff\r\nConnection: close\r\n\r\n"
-    )
+    answer = raw(front.url, b"GET /v1/probe HTTP/1.1\r\nHost: h\r\nX-Bad: \xff\r\nConnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 503 ")
 
 
@@ -174,10 +170,7 @@ def test_header_that_is_not_utf8_is_never_taken_for_a_bad_key(front: Front) -> N
         (400, b"GET /v1/x HTTP/1.1\r\nHost: h\r\nHost: other\r\n\r\n"),
         (400, b"GET /v1/x HTTP/1.1\r\n\r\n"),
         (505, b"GET /v1/x HTTP/2.0\r\nHost: h\r\n\r\n"),
-        (
-            501,
-            b"POST /v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        ),
+        (501, b"POST /v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
     ],
 )
 def test_what_has_two_meanings_or_none_is_refused(url: str, status: int, request_: bytes) -> None:
@@ -195,9 +188,7 @@ def test_trailers_become_no_headers(front: Front) -> None:
 
 
 def test_header_values_are_trimmed(front: Front) -> None:
-    answer = raw(
-        front.url, b"GET /v1/x HTTP/1.1\r\nHost: h\r\nX-P:  a b \t\r\nConnection: close\r\n\r\n"
-    )
+    answer = raw(front.url, b"GET /v1/x HTTP/1.1\r\nHost: h\r\nX-P:  a b \t\r\nConnection: close\r\n\r\n")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["request"]["headers"]["X-P"] == "a b"
 
 
@@ -237,9 +228,7 @@ def test_body_above_the_limit_is_413_and_post_is_not_called(front: Front, is_chu
         ("application/json", 11 * MIB),
     ],
 )
-def test_large_body_that_calls_itself_a_form_is_cut(
-    front: Front, content_type: str, size: int
-) -> None:
+def test_large_body_that_calls_itself_a_form_is_cut(front: Front, content_type: str, size: int) -> None:
     body = b"x" * (11 * MIB)
     seen = front.seen(method="POST", content=body, headers={"Content-Type": content_type})
     assert seen["size"] == size

@@ -16,10 +16,7 @@ AWAY = {"unavailable", "ambiguous"}
 
 def leave(front: Front, probe: dict[str, object], tag: str) -> float:
     """Sends a request, leaves once the plugin works on it; seconds until the plugin was cancelled."""
-    with (
-        ThreadPoolExecutor(1) as pool,
-        httpx.Client(timeout=httpx.Timeout(30)) as client,
-    ):
+    with ThreadPoolExecutor(1) as pool, httpx.Client(timeout=httpx.Timeout(30)) as client:
         waiting = httpx.Client(timeout=httpx.Timeout(30))
         headers = {"X-Probe": json.dumps(probe)}
         sent = pool.submit(waiting.get, front.url + "/v1/probe", headers=headers)
@@ -63,15 +60,10 @@ def test_waiting_client_gets_its_answer(front: Front) -> None:
         answers = dict(zip("ab", pool.map(ask, "ab"), strict=True))
     for name, got in answers.items():
         assert (got.status_code, got.text, got.headers["x-answer"]) == (202, name * 1000, name)
-        assert front.seen({"post": {"calls_of": f"waits-{name}"}})["calls"] == {
-            "auth": 1,
-            "post": 1,
-        }
+        assert front.seen({"post": {"calls_of": f"waits-{name}"}})["calls"] == {"auth": 1, "post": 1}
 
 
-def test_answer_later_than_the_write_timeout_never_comes(
-    new_front: FrontMaker, files: Path
-) -> None:
+def test_answer_later_than_the_write_timeout_never_comes(new_front: FrontMaker, files: Path) -> None:
     conf = json.loads((files / "tyk.conf").read_bytes())
     conf["http_server_options"]["write_timeout"] = 2
     (files / "tyk.conf").write_text(json.dumps(conf))
@@ -81,9 +73,7 @@ def test_answer_later_than_the_write_timeout_never_comes(
         assert front.ask({"post": {"wait": 0.5}}).status_code == 200
 
 
-def test_dead_plugin_is_503_with_retry_after_and_back_soon(
-    new_front: FrontMaker, kind: str
-) -> None:
+def test_dead_plugin_is_503_with_retry_after_and_back_soon(new_front: FrontMaker, kind: str) -> None:
     if kind == "edge":
         pytest.skip("the plugin is the front")
     with new_front() as front:
@@ -114,9 +104,7 @@ def test_plugin_killed_in_mid_call_fails_that_call_only(new_front: FrontMaker, k
         assert _seconds_until_ok(front) < 5.0
 
 
-def test_no_call_is_answered_wrongly_while_the_plugin_comes_and_goes(
-    new_front: FrontMaker, kind: str
-) -> None:
+def test_no_call_is_answered_wrongly_while_the_plugin_comes_and_goes(new_front: FrontMaker, kind: str) -> None:
     if kind == "edge":
         pytest.skip("the plugin is the front")
     with new_front() as front:

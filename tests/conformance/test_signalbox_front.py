@@ -121,9 +121,7 @@ def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -
         front = Front(kind, f"http://{HOST}:{port}", plugin, plugin)
         stack.callback(front.client.close)
         if kind == "edge-grpc":
-            front.gateway = stack.enter_context(
-                programs.edge(port=port, plugin=target, files=files)
-            )
+            front.gateway = stack.enter_context(programs.edge(port=port, plugin=target, files=files))
         if kind == "tyk":
             put_tyk_in_front(stack, front, port, target, folder, files)
         yield House(kind, front.url, Wire(nats_url=nats.url), plugin)
@@ -212,17 +210,13 @@ async def test_prediction_is_answered_with_the_bytes_of_the_plugin(
     house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
 ) -> None:
     async with house.serving(bus):
-        got = await client.post(
-            house.predict, json={"instances": [1.0, 2.0, 5.0]}, headers=bearer(mine)
-        )
+        got = await client.post(house.predict, json={"instances": [1.0, 2.0, 5.0]}, headers=bearer(mine))
     assert (got.status_code, got.content) == (200, b'{"predictions":[2.5,3.0,4.5]}')
     assert got.headers["content-type"] == "application/json"
     assert len(got.headers["x-signalbox-job-id"]) == 36
 
 
-async def test_every_way_to_send_a_key_works(
-    house: House, client: httpx.AsyncClient, mine: Key
-) -> None:
+async def test_every_way_to_send_a_key_works(house: House, client: httpx.AsyncClient, mine: Key) -> None:
     ways = [bearer(mine), {"Authorization": mine.text}, {"X-Api-Key": mine.text}]
     for headers in ways:
         assert (await client.get("/v1/models", headers=headers)).status_code == 200
@@ -282,9 +276,7 @@ async def test_bad_input_is_told_from_unknown_model_and_wrong_method(
         assert got.status_code == status, (path, got.text)
 
 
-async def test_rate_and_quota_of_a_key_are_enforced(
-    house: House, bus: Bus, client: httpx.AsyncClient
-) -> None:
+async def test_rate_and_quota_of_a_key_are_enforced(house: House, bus: Bus, client: httpx.AsyncClient) -> None:
     rated = house.key(rate=3, per_s=600)
     counted = house.key(quota=2, quota_window_s=600)
     await publish(bus, rated, counted)
@@ -325,9 +317,7 @@ def replaced(house: House, letter: str) -> Key:
     return Key(text, replace(made.stored, id=found.kid, hmac=keys.digest(house.pepper, text)))
 
 
-async def test_raised_limit_counts_from_the_next_call(
-    house: House, bus: Bus, client: httpx.AsyncClient
-) -> None:
+async def test_raised_limit_counts_from_the_next_call(house: House, bus: Bus, client: httpx.AsyncClient) -> None:
     limited = house.key(rate=1, per_s=600)
     await publish(bus, limited)
     await becomes(client, limited, 200)
@@ -350,17 +340,12 @@ async def test_a_hundred_callers_at_once_each_get_their_own_answer(
     house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
 ) -> None:
     async with house.serving(bus):
-        asked = [
-            client.post(house.predict, json={"instances": [n]}, headers=bearer(mine))
-            for n in range(100)
-        ]
+        asked = [client.post(house.predict, json={"instances": [n]}, headers=bearer(mine)) for n in range(100)]
         got = await asyncio.gather(*asked)
     assert [answer.json() for answer in got] == [{"predictions": [n / 2 + 2]} for n in range(100)]
 
 
-async def test_large_prediction_comes_back_whole(
-    house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
-) -> None:
+async def test_large_prediction_comes_back_whole(house: House, bus: Bus, client: httpx.AsyncClient, mine: Key) -> None:
     values = [n % 1000 / 2 for n in range(400_000)]
     async with house.serving(bus):
         got = await client.post(house.predict, json={"instances": values}, headers=bearer(mine))
@@ -444,11 +429,6 @@ async def test_large_first_uploads_at_once_are_all_read(
     with housed(kind, shared_server, files, secret="between us") as fresh:
         async with httpx.AsyncClient(base_url=fresh.url, timeout=120) as client:
             answers = await asyncio.gather(
-                *(
-                    client.post(fresh.predict, content=body, headers=JSON | bearer(mine))
-                    for _ in range(3)
-                )
+                *(client.post(fresh.predict, content=body, headers=JSON | bearer(mine)) for _ in range(3))
             )
-    assert {(answer.status_code, "JSON object" in answer.text) for answer in answers} == {
-        (400, True)
-    }
+    assert {(answer.status_code, "JSON object" in answer.text) for answer in answers} == {(400, True)}

@@ -56,9 +56,11 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 def console(tmp_path: Path, settings: Any) -> Iterator[Console]:
     """Settings of this test: a pepper, and a repository of its own."""
     settings.CONSOLE = replace(
-        django_settings.CONSOLE, key_pepper="pepper of the tests", data_dir=str(tmp_path / "console"),
+        django_settings.CONSOLE,
+        key_pepper="pepper of the tests",
+        data_dir=str(tmp_path / "console"),
         repository_dir=str(tmp_path / "models"),
-    )  # fmt: skip
+    )
     yield settings.CONSOLE
     connections.close_all()
 

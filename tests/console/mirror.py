@@ -26,9 +26,7 @@ class Mirror:
         kind = message["t"]
         if kind == "tick":
             for topic, seq in message["seqs"].items():
-                if topic in self.seqs and (
-                    message["epoch"] != self.epoch or self.seqs[topic] != seq
-                ):
+                if topic in self.seqs and (message["epoch"] != self.epoch or self.seqs[topic] != seq):
                     self.wants.add(topic)
             return
         topic = message["topic"]

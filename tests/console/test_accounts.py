@@ -28,17 +28,12 @@ from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
 
 Browser = Callable[[str], Client]
-FORM = {
-    "name": "Shop", "note": "", "stored_bytes": "0", "waiting": "0", "idempotency_keys": "0", "result_bytes": "0",
-}  # fmt: skip
+FORM = {"name": "Shop", "note": "", "stored_bytes": "0", "waiting": "0", "idempotency_keys": "0", "result_bytes": "0"}
 
 
 def published() -> dict[str, messages.ApiKey]:
     """The newest document of each key."""
-    return {
-        entry.key: messages.decode(messages.ApiKey, entry.body)
-        for entry in OutboxEntry.objects.order_by("pk")
-    }
+    return {entry.key: messages.decode(messages.ApiKey, entry.body) for entry in OutboxEntry.objects.order_by("pk")}
 
 
 @pytest.fixture
@@ -48,48 +43,31 @@ def digits(db: None) -> ServedModel:
 
 def test_a_key_made_without_an_account_gets_one_of_its_own(admin: Actor) -> None:
     key, _ = services.create(admin, Grant(name="checkout"))
-    assert (key.account.pk, key.account.name, key.account.created_by) == (
-        key.pk,
-        "checkout",
-        "admin",
-    )
+    assert (key.account.pk, key.account.name, key.account.created_by) == (key.pk, "checkout", "admin")
     assert published()[key.pk].tenant == key.pk
 
 
-def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(
-    admin: Actor, digits: ServedModel
-) -> None:
-    terms = Terms(
-        name="Shop",
-        models=["digits"],
-        stored_bytes=7,
-        waiting=3,
-        idempotency_keys=9,
-        result_bytes=5,
-    )
+def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(admin: Actor, digits: ServedModel) -> None:
+    terms = Terms(name="Shop", models=["digits"], stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
     shop = accounts.create(admin, terms)
     first, _ = services.create(admin, Grant(name="a", account=shop.pk))
     second, _ = services.create(admin, Grant(name="b", account=shop.pk))
     for kid in (first.pk, second.pk):
         document = published()[kid]
         assert (document.tenant, document.account_models) == (shop.pk, ("digits",))
-        assert document.share == messages.Share(
-            stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5
-        )
+        assert document.share == messages.Share(stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
 
 
-def test_a_changed_account_publishes_its_keys_anew_and_nobody_else_s(
-    admin: Actor, digits: ServedModel
-) -> None:
+def test_a_changed_account_publishes_its_keys_anew_and_nobody_else_s(admin: Actor, digits: ServedModel) -> None:
     shop = accounts.create(admin, Terms(name="Shop"))
     mine = [services.create(admin, Grant(name=name, account=shop.pk))[0] for name in "ab"]
     services.revoke(admin, mine[1].pk)
     services.create(admin, Grant(name="other"))
     before = OutboxEntry.objects.latest("pk").pk
     accounts.change(admin, shop.pk, {"models": ["digits"], "waiting": 5}, reason="asked for")
-    assert sorted(
-        OutboxEntry.objects.filter(pk__gt=before).values_list("key", flat=True)
-    ) == sorted(key.pk for key in mine)
+    assert sorted(OutboxEntry.objects.filter(pk__gt=before).values_list("key", flat=True)) == sorted(
+        key.pk for key in mine
+    )
     assert {published()[key.pk].account_models for key in mine} == {("digits",)}
     assert {published()[key.pk].share.waiting for key in mine} == {5}
     assert published()[mine[1].pk].revoked_at is not None
@@ -126,10 +104,7 @@ def test_a_change_that_is_refused_publishes_nothing(admin: Actor) -> None:
         ({"models": ["nothing"]}, "models: there is no nothing"),
         ({"models": ["digits", "digits"]}, "models: name each once"),
         ({"models": ["x" * 100] * 2000}, "models"),
-        (
-            {"models": [f"{number:040}" for number in range(1600)]},
-            "models: gateways are told at most",
-        ),
+        ({"models": [f"{number:040}" for number in range(1600)]}, "models: gateways are told at most"),
         ({"stored_bytes": -1}, "stored_bytes"),
         ({"stored_bytes": 2**50 + 1}, "stored_bytes: 0 to"),
         ({"waiting": 10**6 + 1}, "waiting: 0 to"),
@@ -164,9 +139,7 @@ def test_a_list_of_models_that_no_document_can_hold_is_refused(admin: Actor) -> 
     assert not shop.keys.exists()
 
 
-def test_an_account_has_a_bounded_number_of_keys(
-    admin: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_account_has_a_bounded_number_of_keys(admin: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "MOST_KEYS", 2)
     old, _ = services.create(admin, Grant(name="a"))
     services.rotate(admin, old.pk)
@@ -205,9 +178,7 @@ def test_the_end_of_a_job_names_its_account_in_the_audit(admin: Actor) -> None:
     assert [name for name, _, _ in entry.changes] == ["state", "cancel"], "what stayed is not shown"
 
 
-def test_an_account_is_made_in_the_browser_given_a_key_and_changed(
-    browser: Browser, digits: ServedModel
-) -> None:
+def test_an_account_is_made_in_the_browser_given_a_key_and_changed(browser: Browser, digits: ServedModel) -> None:
     client = browser("admin")
     assert b"No accounts yet" in client.get("/accounts").content
     sent = submit(client, "/accounts/new", {**FORM, "note": "ask Ann", "models": ["digits"]})
@@ -223,9 +194,7 @@ def test_an_account_is_made_in_the_browser_given_a_key_and_changed(
     key = ApiKey.objects.get()
     assert key.account == shop
     changed = {**FORM, "note": "ask Ann", "waiting": "12"}
-    assert (
-        submit(client, f"/accounts/{shop.pk}/edit", changed)["Location"] == f"/accounts/{shop.pk}"
-    )
+    assert submit(client, f"/accounts/{shop.pk}/edit", changed)["Location"] == f"/accounts/{shop.pk}"
     shop.refresh_from_db()
     assert (shop.waiting, shop.models_allowed) == (12, [])
     page = client.get(f"/accounts/{shop.pk}").content.decode()
@@ -254,17 +223,11 @@ def test_an_account_s_page_says_what_its_jobs_come_to(browser: Browser, admin: A
     page = browser("viewer").get(f"/accounts/{key.pk}").content.decode()
     assert "5.0 KiB in open jobs now" in page
     counts = re.findall(r'stat-label">(\w+)</span><span class="stat-value">([^<]+)<', page)
-    assert dict(counts) == dict.fromkeys(query.STATES, "0") | {
-        "queued": "1",
-        "running": "1",
-        "succeeded": "1",
-    }
+    assert dict(counts) == dict.fromkeys(query.STATES, "0") | {"queued": "1", "running": "1", "succeeded": "1"}
     assert f'?q=account:{key.pk}">All 3</a>' in page
 
 
-def test_jobs_name_the_account_they_belong_to_and_are_found_by_it(
-    browser: Browser, admin: Actor
-) -> None:
+def test_jobs_name_the_account_they_belong_to_and_are_found_by_it(browser: Browser, admin: Actor) -> None:
     shop = accounts.create(admin, Terms(name="Northern shop"))
     mine, other = make(1, key_id=shop.pk), make(2, key_id="unknown")
     client = browser("viewer")
@@ -306,13 +269,9 @@ def test_each_line_of_rotations_becomes_an_account_under_the_id_its_jobs_carry()
     try:
         old_keys = migrate(OLD)
         for kid, tenant in lines.items():
-            old_keys.objects.create(
-                id=kid, tenant=tenant, name=f"key {kid}", hmac="", owner="ann", created_by="ann"
-            )
+            old_keys.objects.create(id=kid, tenant=tenant, name=f"key {kid}", hmac="", owner="ann", created_by="ann")
         found = list(migrate(NEW).objects.select_related("account"))
-        assert {key.pk: key.account.pk for key in found} == {
-            kid: tenant or kid for kid, tenant in lines.items()
-        }
+        assert {key.pk: key.account.pk for key in found} == {kid: tenant or kid for kid, tenant in lines.items()}
         assert {key.account.name for key in found} == {"key one", "key solo"}
         assert {key.account.created_at for key in found if key.account.pk == "one"} == {
             key.created_at for key in found if key.pk == "one"

@@ -115,40 +115,26 @@ def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], C
         ({"share": 1}, "share"),
     ],
 )
-def test_an_account_s_terms_have_bounds(
-    call: Callable[[str], Call], body: dict[str, Any], field: str
-) -> None:
+def test_an_account_s_terms_have_bounds(call: Callable[[str], Call], body: dict[str, Any], field: str) -> None:
     admin = call("admin")
     shop = admin("post", "accounts", {"name": "Shop"}).json()["id"]
-    for answer in (
-        admin("patch", f"accounts/{shop}", body),
-        admin("post", "accounts", {"name": "x"} | body),
-    ):
+    for answer in (admin("patch", f"accounts/{shop}", body), admin("post", "accounts", {"name": "x"} | body)):
         assert answer.status_code == 400
         assert field in answer.content.decode()
     assert admin("patch", "accounts/unknown", {"name": "x"}).status_code == 404
     assert admin("get", "accounts/unknown").status_code == 404
 
 
-def test_a_model_is_registered_changed_labelled_and_paused(
-    call: Callable[[str], Call], base: Any
-) -> None:
+def test_a_model_is_registered_changed_labelled_and_paused(call: Callable[[str], Call], base: Any) -> None:
     manager = call("model manager")
-    made = manager(
-        "post", "models", {"name": "digits", "path": str(base), "settings": {"replicas": 2}}
-    )
+    made = manager("post", "models", {"name": "digits", "path": str(base), "settings": {"replicas": 2}})
     assert made.status_code == 202, "registered, and nobody publishes here"
     assert "being published" in made.json()["unpublished"]
     assert [v["number"] for v in made.json()["versions"]] == [2, 1]
     assert made.json()["replicas"] == 2
-    assert (
-        manager("patch", "models/digits", {"replicas": 3, "is_enabled": False}).json()["replicas"]
-        == 3
-    )
+    assert manager("patch", "models/digits", {"replicas": 3, "is_enabled": False}).json()["replicas"] == 3
     assert manager("put", "models/digits/default", {"version": 1}).json()["serving_version"] == 1
-    assert manager("put", "models/digits/labels/stable", {"version": 2}).json()["labels"] == {
-        "stable": 2
-    }
+    assert manager("put", "models/digits/labels/stable", {"version": 2}).json()["labels"] == {"stable": 2}
     assert manager("put", "models/digits/pause", {"on": True}).json()["on"] is True
     shown = manager("get", "models/digits").json()
     assert (shown["is_enabled"], shown["default_version"], shown["replicas"]) == (False, 1, 3)
@@ -170,9 +156,7 @@ def test_jobs_are_listed_filtered_shown_and_cancelled(call: Callable[[str], Call
     operator = call("operator")
     first = operator("get", "jobs?size=2").json()
     second = operator("get", f"jobs?size=2&before={first['older']}").json()
-    assert [job["id"] for job in first["jobs"] + second["jobs"]] == [
-        job.pk for job in reversed(jobs)
-    ]
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == [job.pk for job in reversed(jobs)]
     assert operator("get", "jobs?q=state:running").json()["jobs"][0]["id"] == jobs[1].pk
     assert operator("get", "jobs?q=colour:red").status_code == 400
     assert operator("get", f"jobs/{jobs[0].pk}").json()["job"]["model"] == "digits"
@@ -200,9 +184,7 @@ def test_a_token_has_exactly_its_owner_s_rights(call: Callable[[str], Call], rol
         assert (answer.status_code == 403) is (act not in ROLES[role]), (act, answer.status_code)
 
 
-def test_tokens_that_are_wrong_revoked_expired_or_orphaned_are_all_401(
-    cast: dict[str, User],
-) -> None:
+def test_tokens_that_are_wrong_revoked_expired_or_orphaned_are_all_401(cast: dict[str, User]) -> None:
     actor = Actor(user=cast["viewer"], via="tests")
     token, text = accounts.create_token(actor, "t", 1)
 
@@ -272,14 +254,10 @@ def test_the_schema_is_valid_and_names_every_route(cast: dict[str, User]) -> Non
 
     schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     validate_schema(schema)  # type: ignore[no-untyped-call]
-    assert {"/api/models", "/api/keys", "/api/jobs/{job_id}/cancel", "/api/audit"} <= set(
-        schema["paths"]
-    )
+    assert {"/api/models", "/api/keys", "/api/jobs/{job_id}/cancel", "/api/audit"} <= set(schema["paths"])
 
 
-def test_the_documentation_names_every_operation_and_field_and_needs_no_script(
-    cast: dict[str, User],
-) -> None:
+def test_the_documentation_names_every_operation_and_field_and_needs_no_script(cast: dict[str, User]) -> None:
     client = Client()
     client.force_login(cast["viewer"])
     page = client.get("/api/").content.decode()

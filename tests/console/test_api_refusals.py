@@ -69,15 +69,11 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def test_every_operation_refuses_a_query_parameter_it_does_not_have(program: Client) -> None:
     for method, path in operations():
         answer = ask(program, method, path, query=f"?{UNKNOWN}=red")
-        assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json"), (
-            path
-        )
+        assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json"), path
         assert list(answer.json()["fields"]) == [UNKNOWN], (method, path)
 
 
-def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
-    program: Client,
-) -> None:
+def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(program: Client) -> None:
     walked = set()
     for method, path, schema in bodies():
         walked.add((method, path))
@@ -130,9 +126,7 @@ def test_each_filter_is_a_parameter_too(program: Client, query: str, found: int)
         ("me?format=xml", "format: There is no such query parameter. Known: none."),
     ],
 )
-def test_a_query_that_means_nothing_is_refused_by_name(
-    program: Client, path: str, said: str
-) -> None:
+def test_a_query_that_means_nothing_is_refused_by_name(program: Client, path: str, said: str) -> None:
     answer = program.get(f"/api/{path}")
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith(said)
@@ -163,9 +157,7 @@ def test_a_number_larger_than_any_row_holds_is_refused_by_name(
         answer = program.post("/api/keys", body, content_type="application/json")
         assert (answer.status_code, list(answer.json()["fields"])) == (400, [name])
     for path in ("default", "labels/stable"):
-        answer = program.put(
-            f"/api/models/digits/{path}", {"version": huge}, content_type="application/json"
-        )
+        answer = program.put(f"/api/models/digits/{path}", {"version": huge}, content_type="application/json")
         assert (answer.status_code, list(answer.json()["fields"])) == (400, ["version"])
     archive = SimpleUploadedFile("m.tgz", b"x")
     answer = program.post("/api/models/digits/versions", {"archive": archive, "number": huge})
@@ -181,15 +173,10 @@ def test_a_number_larger_than_any_row_holds_is_refused_by_name(
     (folder / "saved_model.pb").write_bytes(b"x")
     body = {"name": "digits", "path": str(base)}
     answer = program.post("/api/models", body, content_type="application/json")
-    assert (answer.status_code, "up to 9223372036854775807" in answer.json()["detail"]) == (
-        400,
-        True,
-    )
+    assert (answer.status_code, "up to 9223372036854775807" in answer.json()["detail"]) == (400, True)
 
 
-def test_settings_for_a_model_that_is_there_are_refused_and_not_dropped(
-    program: Client, base: Any
-) -> None:
+def test_settings_for_a_model_that_is_there_are_refused_and_not_dropped(program: Client, base: Any) -> None:
     body = {"name": "digits", "path": str(base / "1")}
     assert program.post("/api/models", body, content_type="application/json").status_code == 202
     again = {"name": "digits", "path": str(base), "settings": {"replicas": 2}}
@@ -209,9 +196,7 @@ def test_whatever_does_not_exist_is_404_and_nothing_is_asked_of_it(
     assert not Wish.objects.exists()
     answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()
     assert (answer["on"], answer["reason"]) == (True, "x")
-    monkeypatch.setattr(
-        running, "feed", None
-    )  # it has gone; what was asked of it can be taken back
+    monkeypatch.setattr(running, "feed", None)  # it has gone; what was asked of it can be taken back
     body["on"] = False
     answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()
     assert answer["on"] is False
@@ -245,14 +230,9 @@ def test_a_path_below_api_that_leads_nowhere_is_a_problem(client: Client, path: 
         assert path in answer.json()["detail"]
 
 
-def test_our_own_faults_below_api_are_problems(
-    program: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_faults_below_api_are_problems(program: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     program.raise_request_exception = False
-    for fault, status, code in (
-        (ZeroDivisionError, 500, "internal"),
-        (OperationalError, 503, "unavailable"),
-    ):
+    for fault, status, code in ((ZeroDivisionError, 500, "internal"), (OperationalError, 503, "unavailable")):
 
         def fail(*_: Any, fault: type[Exception] = fault, **__: Any) -> None:
             raise fault

@@ -55,11 +55,15 @@ ASKED: dict[tuple[str, str], Act | None] = {
 }
 """What each operation asks of its caller; None: everybody with a token."""
 BODIES: dict[str, dict[str, Any]] = {
-    "/api/models": {"name": "m", "path": "/nowhere"}, "/api/keys": {"name": "k"}, "/api/accounts": {"name": "a"},
-    "/api/models/{name}/default": {"version": None}, "/api/models/{name}/labels/{label}": {"version": None},
-    "/api/models/{name}/approval": {"version": 1}, "/api/models/{name}/pause": {"on": True},
+    "/api/models": {"name": "m", "path": "/nowhere"},
+    "/api/keys": {"name": "k"},
+    "/api/accounts": {"name": "a"},
+    "/api/models/{name}/default": {"version": None},
+    "/api/models/{name}/labels/{label}": {"version": None},
+    "/api/models/{name}/approval": {"version": 1},
+    "/api/models/{name}/pause": {"on": True},
     "/api/workers/{worker}/drain": {"on": True},
-}  # fmt: skip
+}
 
 
 def operations() -> list[tuple[str, str]]:
@@ -82,9 +86,7 @@ def call(client: Client, method: str, path: str) -> Any:
 
 def _is_like(pattern: str, path: str) -> bool:
     parts, given = pattern.split("/"), path.split("/")
-    return len(parts) == len(given) and all(
-        p.startswith("{") or p == g for p, g in zip(parts, given, strict=True)
-    )
+    return len(parts) == len(given) and all(p.startswith("{") or p == g for p, g in zip(parts, given, strict=True))
 
 
 def test_every_operation_of_the_document_is_named_here_and_every_route_is_in_it() -> None:
@@ -124,10 +126,7 @@ def test_each_role_may_call_exactly_what_its_rights_say(cast: dict[str, User], r
 
 
 def test_nobody_without_a_token_or_a_session_gets_anything(db: None) -> None:
-    for client in (
-        Client(),
-        Client(headers={"Authorization": "Bearer sbo_aaaaaaaaaaaa_" + "x" * 43}),
-    ):
+    for client in (Client(), Client(headers={"Authorization": "Bearer sbo_aaaaaaaaaaaa_" + "x" * 43})):
         for method, path in ASKED:
             answer = call(client, method, path)
             assert answer.status_code == 401, (method, path)

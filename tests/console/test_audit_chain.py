@@ -54,10 +54,7 @@ FORGED = (
     [
         ("UPDATE audit_auditentry SET actor_name = 'somebody else' WHERE number = 3", "3: changed"),
         ("UPDATE audit_auditentry SET result = 'done' WHERE number = 5", "5: changed"),
-        (
-            "UPDATE audit_auditentry SET at = '2020-01-01 00:00:00+00:00' WHERE number = 1",
-            "1: changed",
-        ),
+        ("UPDATE audit_auditentry SET at = '2020-01-01 00:00:00+00:00' WHERE number = 1", "1: changed"),
         ("DELETE FROM audit_auditentry WHERE number = 2", "between 1 and 3: 1 missing"),
         ("DELETE FROM audit_auditentry WHERE number = 5", "the chain once ended at 5"),
         ("DELETE FROM audit_auditentry", "the chain once ended at 5"),
@@ -67,10 +64,7 @@ FORGED = (
         ("UPDATE audit_auditentry SET number = NULL, digest = ''", "the chain once ended at 5"),
         ("UPDATE audit_auditentry SET number = NULL; DELETE FROM audit_audithead", "has no number"),
         ("DELETE FROM audit_audithead", "the head is missing"),
-        (
-            "DELETE FROM audit_auditentry WHERE number > 3; DELETE FROM audit_audithead",
-            "after 3: the head is missing",
-        ),
+        ("DELETE FROM audit_auditentry WHERE number > 3; DELETE FROM audit_audithead", "after 3: the head is missing"),
         (FORGED.format(at="2040-01-01"), "has no number"),
         (FORGED.format(at="2020-01-01"), "has no number"),
     ],
@@ -95,9 +89,11 @@ def test_our_own_code_neither_changes_nor_deletes(admin: Actor) -> None:
     row = AuditEntry.objects.first()
     assert row is not None
     for act in (
-        row.save, row.delete, AuditEntry.objects.all().delete,
+        row.save,
+        row.delete,
+        AuditEntry.objects.all().delete,
         lambda: AuditEntry.objects.update(reason="another"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(Bug):
             act()
     assert list(breaks()) == []

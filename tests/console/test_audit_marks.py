@@ -89,10 +89,7 @@ async def test_the_controller_s_part_notes_what_moved(bus: Bus) -> None:
     try:
         async with asyncio.timeout(60):
             first = await told.get()
-            assert (first.number, first.digest) == (
-                2,
-                (await in_thread(AuditHead.objects.get)).digest,
-            )
+            assert (first.number, first.digest) == (2, (await in_thread(AuditHead.objects.get)).digest)
             await in_thread(act)
             assert (await told.get()).number == 3
     finally:
@@ -103,12 +100,8 @@ async def test_the_controller_s_part_notes_what_moved(bus: Bus) -> None:
 async def test_nobody_takes_a_note_away(tmp_path: Path) -> None:
     async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
         wire = Wire(nats_url=server.url)
-        admin = await Bus.connect(
-            replace(wire, nats_user="admin", nats_password="admin-secret"), role="admin"
-        )
-        bus = await Bus.connect(
-            replace(wire, nats_user="console", nats_password="console-secret"), role="console"
-        )
+        admin = await Bus.connect(replace(wire, nats_user="admin", nats_password="admin-secret"), role="admin")
+        bus = await Bus.connect(replace(wire, nats_user="console", nats_password="console-secret"), role="console")
         try:
             await topology.apply(admin)
             await in_thread(act)

@@ -33,9 +33,12 @@ class Stranger:
 
     def __init__(self, path: str, *headers: tuple[bytes, bytes], size: int | None = None) -> None:
         self.scope = {
-            "type": "http", "method": "POST", "path": path, "query_string": b"",
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "query_string": b"",
             "headers": [(b"host", b"localhost"), *headers],
-        }  # fmt: skip
+        }
         self.sent = 0
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
@@ -48,11 +51,7 @@ class Stranger:
             await asyncio.Event().wait()  # it listens for the answer
         self.sent += CHUNK
         assert self.sent < 8 * SMALL, "It is read without end."
-        return {
-            "type": "http.request",
-            "body": bytes(CHUNK),
-            "more_body": self.sent != self._size,
-        }
+        return {"type": "http.request", "body": bytes(CHUNK), "more_body": self.sent != self._size}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """A piece of the answer."""
@@ -132,11 +131,7 @@ async def test_a_small_body_gets_the_answer_it_always_got() -> None:
 
 @pytest.mark.parametrize("show", [session_of, token_of])
 async def test_who_may_upload_sends_an_archive_and_no_more(
-    cast: dict[str, User],
-    console: Console,
-    settings: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    show: Any,
+    cast: dict[str, User], console: Console, settings: Any, monkeypatch: pytest.MonkeyPatch, show: Any
 ) -> None:
     settings.CONSOLE = replace(console, upload_max_bytes=3 * SMALL)
     monkeypatch.undo()  # an archive may lie on the disk
@@ -158,9 +153,7 @@ async def test_who_may_not_upload_is_a_stranger(cast: dict[str, User], show: Any
 
 
 @pytest.mark.parametrize("is_session", [True, False])
-async def test_a_login_or_token_that_has_ended_is_none(
-    cast: dict[str, User], is_session: bool
-) -> None:
+async def test_a_login_or_token_that_has_ended_is_none(cast: dict[str, User], is_session: bool) -> None:
     def end() -> tuple[bytes, bytes]:
         proof = (session_of if is_session else token_of)(cast["model manager"])
         User.objects.filter(username="model-manager").update(is_active=False)
@@ -184,9 +177,7 @@ async def test_nonsense_opens_nothing(header: tuple[bytes, bytes]) -> None:
         assert await Stranger(path, header).ask() == 413
 
 
-async def test_without_the_database_nobodys_archive_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_the_database_nobodys_archive_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: Any) -> bool:
         raise OperationalError
 

@@ -15,9 +15,13 @@ def run(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     settings = {"SIGNALBOX_CONSOLE_DATA_DIR": str(folder / "console"), **env}
     return subprocess.run(
-        [sys.executable, "-m", "console", *args], env=clean | settings, text=True, capture_output=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "console", *args],
+        env=clean | settings,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_bootstrap_makes_everything_once_and_can_be_repeated(tmp_path: Path) -> None:
@@ -47,9 +51,12 @@ def test_bootstrap_takes_the_given_password_and_never_prints_it(tmp_path: Path) 
 
 def test_check_config_prints_settings_without_secrets(tmp_path: Path) -> None:
     done = run(
-        tmp_path, "serve", "--check-config", SIGNALBOX_KEY_PEPPER="hush-hush",
+        tmp_path,
+        "serve",
+        "--check-config",
+        SIGNALBOX_KEY_PEPPER="hush-hush",
         SIGNALBOX_CONSOLE_DATABASE_URL="postgresql://u:hush-hush@db/c",
-    )  # fmt: skip
+    )
     assert done.returncode == 0
     assert "SIGNALBOX_CONSOLE_LISTEN=127.0.0.1:8000" in done.stdout
     assert "hush-hush" not in done.stdout
@@ -57,9 +64,12 @@ def test_check_config_prints_settings_without_secrets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("SIGNALBOX_CONSOLE_LISTN", "x"), ("SIGNALBOX_CONSOLE_SESSION_S", "soon"),
-     ("SIGNALBOX_CONSOLE_PROJECTOR_BATCH", "0")],
-)  # fmt: skip
+    [
+        ("SIGNALBOX_CONSOLE_LISTN", "x"),
+        ("SIGNALBOX_CONSOLE_SESSION_S", "soon"),
+        ("SIGNALBOX_CONSOLE_PROJECTOR_BATCH", "0"),
+    ],
+)
 def test_a_wrong_setting_is_named_and_nothing_starts(tmp_path: Path, name: str, value: str) -> None:
     done = run(tmp_path, "serve", **{name: value})
     assert done.returncode == 2
@@ -74,7 +84,12 @@ def test_migrations_are_complete(tmp_path: Path) -> None:
 
 def test_the_production_checks_of_django_pass_over_https(tmp_path: Path) -> None:
     done = run(
-        tmp_path, "check", "--deploy", "--fail-level", "WARNING", SIGNALBOX_CONSOLE_IS_HTTPS="on",
+        tmp_path,
+        "check",
+        "--deploy",
+        "--fail-level",
+        "WARNING",
+        SIGNALBOX_CONSOLE_IS_HTTPS="on",
         SIGNALBOX_CONSOLE_SECRET_KEY="x" * 30 + "abcdefghijklmnopqrstuvwxyz",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr

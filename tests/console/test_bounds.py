@@ -107,9 +107,7 @@ def test_an_unknown_filter_is_not_repeated_whole() -> None:
         '{"name": "k", "rate": %s}' % ("9" * 500),
     ],
 )
-def test_a_body_that_is_too_deep_or_no_json_is_the_callers_fault(
-    program: Client, body: str
-) -> None:
+def test_a_body_that_is_too_deep_or_no_json_is_the_callers_fault(program: Client, body: str) -> None:
     answer = program.post("/api/keys", body, content_type=JSON)
     assert answer.status_code == (413 if body.startswith("[" * 50_000) else 400)
     assert answer["Content-Type"] == "application/problem+json"
@@ -136,9 +134,7 @@ def test_a_key_with_a_number_that_no_gateway_counts_to_is_not_made(
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", "NaN"])
-def test_a_setting_that_is_no_finite_number_is_refused_by_name(
-    program: Client, base: Any, number: str
-) -> None:
+def test_a_setting_that_is_no_finite_number_is_refused_by_name(program: Client, base: Any, number: str) -> None:
     catalog.register(system_actor("tests"), "digits", str(base / "1"))
     for field in ("timeout_s", "deadline_s", "sync_wait_s", "max_batch_delay_ms"):
         text = json.dumps({field: number})
@@ -150,9 +146,7 @@ def test_a_setting_that_is_no_finite_number_is_refused_by_name(
 
 
 @pytest.mark.parametrize("number", ["9" * 20, str(2**63), "-1", "two", "1.0", "\u00b2"])
-def test_a_version_that_is_no_number_changes_nothing(
-    browser: Callable[[str], Client], base: Any, number: str
-) -> None:
+def test_a_version_that_is_no_number_changes_nothing(browser: Callable[[str], Client], base: Any, number: str) -> None:
     catalog.register(system_actor("tests"), "digits", str(base))
     client = browser("admin")
     submit(client, "/models/digits/default", {"version": "1"})
@@ -194,9 +188,7 @@ def test_a_nul_is_refused_before_the_database_hears_it(
     assert client.get(path).status_code == 400
 
 
-def test_a_nul_in_a_form_is_refused_and_the_audit_still_takes_the_next_act(
-    browser: Callable[[str], Client],
-) -> None:
+def test_a_nul_in_a_form_is_refused_and_the_audit_still_takes_the_next_act(browser: Callable[[str], Client]) -> None:
     client = browser("admin")
     for path in ("/live/release", "/models/none/pause", "/settings/read-only"):
         assert submit(client, path, {"gpu": "g\0", "reason": "a\0b"}).status_code == 400

@@ -79,15 +79,11 @@ async def test_queues_that_went_with_their_stream_are_made_again(bus: Bus, base:
             await bus.consumer_info(consumer(name, priority))
 
 
-async def test_a_model_whose_queues_nats_refuses_keeps_no_other_from_its_own(
-    bus: Bus, base: Path
-) -> None:
+async def test_a_model_whose_queues_nats_refuses_keeps_no_other_from_its_own(bus: Bus, base: Path) -> None:
     for name in ("digits", "letters"):
         await in_thread(catalog.register, ME, name, str(base))
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-    await bus.request_json(
-        f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 3}
-    )
+    await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 3})
     assert await make_missing(bus) == 1
 
 

@@ -17,9 +17,7 @@ URL = "postgresql://u:p%3Fss@db.example:5433/console"
 
 def parameters(url: str) -> dict[str, Any]:
     """What Django gives to libpq."""
-    found: dict[str, Any] = ConnectionHandler({"default": settings._database(url)})[
-        "default"
-    ].get_connection_params()
+    found: dict[str, Any] = ConnectionHandler({"default": settings._database(url)})["default"].get_connection_params()
     return found
 
 

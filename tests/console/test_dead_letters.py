@@ -65,9 +65,7 @@ async def call(
         await asyncio.wait([publishing])
 
 
-async def test_a_letter_is_listed_shown_redriven_once_and_discarded(
-    call: Callable[[str], Call], bus: Bus
-) -> None:
+async def test_a_letter_is_listed_shown_redriven_once_and_discarded(call: Callable[[str], Call], bus: Bus) -> None:
     await enable(bus)
     old, other = await dead(bus, frame_of(400_000)), await dead(bus, floats(1.0))
     listed = (await call("viewer")("get", "?size=1")).json()
@@ -120,12 +118,16 @@ async def test_what_cannot_be_redriven_is_refused_in_words_and_written_down(
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("?modle=x", "did you mean model?"), ("?size=0", "size:"), ("?size=201", "size:"),
-     ("?after=-1", "after:"), ("?after=x", "after:"), ("?model=" + "x" * 101, "model:")],
-)  # fmt: skip
-async def test_a_query_that_is_not_understood_is_refused(
-    call: Callable[[str], Call], query: str, said: str
-) -> None:
+    [
+        ("?modle=x", "did you mean model?"),
+        ("?size=0", "size:"),
+        ("?size=201", "size:"),
+        ("?after=-1", "after:"),
+        ("?after=x", "after:"),
+        ("?model=" + "x" * 101, "model:"),
+    ],
+)
+async def test_a_query_that_is_not_understood_is_refused(call: Callable[[str], Call], query: str, said: str) -> None:
     answer = await call("viewer")("get", query)
     assert answer.status_code == 400
     assert said in answer.json()["detail"]
@@ -155,9 +157,7 @@ async def test_a_letter_that_cannot_be_had_now_holds_up_no_other(own_nats: NatsS
         assert (tried.published_at, tried.attempts) == (None, 1)
 
 
-async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(
-    own_nats: NatsServer,
-) -> None:
+async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(own_nats: NatsServer) -> None:
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     try:
         await enable(bus)
@@ -183,12 +183,8 @@ async def test_a_discard_that_an_earlier_try_did_is_done(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("wire", [Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.2)])
-async def test_without_nats_nothing_is_promised(
-    console: Console, settings: Any, admin: Actor, wire: Wire
-) -> None:
-    settings.CONSOLE = replace(
-        console, nats_url=wire.nats_url, connect_timeout_s=wire.connect_timeout_s
-    )
+async def test_without_nats_nothing_is_promised(console: Console, settings: Any, admin: Actor, wire: Wire) -> None:
+    settings.CONSOLE = replace(console, nats_url=wire.nats_url, connect_timeout_s=wire.connect_timeout_s)
     answer = await in_thread(_redrive_without_nats, admin)
     assert answer == "unavailable"
     assert not await in_thread(OutboxEntry.objects.exists)
@@ -218,9 +214,7 @@ async def test_a_redriven_job_names_the_old_one_on_its_page(cast: dict[str, User
     assert f'href="/jobs/{accepted(2).id}"' in await in_thread(page)
 
 
-async def test_a_letter_that_is_not_there_is_not_found(
-    call: Callable[[str], Call], admin: Actor
-) -> None:
+async def test_a_letter_that_is_not_there_is_not_found(call: Callable[[str], Call], admin: Actor) -> None:
     assert (await call("operator")("post", f"/{accepted(3).id}/discard", {})).status_code == 404
     with pytest.raises(NotFound):
         await in_thread(service.show, "thing")

@@ -30,14 +30,7 @@ __all__ = ["program"]
 RUNS = depth.at(short=1_500, full=40_000)
 SEED = 20_261_123
 FORM = "application/x-www-form-urlencoded"
-VALUES: dict[str, Any] = {
-    "string": "digits",
-    "integer": 1,
-    "number": 0.5,
-    "boolean": True,
-    "array": [],
-    "object": {},
-}
+VALUES: dict[str, Any] = {"string": "digits", "integer": 1, "number": 0.5, "boolean": True, "array": [], "object": {}}
 PAGES = (
     b"GET /jobs?q=state:failed+created:%3C2h&before=1.5_x",
     b"GET /audit?actor=admin&before=9&act=keys.manage",
@@ -89,10 +82,7 @@ def seeds() -> Iterator[bytes]:
             else:
                 words.append(f"{parameter['name']}={VALUES[parameter['schema']['type']]}")
         schema = taken.get((method, path), {"properties": {}})
-        body = {
-            name: VALUES[field.get("type", "object")]
-            for name, field in schema["properties"].items()
-        }
+        body = {name: VALUES[field.get("type", "object")] for name, field in schema["properties"].items()}
         for query_words in words or [""]:
             text = f"{method.upper()} {url}?{query_words}\n{json.dumps(body) if body else ''}"
             yield text.encode()
@@ -104,11 +94,7 @@ def seeds() -> Iterator[bytes]:
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_no_call_with_odd_numbers_filters_and_bodies_is_our_own_fault(
-    program: Client,
-    cast: dict[str, User],
-    base: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    program: Client, cast: dict[str, User], base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "_TOLD_WITHIN_S", 0.0)
     catalog.register(system_actor("tests"), "digits", str(base))
@@ -135,10 +121,7 @@ def test_no_call_with_odd_numbers_filters_and_bodies_is_our_own_fault(
             )
             transaction.set_rollback(True)
         said = answer.content[:300]
-        assert answer.status_code < 500 or b"NATS" in said or b"worker" in said, (
-            answer.status_code,
-            said,
-        )
+        assert answer.status_code < 500 or b"NATS" in said or b"worker" in said, (answer.status_code, said)
         return answer.status_code, path[:12], re.sub(rb"[^a-z ]+", b"", said)[:80]
 
     chosen = harness.Target("console", tuple(seeds()), one, TOKENS, 1)

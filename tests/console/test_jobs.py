@@ -29,10 +29,17 @@ def make(number: int, **changes: Any) -> Job:
     """A row, a minute after the one before."""
     at = START + timedelta(minutes=number)
     fields = {
-        "id": f"00000000-0000-4000-8000-{number:012x}", "model": "digits", "version": 1, "state": "succeeded",
-        "key_id": "key1", "created_at": at, "updated_at": at, "worker": "w1", "gpu": "g1",
+        "id": f"00000000-0000-4000-8000-{number:012x}",
+        "model": "digits",
+        "version": 1,
+        "state": "succeeded",
+        "key_id": "key1",
+        "created_at": at,
+        "updated_at": at,
+        "worker": "w1",
+        "gpu": "g1",
         "phases": {"claimed": 10.0, "started": 12.0, "done": 20.0},
-    }  # fmt: skip
+    }
     return Job.objects.create(**(fields | changes))
 
 
@@ -115,15 +122,11 @@ def test_pages_follow_one_another_though_new_jobs_come_in_between(db: None) -> N
 
 
 @pytest.mark.parametrize("before", ["nonsense", "1e99_x", "_", "nan_x"])
-def test_a_damaged_page_link_is_a_400_and_no_crash(
-    browser: Browser, some: list[Job], before: str
-) -> None:
+def test_a_damaged_page_link_is_a_400_and_no_crash(browser: Browser, some: list[Job], before: str) -> None:
     assert browser("viewer").get("/jobs", {"before": before}).status_code == 400
 
 
-def test_the_list_counts_states_keeps_the_filter_and_shows_mistakes(
-    browser: Browser, some: list[Job]
-) -> None:
+def test_the_list_counts_states_keeps_the_filter_and_shows_mistakes(browser: Browser, some: list[Job]) -> None:
     client = browser("viewer")
     page = client.get("/jobs", {"q": "model:digits", "state": "failed"}).content.decode()
     assert page.count("/jobs/00000000") == 1
@@ -134,18 +137,14 @@ def test_the_list_counts_states_keeps_the_filter_and_shows_mistakes(
 
 
 def test_what_jobs_carry_is_shown_as_text(browser: Browser, db: None) -> None:
-    job = make(
-        1, state="failed", error_code="model_error", error_message="<img src=x onerror=alert(1)>"
-    )
+    job = make(1, state="failed", error_code="model_error", error_message="<img src=x onerror=alert(1)>")
     client = browser("viewer")
     for url in ("/jobs", f"/jobs/{job.pk}"):
         assert b"<img src=x" not in client.get(url).content
 
 
 def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
-    job = make(
-        1, attempt=2, phases={"claimed": 500.0, "loading": 510.0, "started": 900.0, "done": 1000.0}
-    )
+    job = make(1, attempt=2, phases={"claimed": 500.0, "loading": 510.0, "started": 900.0, "done": 1000.0})
 
     def event(seq: int, ms: int, state: str, attempt: int, **more: Any) -> None:
         at = job.created_at + timedelta(milliseconds=ms)
@@ -158,10 +157,14 @@ def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
     event(7, 1000, "succeeded", 2, phases=job.phases)
     steps = timeline.steps(job, list(JobEvent.objects.all()))
     assert [(step.what, step.at) for step in steps] == [
-        ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+100.0 ms"),
-        ("Attempt 1 given up; queued again", "+300.0 ms"), ("Attempt 2 on w2", "+500.0 ms"),
-        ("Model load began", "+510.0 ms"), ("Run began", "+900.0 ms"), ("Succeeded", "+1.00 s"),
-    ]  # fmt: skip
+        ("Accepted and queued", "+0.0 ms"),
+        ("Attempt 1 on w1", "+100.0 ms"),
+        ("Attempt 1 given up; queued again", "+300.0 ms"),
+        ("Attempt 2 on w2", "+500.0 ms"),
+        ("Model load began", "+510.0 ms"),
+        ("Run began", "+900.0 ms"),
+        ("Succeeded", "+1.00 s"),
+    ]
     assert "token 9" in steps[3].more
     page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
     assert "runner_crashed: It died." in page
@@ -170,37 +173,57 @@ def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
 def test_a_claim_that_was_overwritten_before_it_was_read_is_told_from_the_end(db: None) -> None:
     job = make(1, attempt=1, phases={"claimed": 500.0, "started": 900.0, "done": 1000.0})
     end = JobEvent(
-        seq=9, job_id=job.pk, at=job.created_at + timedelta(seconds=1), state="cancelled", attempt=1,
-        worker="w1", gpu="g1", token=5, phases=job.phases, is_cancel_asked=True,
-    )  # fmt: skip
+        seq=9,
+        job_id=job.pk,
+        at=job.created_at + timedelta(seconds=1),
+        state="cancelled",
+        attempt=1,
+        worker="w1",
+        gpu="g1",
+        token=5,
+        phases=job.phases,
+        is_cancel_asked=True,
+    )
     assert [(step.what, step.at) for step in timeline.steps(job, [end])] == [
-        ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+500.0 ms"),
-        ("Run began", "+900.0 ms"), ("Cancellation asked for", "+1.00 s"), ("Cancelled", "+1.00 s"),
-    ]  # fmt: skip
+        ("Accepted and queued", "+0.0 ms"),
+        ("Attempt 1 on w1", "+500.0 ms"),
+        ("Run began", "+900.0 ms"),
+        ("Cancellation asked for", "+1.00 s"),
+        ("Cancelled", "+1.00 s"),
+    ]
 
 
-def test_a_story_stands_in_order_of_time_though_the_claim_was_written_after_the_run_began(
-    db: None,
-) -> None:
+def test_a_story_stands_in_order_of_time_though_the_claim_was_written_after_the_run_began(db: None) -> None:
     phases = {"pulled": 2.0, "started": 3.0, "claimed": 4.5, "computed": 5.0, "done": 5.5}
     job = make(1, attempt=1, phases=phases)
     claim, end = (
         JobEvent(
-            seq=seq, job_id=job.pk, at=job.created_at + timedelta(milliseconds=ms), state=state,
-            attempt=1, worker="w1", gpu="g1", token=5, phases=known,
+            seq=seq,
+            job_id=job.pk,
+            at=job.created_at + timedelta(milliseconds=ms),
+            state=state,
+            attempt=1,
+            worker="w1",
+            gpu="g1",
+            token=5,
+            phases=known,
         )
-        for seq, ms, state, known in (
-            (8, 4.8, "running", {"claimed": 4.5}), (9, 5.2, "succeeded", phases),
-        )
-    )  # fmt: skip
+        for seq, ms, state, known in ((8, 4.8, "running", {"claimed": 4.5}), (9, 5.2, "succeeded", phases))
+    )
     assert [(step.what, step.at) for step in timeline.steps(job, [claim, end])] == [
-        ("Accepted and queued", "+0.0 ms"), ("Attempt 1 on w1", "+2.0 ms"), ("Run began", "+3.0 ms"),
-        ("Run ended", "+5.0 ms"), ("Succeeded", "+5.5 ms"),
-    ]  # fmt: skip
+        ("Accepted and queued", "+0.0 ms"),
+        ("Attempt 1 on w1", "+2.0 ms"),
+        ("Run began", "+3.0 ms"),
+        ("Run ended", "+5.0 ms"),
+        ("Succeeded", "+5.5 ms"),
+    ]
     assert (job.waited_ms, job.ran_ms, job.total_ms) == (3.0, 2.0, 5.5)
     assert [(share.name, share.ms) for share in timeline.shares(job)] == [
-        ("queue", 2.0), ("prepare", 1.0), ("run", 2.0), ("commit", 0.5),
-    ]  # fmt: skip
+        ("queue", 2.0),
+        ("prepare", 1.0),
+        ("run", 2.0),
+        ("commit", 0.5),
+    ]
 
 
 def test_shares_of_the_bar_add_up_to_the_whole_even_if_the_claim_came_late() -> None:
@@ -221,10 +244,7 @@ def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(
     browser: Browser, admin: Actor, some: list[Job]
 ) -> None:
     running = some[2]
-    assert (
-        submit(browser("operator"), f"/jobs/{running.pk}/cancel", {"reason": "stuck"}).status_code
-        == 302
-    )
+    assert submit(browser("operator"), f"/jobs/{running.pk}/cancel", {"reason": "stuck"}).status_code == 302
     assert OutboxEntry.objects.get(kind="cancel").key == running.pk
     assert b"Cancellation is asked for" in browser("viewer").get(f"/jobs/{running.pk}").content
     with pytest.raises(Conflict):
@@ -250,20 +270,14 @@ def test_nats_is_asked_for_a_job_without_a_row_before_the_act_writes(
     assert AuditEntry.objects.get().result == AuditEntry.FAILED
 
 
-def test_rows_to_forget_are_found_through_an_index_before_anything_is_locked(
-    some: list[Job],
-) -> None:
-    with CaptureQueriesContext(
-        connection,
-    ) as heard:
+def test_rows_to_forget_are_found_through_an_index_before_anything_is_locked(some: list[Job]) -> None:
+    with CaptureQueriesContext(connection) as heard:
         assert retention.delete_oldest(NOW, 500) == 4
     told = [query["sql"] for query in heard.captured_queries]
     locked = next(n for n, sql in enumerate(told) if sql.startswith(("SAVEPOINT", "BEGIN")))
     chosen = [sql for sql in told if sql.startswith("SELECT") and "created_at" in sql]
     assert chosen == told[:locked]
-    for sql in (
-        chosen if connection.vendor == "sqlite" else ()
-    ):  # so few rows PostgreSQL reads as they lie
+    for sql in chosen if connection.vendor == "sqlite" else ():  # so few rows PostgreSQL reads as they lie
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
             assert "job_by_state" in str(cursor.fetchall())
@@ -289,19 +303,12 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
     assert found == [3, 2]
     assert looks > 2
     failed = listing.page(query.parse("model:digits key:key1 state:failed", NOW))
-    assert [int(job.pk[-4:], 16) for job in failed.jobs] == [
-        15,
-        12,
-        9,
-        6,
-    ]  # few fail: they are looked through
+    assert [int(job.pk[-4:], 16) for job in failed.jobs] == [15, 12, 9, 6]  # few fail: they are looked through
     shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
     assert "Look further back" in shown
 
 
-def test_counts_say_where_they_stopped(
-    db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_say_where_they_stopped(db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "COUNTED", 3)
     for number in range(1, 7):
         make(number, state="failed" if number == 1 else "succeeded")
@@ -315,17 +322,31 @@ def test_counts_say_where_they_stopped(
 
 
 FILTERS = (
-    "", "state:failed", "state:queued,running", "model:digits", "key:key1", "worker:w1,w2", "gpu:g1",
-    "error:model_error", "error:a,b model:digits", "token:7", "version:2", "priority:hi", "took:>5s",
-    "created:<2h", "created:>2h version:2", "id:00000000-0000-4000-8000-000000000003", "id:00000000-0000", "id:00",
-    "model:digits took:>5s state:failed worker:w1", "no_such_model",
-)  # fmt: skip
+    "",
+    "state:failed",
+    "state:queued,running",
+    "model:digits",
+    "key:key1",
+    "worker:w1,w2",
+    "gpu:g1",
+    "error:model_error",
+    "error:a,b model:digits",
+    "token:7",
+    "version:2",
+    "priority:hi",
+    "took:>5s",
+    "created:<2h",
+    "created:>2h version:2",
+    "id:00000000-0000-4000-8000-000000000003",
+    "id:00000000-0000",
+    "id:00",
+    "model:digits took:>5s state:failed worker:w1",
+    "no_such_model",
+)
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_every_look_is_served_by_an_index_and_bounded(
-    db: None, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_look_is_served_by_an_index_and_bounded(db: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the table holds: no statement reads all of it, nor sorts more than what an index and a bound leave."""
     monkeypatch.setattr(listing, "SCAN", 500)
     monkeypatch.setattr(listing, "COUNTED", 500)
@@ -358,13 +379,20 @@ def _many(count: int) -> list[Job]:
     """Rows as a service has them: nearly all succeeded."""
     return [
         Job(
-            id=f"{number:08x}-0000-4000-8000-000000000000", model=f"m{number % 3}", version=1,
-            state="failed" if number % 50 == 0 else "succeeded", key_id=f"key{number % 5}",
-            error_code="model_error" if number % 50 == 0 else "", worker=f"w{number % 2}", gpu="g1",
-            created_at=START + timedelta(seconds=number), updated_at=START, phases={"done": 20.0},
+            id=f"{number:08x}-0000-4000-8000-000000000000",
+            model=f"m{number % 3}",
+            version=1,
+            state="failed" if number % 50 == 0 else "succeeded",
+            key_id=f"key{number % 5}",
+            error_code="model_error" if number % 50 == 0 else "",
+            worker=f"w{number % 2}",
+            gpu="g1",
+            created_at=START + timedelta(seconds=number),
+            updated_at=START,
+            phases={"done": 20.0},
         )
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 async def test_old_rows_are_deleted_oldest_first_and_a_few_at_a_time(
@@ -410,22 +438,16 @@ async def test_settled_postings_and_ended_logins_go_and_what_is_compared_stays(
 
     def fill() -> None:
         for body, at in (("first", old), ("second", old), ("newest", old)):
-            OutboxEntry.objects.create(
-                kind="document", bucket="keys", key="k", body=body, published_at=at
-            )
+            OutboxEntry.objects.create(kind="document", bucket="keys", key="k", body=body, published_at=at)
         OutboxEntry.objects.create(kind="document", bucket="keys", key="other", published_at=old)
         OutboxEntry.objects.create(kind="cancel", key="job", body="waits")
         for settled_at in (old, old, recent):
-            OutboxEntry.objects.create(
-                kind="cancel", key="job", body=f"{settled_at}", published_at=settled_at
-            )
+            OutboxEntry.objects.create(kind="cancel", key="job", body=f"{settled_at}", published_at=settled_at)
         for key, ends in (("ended", old), ("lives", now + timedelta(hours=1))):
             Session.objects.create(session_key=key, session_data="", expire_date=ends)
 
     await in_thread(fill)
-    assert (
-        await retention.Retention(days=0, rows=0).tidy_others() == 1
-    )  # the login, whatever the days
+    assert await retention.Retention(days=0, rows=0).tidy_others() == 1  # the login, whatever the days
     assert await retention.Retention(days=30, rows=0).tidy_others() == 4
     assert await retention.Retention(days=30, rows=0).tidy_others() == 0
     left = await in_thread(lambda: list(OutboxEntry.objects.values_list("body", flat=True)))
@@ -433,23 +455,17 @@ async def test_settled_postings_and_ended_logins_go_and_what_is_compared_stays(
     assert await in_thread(lambda: Session.objects.get().pk) == "lives"
 
 
-def test_the_end_of_the_list_says_which_jobs_are_no_longer_there(
-    some: list[Job], browser: Browser
-) -> None:
+def test_the_end_of_the_list_says_which_jobs_are_no_longer_there(some: list[Job], browser: Browser) -> None:
     page = browser("viewer").get("/jobs").content.decode()
     assert "older than 30 days or not among the newest 1 000 000 are no longer listed" in page
     assert retention.in_words(days=0, rows=0) == ""
 
 
 @pytest.mark.parametrize("state", ["queued", "running"])
-def test_a_job_an_operator_cancelled_says_so_by_name_and_not_as_an_error(
-    browser: Browser, state: str
-) -> None:
+def test_a_job_an_operator_cancelled_says_so_by_name_and_not_as_an_error(browser: Browser, state: str) -> None:
     job = make(1, state=state)
     submit(browser("operator"), f"/jobs/{job.pk}/cancel", {"reason": "wrong input"})
-    Job.objects.update(
-        state="cancelled", error_code="cancelled", error_message="Cancelled by an operator."
-    )
+    Job.objects.update(state="cancelled", error_code="cancelled", error_message="Cancelled by an operator.")
     page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
     assert "Cancelled by an operator. Asked for by operator, “wrong input”" in page
     assert "message-error" not in page
@@ -459,9 +475,7 @@ def test_a_job_an_operator_cancelled_says_so_by_name_and_not_as_an_error(
 def test_a_job_its_owner_cancelled_names_no_operator_who_asked_later(browser: Browser) -> None:
     job = make(1, state="running")
     submit(browser("operator"), f"/jobs/{job.pk}/cancel", {"reason": "too late"})
-    Job.objects.update(
-        state="cancelled", error_code="cancelled", error_message="Cancelled by its owner."
-    )
+    Job.objects.update(state="cancelled", error_code="cancelled", error_message="Cancelled by its owner.")
     page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
     assert "Cancelled by its owner." in page
     assert "Asked for by" not in page

@@ -24,9 +24,14 @@ from tests.console.conftest import in_thread, submit
 
 Browser = Callable[[str], Client]
 FORM = {
-    "name": "checkout", "scopes": ["jobs:submit", "jobs:read"], "rate": "10", "per_s": "1",
-    "quota": "0", "quota_window_s": "86400", "days": "30",
-}  # fmt: skip
+    "name": "checkout",
+    "scopes": ["jobs:submit", "jobs:read"],
+    "rate": "10",
+    "per_s": "1",
+    "quota": "0",
+    "quota_window_s": "86400",
+    "days": "30",
+}
 
 
 def test_the_page_that_creates_a_key_shows_it_and_no_other_page_does(browser: Browser) -> None:
@@ -38,17 +43,11 @@ def test_the_page_that_creates_a_key_shows_it_and_no_other_page_does(browser: Br
     kid = keys.parse(text).kid
     for url in ("/keys", f"/keys/{kid}", "/audit", f"/api/keys/{kid}"):
         assert text[-49:] not in client.get(url).content.decode()
-    everything = [
-        *AuditEntry.objects.values(),
-        *OutboxEntry.objects.values(),
-        *ApiKey.objects.values(),
-    ]
+    everything = [*AuditEntry.objects.values(), *OutboxEntry.objects.values(), *ApiKey.objects.values()]
     assert text[-49:] not in repr(everything)
 
 
-def test_what_is_published_opens_for_the_key_and_nothing_else(
-    admin: Actor, console: Console
-) -> None:
+def test_what_is_published_opens_for_the_key_and_nothing_else(admin: Actor, console: Console) -> None:
     key, text = services.create(admin, services.Grant(name="a", models=[], rate=3, per_s=2))
     _, other = services.create(admin, services.Grant(name="b"))
     document = messages.decode(messages.ApiKey, OutboxEntry.objects.get(key=key.id).body)
@@ -82,15 +81,10 @@ def test_revoking_posts_the_key_as_revoked_and_cannot_be_repeated(admin: Actor) 
         ({"quota": 2**31}, "quota"),
         ({"scopes": ["jobs:read", "jobs:read"]}, "scopes: name each once"),
         ({"models": ["digits", "digits"]}, "models: name each once"),
-        (
-            {"models": [f"{number:040}" for number in range(1600)]},
-            "models: gateways are told at most",
-        ),
+        ({"models": [f"{number:040}" for number in range(1600)]}, "models: gateways are told at most"),
     ],
 )
-def test_a_grant_that_makes_no_sense_is_refused_by_field(
-    admin: Actor, change: dict[str, object], field: str
-) -> None:
+def test_a_grant_that_makes_no_sense_is_refused_by_field(admin: Actor, change: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
         services.create(admin, services.Grant(**({"name": "a"} | change)))  # type: ignore[arg-type]  # on purpose
     assert not ApiKey.objects.exists()
@@ -137,8 +131,7 @@ def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(ad
     newest, _ = services.rotate(admin, new.id, overlap_days=0)
     old.refresh_from_db()
     published = {
-        entry.key: messages.decode(messages.ApiKey, entry.body)
-        for entry in OutboxEntry.objects.order_by("pk")
+        entry.key: messages.decode(messages.ApiKey, entry.body) for entry in OutboxEntry.objects.order_by("pk")
     }
     assert keys.parse(text).kid == new.id
     assert new.rotated_from == old
@@ -147,23 +140,22 @@ def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(ad
     assert (published[new.id].rate, published[new.id].scopes) == (3, ("jobs:read",))
     left = (old.expires_at or timezone.now()) - timezone.now()
     assert timedelta(days=1, hours=23) < left <= timedelta(days=2)
-    assert published[old.id].expires_at == pytest.approx(
-        (old.expires_at or old.created_at).timestamp()
-    )
+    assert published[old.id].expires_at == pytest.approx((old.expires_at or old.created_at).timestamp())
     ended = published[new.id].expires_at
     assert ended is not None
     assert ended <= timezone.now().timestamp()
 
 
-def test_a_key_may_jump_the_queue_only_where_that_was_ticked(
-    browser: Browser, admin: Actor
-) -> None:
+def test_a_key_may_jump_the_queue_only_where_that_was_ticked(browser: Browser, admin: Actor) -> None:
     client = browser("admin")
     page = client.get("/keys/new").content.decode()
     boxes = dict(re.findall(r'<input type="checkbox" name="scopes" value="([\w:]+)"([^>]*)>', page))
     assert {name: "checked" in rest for name, rest in boxes.items()} == {
-        "jobs:submit": True, "jobs:read": True, "jobs:cancel": True, "jobs:urgent": False,
-    }  # fmt: skip
+        "jobs:submit": True,
+        "jobs:read": True,
+        "jobs:cancel": True,
+        "jobs:urgent": False,
+    }
     assert "ask for priority hi" in page
     assert submit(client, "/keys/new", {**FORM, "scopes": ["jobs:urgent"]}).status_code == 302
     ticked = ApiKey.objects.get()
@@ -199,9 +191,7 @@ def test_a_key_that_has_ended_is_not_replaced(admin: Actor) -> None:
         services.rotate(admin, "unknown")
 
 
-def test_only_who_may_manage_keys_replaces_one_and_the_page_shows_it_once(
-    browser: Browser, admin: Actor
-) -> None:
+def test_only_who_may_manage_keys_replaces_one_and_the_page_shows_it_once(browser: Browser, admin: Actor) -> None:
     old, _ = services.create(admin, services.Grant(name="a"))
     url = f"/keys/{old.id}/rotate"
     assert submit(browser("viewer"), url, {"overlap_days": "1"}).status_code == 403
@@ -212,9 +202,7 @@ def test_only_who_may_manage_keys_replaces_one_and_the_page_shows_it_once(
     assert "no-store" in answer["Cache-Control"]
     text = re.findall(r"sbx_[a-z]+_\w+", answer.content.decode())[0]
     assert ApiKey.objects.get(rotated_from=old).id == keys.parse(text).kid
-    assert (
-        f"/keys/{keys.parse(text).kid}" in browser("viewer").get(f"/keys/{old.id}").content.decode()
-    )
+    assert f"/keys/{keys.parse(text).kid}" in browser("viewer").get(f"/keys/{old.id}").content.decode()
 
 
 @pytest.mark.parametrize("networks", [["192.0.2.1/24"], ["nonsense"], ["0.0.0.0/0"] * 51])

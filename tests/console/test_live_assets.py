@@ -37,19 +37,12 @@ def test_a_template_has_no_inline_script_style_or_handler(template: Path) -> Non
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda p: p.name)
 def test_a_template_loads_nothing_from_elsewhere(template: Path) -> None:
-    assert not re.search(
-        r"<(?:script|link|img|use)[^>]+(?:src|href)=[\"']?(?:https?:)?//", template.read_text()
-    )
+    assert not re.search(r"<(?:script|link|img|use)[^>]+(?:src|href)=[\"']?(?:https?:)?//", template.read_text())
 
 
 def test_every_icon_that_is_asked_for_is_drawn() -> None:
     drawn = set(re.findall(r'<symbol id="([a-z]+)"', ICONS))
-    ways = (
-        r"icons\.svg' %}#([a-z]+)",
-        r'icon="([a-z]+)"',
-        r'icon\.html" with name="([a-z]+)"',
-        r'\bicon\("([a-z]+)"',
-    )
+    ways = (r"icons\.svg' %}#([a-z]+)", r'icon="([a-z]+)"', r'icon\.html" with name="([a-z]+)"', r'\bicon\("([a-z]+)"')
     text = "".join(path.read_text() for path in [*TEMPLATES, *SCRIPTS])
     asked = {name for way in ways for name in re.findall(way, text)}
     assert {"live", "release", "gpu", "freeze"} <= asked <= drawn

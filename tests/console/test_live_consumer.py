@@ -41,9 +41,7 @@ def _log_in(role: str | None) -> tuple[Client, str]:
         user.groups.add(Group.objects.get(name=role))
     client = Client()
     client.force_login(user)
-    (cookie,) = [
-        f"{name}={morsel.value}" for name, morsel in client.cookies.items() if "session" in name
-    ]
+    (cookie,) = [f"{name}={morsel.value}" for name, morsel in client.cookies.items() if "session" in name]
     return client, cookie
 
 
@@ -53,13 +51,7 @@ class Tab:
     def __init__(self, cookie: str = "", origin: bytes = ORIGIN) -> None:
         application = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
         headers = [(b"origin", origin), (b"host", b"localhost"), (b"cookie", cookie.encode())]
-        scope = {
-            "type": "websocket",
-            "path": "/ws/live",
-            "headers": headers,
-            "query_string": b"",
-            "subprotocols": [],
-        }
+        scope = {"type": "websocket", "path": "/ws/live", "headers": headers, "query_string": b"", "subprotocols": []}
         self._asgi: Any = _communicator(application, scope)
 
     async def open(self) -> bool:
@@ -148,9 +140,7 @@ async def test_an_operator_without_a_role_may_not_listen(feed: Feed) -> None:
         ("hello", consumer.BAD_MESSAGE),
     ],
 )
-async def test_what_is_not_a_subscription_closes_the_socket(
-    feed: Feed, text: str, code: int
-) -> None:
+async def test_what_is_not_a_subscription_closes_the_socket(feed: Feed, text: str, code: int) -> None:
     _, cookie = await sync_to_async(_log_in)("viewer")
     tab = Tab(cookie)
     await tab.open()
@@ -158,9 +148,7 @@ async def test_what_is_not_a_subscription_closes_the_socket(
     assert await tab.closed() == code
 
 
-async def test_a_socket_is_closed_when_its_operator_logs_out(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_socket_is_closed_when_its_operator_logs_out(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     client, cookie = await sync_to_async(_log_in)("viewer")
     tab = Tab(cookie)
     await tab.open()
@@ -171,9 +159,7 @@ async def test_a_socket_is_closed_when_its_operator_logs_out(
     assert await tab.closed() == consumer.NOT_LOGGED_IN
 
 
-async def test_a_socket_is_closed_when_its_operator_loses_the_role(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_socket_is_closed_when_its_operator_loses_the_role(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     _, cookie = await sync_to_async(_log_in)("viewer")
     tab = Tab(cookie)
     await tab.open()
@@ -185,9 +171,7 @@ async def test_a_socket_is_closed_when_its_operator_loses_the_role(
     assert await tab.closed() == consumer.NOT_ALLOWED
 
 
-async def test_a_viewer_that_resumes_within_the_ring_gets_deltas_and_no_snapshot(
-    feed: Feed, bus: Bus
-) -> None:
+async def test_a_viewer_that_resumes_within_the_ring_gets_deltas_and_no_snapshot(feed: Feed, bus: Bus) -> None:
     _, cookie = await sync_to_async(_log_in)("viewer")
     tab = Tab(cookie)
     await tab.open()

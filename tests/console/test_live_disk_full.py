@@ -31,9 +31,7 @@ async def server(disk: SmallDisk) -> AsyncIterator[NatsServer]:
 
 
 def as_role(server: NatsServer, role: str) -> Wire:
-    return Wire(
-        nats_url=server.url, nats_user=role, nats_password=PASSWORDS[role], request_timeout_s=0.5
-    )
+    return Wire(nats_url=server.url, nats_user=role, nats_password=PASSWORDS[role], request_timeout_s=0.5)
 
 
 async def keep_writing(bus: Bus, subject: str) -> None:
@@ -44,9 +42,7 @@ async def keep_writing(bus: Bus, subject: str) -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("role", "subject"), [("gateway", "jobs.m.mid.j"), ("worker", "$KV.workers.w")]
-)
+@pytest.mark.parametrize(("role", "subject"), [("gateway", "jobs.m.mid.j"), ("worker", "$KV.workers.w")])
 async def test_the_board_says_that_nats_stores_nothing_as_whoever_misses_its_answers_tells(
     server: NatsServer, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, role: str, subject: str
 ) -> None:

@@ -34,11 +34,7 @@ async def feed(wire: Wire) -> AsyncIterator[Feed]:
 
 def closed(reason: str) -> float:
     """Sockets the console has closed for this reason."""
-    return (
-        metrics.REGISTRY.get_sample_value(
-            "signalbox_console_live_closed_total", {"reason": reason}
-        ) or 0.0
-    )  # fmt: skip
+    return metrics.REGISTRY.get_sample_value("signalbox_console_live_closed_total", {"reason": reason}) or 0.0
 
 
 @pytest.mark.parametrize(
@@ -84,12 +80,7 @@ def test_only_our_own_pages_are_let_in(page: str, host: str, is_own: bool, setti
     ],
 )
 async def test_a_page_of_the_other_scheme_is_another_page(
-    console: Console,
-    settings: Any,
-    is_https: bool,
-    trust_proxy: bool,
-    forwarded: bytes,
-    let_in: set[bytes],
+    console: Console, settings: Any, is_https: bool, trust_proxy: bool, forwarded: bytes, let_in: set[bytes]
 ) -> None:
     settings.CONSOLE = replace(console, is_https=is_https, trust_proxy=trust_proxy)
     passed: set[bytes] = set()
@@ -101,11 +92,7 @@ async def test_a_page_of_the_other_scheme_is_another_page(
         async def nothing(*_: Any) -> Any:
             return {}
 
-        headers = [
-            (b"origin", scheme + b"://localhost"),
-            (b"host", b"localhost"),
-            (b"x-forwarded-proto", forwarded),
-        ]
+        headers = [(b"origin", scheme + b"://localhost"), (b"host", b"localhost"), (b"x-forwarded-proto", forwarded)]
         await origin.SameOrigin(inner)({"type": "websocket", "headers": headers}, nothing, nothing)
     assert passed == let_in
 
@@ -142,9 +129,7 @@ async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(fee
     assert (answer.status_code, answer["Location"]) == (302, "/login?next=/")
 
 
-async def test_one_operator_opens_only_so_many_tabs(
-    feed: Feed, console: Console, settings: Any
-) -> None:
+async def test_one_operator_opens_only_so_many_tabs(feed: Feed, console: Console, settings: Any) -> None:
     settings.CONSOLE = replace(console, live_per_user=2)
     _, cookie = await sync_to_async(_log_in)("viewer")
     _, other = await sync_to_async(_log_in)("operator")
@@ -181,12 +166,9 @@ async def test_a_flood_of_messages_closes_the_socket(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [("nonsense", "bad_message"), ('{"t": "sub", "topics": ["secrets"]}', "not_allowed")],
+    ("text", "reason"), [("nonsense", "bad_message"), ('{"t": "sub", "topics": ["secrets"]}', "not_allowed")]
 )
-async def test_a_socket_closed_for_what_it_said_is_counted_by_reason(
-    feed: Feed, text: str, reason: str
-) -> None:
+async def test_a_socket_closed_for_what_it_said_is_counted_by_reason(feed: Feed, text: str, reason: str) -> None:
     _, cookie = await sync_to_async(_log_in)("viewer")
     before = closed(reason)
     tab = Tab(cookie)

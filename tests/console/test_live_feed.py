@@ -40,9 +40,7 @@ async def watching(wire: Wire) -> AsyncIterator[tuple[Feed, Viewer]]:
             raise AssertionError from task.exception()
 
 
-async def test_jobs_queued_before_the_console_started_are_counted_and_aged(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_jobs_queued_before_the_console_started_are_counted_and_aged(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     documents = [accepted("digits", priority=p) for p in ("lo", "hi", "mid", "hi", "lo")]
@@ -55,9 +53,7 @@ async def test_jobs_queued_before_the_console_started_are_counted_and_aged(
         assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(first.time, abs=0.001)
 
 
-async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_oldest(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_oldest(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     for _ in range(3):
@@ -71,18 +67,13 @@ async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_old
         await railway.acquire("worker-a")
         await railway.run_one(delivery)
         await viewer.until(
-            lambda: (
-                viewer.row("queues", "digits")["waiting"] == 2
-                and viewer.row("queues", "digits")["running"] == 0
-            )
+            lambda: viewer.row("queues", "digits")["waiting"] == 2 and viewer.row("queues", "digits")["running"] == 0
         )
         await viewer.until(lambda: viewer.row("queues", "digits")["oldest_at"] > oldest_at)
         await puller.close()
 
 
-async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_known(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_known(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     documents = [accepted("digits") for _ in range(3)]
@@ -105,9 +96,7 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_know
     await puller.close()
 
 
-async def test_a_heartbeat_has_gauges_read_only_while_somebody_watches(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_a_heartbeat_has_gauges_read_only_while_somebody_watches(bus: Bus, wire: Wire) -> None:
     feed = Feed(wire)
     heartbeat = worker("worker-a", waiting={"digits": 2})
     feed._on_worker("worker-a", heartbeat, 1)
@@ -144,9 +133,7 @@ async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire
         lane = viewer.row("lanes", GPU.id)
         assert lane["token"] == second > first
         assert lane["waiters"] == []
-        assert [s[1:3] for s in lane["strip"]][-3:] == [
-            ["held", "worker-a"], ["handover", ""], ["untold", "worker-b"],
-        ]  # fmt: skip
+        assert [s[1:3] for s in lane["strip"]][-3:] == [["held", "worker-a"], ["handover", ""], ["untold", "worker-b"]]
 
 
 async def test_a_renewed_lease_moves_its_end_and_counts(bus: Bus, wire: Wire) -> None:
@@ -162,14 +149,15 @@ async def test_a_renewed_lease_moves_its_end_and_counts(bus: Bus, wire: Wire) ->
         assert after["token"] == before["token"]
 
 
-async def test_a_lease_that_runs_out_is_shown_as_expired_and_raises_an_alarm(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_a_lease_that_runs_out_is_shown_as_expired_and_raises_an_alarm(bus: Bus, wire: Wire) -> None:
     async with watching(wire) as (_, viewer):
         await put(
-            bus, Bucket.LEASES, token(GPU.id),
-            Lease(state="HELD", gpu=GPU.id, owner="worker-a", host="north", since=time.time()), ttl_s=1,
-        )  # fmt: skip
+            bus,
+            Bucket.LEASES,
+            token(GPU.id),
+            Lease(state="HELD", gpu=GPU.id, owner="worker-a", host="north", since=time.time()),
+            ttl_s=1,
+        )
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
         await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "expired")
         await viewer.until(lambda: viewer.row("alarms", f"expired:{GPU.id}"))
@@ -192,18 +180,12 @@ async def test_a_nats_that_stores_nothing_is_an_alarm_as_long_as_it_is_told(
 async def test_a_disk_of_nats_that_is_short_of_room_is_an_alarm_also_when_nats_is_away(
     wire: Wire, tmp_path: Path
 ) -> None:
-    low = replace(
-        wire, nats_url="nats://127.0.0.1:1", nats_store=str(tmp_path), nats_reserve_bytes=2**62
-    )
+    low = replace(wire, nats_url="nats://127.0.0.1:1", nats_store=str(tmp_path), nats_reserve_bytes=2**62)
     async with watching(low) as (_, viewer):
-        await viewer.until(
-            lambda: "Make room there" in viewer.row("alarms", "disk").get("text", "")
-        )
+        await viewer.until(lambda: "Make room there" in viewer.row("alarms", "disk").get("text", ""))
 
 
-async def test_what_happened_between_the_start_and_the_first_viewer_is_in_the_ticker_once(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_what_happened_between_the_start_and_the_first_viewer_is_in_the_ticker_once(bus: Bus, wire: Wire) -> None:
     """A console that came back said that it was live, and missed every job that ended before it followed them."""
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
@@ -286,9 +268,7 @@ async def test_a_paused_queue_says_who_paused_it_and_why(bus: Bus, wire: Wire) -
         await viewer.until(lambda: not viewer.row("queues", "digits")["is_paused"])
 
 
-async def test_a_queue_nobody_serves_raises_an_alarm_that_ends_with_it(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_a_queue_nobody_serves_raises_an_alarm_that_ends_with_it(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     await submit(bus, accepted("digits"))
@@ -321,13 +301,13 @@ async def test_the_strip_reaches_back_before_the_console_started(bus: Bus, wire:
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("holder") == "worker-b")
         strip = viewer.row("lanes", GPU.id)["strip"]
         assert [s[1:] for s in strip] == [
-            ["untold", "worker-a", first], ["handover", "", 0], ["untold", "worker-b", second],
-        ]  # fmt: skip
+            ["untold", "worker-a", first],
+            ["handover", "", 0],
+            ["untold", "worker-b", second],
+        ]
 
 
-async def test_the_board_says_that_nats_is_away_and_comes_back_by_itself(
-    own_nats: NatsServer,
-) -> None:
+async def test_the_board_says_that_nats_is_away_and_comes_back_by_itself(own_nats: NatsServer) -> None:
     wire = Wire(nats_url=own_nats.url)
     bus = await Bus.connect(wire, role="admin")
     railway = Railway(bus)

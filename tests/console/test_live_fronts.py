@@ -11,9 +11,7 @@ from signalbox.wire.messages import Crowding, header
 from signalbox.wire.names import KEY_USE, Header
 from tests.console.test_live_feed import watching
 
-FULL = Crowding(
-    name="gw-1", since=5.0, open=4096, bound=4096, refused={"unavailable:connections": 7}
-)
+FULL = Crowding(name="gw-1", since=5.0, open=4096, bound=4096, refused={"unavailable:connections": 7})
 
 
 def test_an_alarm_stands_as_long_as_it_is_repeated() -> None:
@@ -21,9 +19,7 @@ def test_an_alarm_stands_as_long_as_it_is_repeated() -> None:
     fronts.hear(FULL, 100.0)
     (alarm,) = fronts.alarms(100.0 + KEPT_S / 2).values()
     assert (alarm.level, alarm.since) == ("error", 5.0)
-    assert alarm.text == (
-        "Gateway gw-1 has turned 7 connections away: 4096 of 4096 are open."
-    )  # fmt: skip
+    assert alarm.text == ("Gateway gw-1 has turned 7 connections away: 4096 of 4096 are open.")
     fronts.hear(FULL, 100.0 + KEPT_S / 2)
     assert fronts.alarms(100.0 + KEPT_S)
     assert not fronts.alarms(100.0 + 2 * KEPT_S)
@@ -33,9 +29,7 @@ def test_who_has_them_all_is_named_and_names_are_bounded() -> None:
     own: list[Crowding] = []
     fronts = Fronts(lambda: own[0] if own else None)
     assert not fronts.alarms(1.0)
-    own.append(
-        Crowding(since=5.0, open=9, bound=20, refused={"limit_exceeded:x": 1}, address="10.0.0.9")
-    )
+    own.append(Crowding(since=5.0, open=9, bound=20, refused={"limit_exceeded:x": 1}, address="10.0.0.9"))
     assert fronts.alarms(1.0)["front"].text == (
         "The console has turned 1 connections away: 9 of 20 are open, and 10.0.0.9 has all that one address may."
     )

@@ -78,13 +78,9 @@ class Server:
             raise error
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("after websocket.close"), ConnectionResetError(), None]
-)
+@pytest.mark.parametrize("error", [RuntimeError("after websocket.close"), ConnectionResetError(), None])
 @pytest.mark.parametrize("says", ["nonsense", '{"t": "sub", "topics": ["secrets"]}'])
-async def test_who_says_nonsense_to_a_closed_socket_leaves(
-    feed: Feed, says: str, error: Exception | None
-) -> None:
+async def test_who_says_nonsense_to_a_closed_socket_leaves(feed: Feed, says: str, error: Exception | None) -> None:
     _, cookie = await sync_to_async(_log_in)("viewer")
     server = Server(cookie, lambda kind: error if kind == "close" else None)
     server.say("connect")

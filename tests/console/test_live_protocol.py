@@ -25,22 +25,14 @@ def server() -> Topics:
 def state_of(topics: Topics) -> dict[str, Any]:
     """What a faithful mirror holds."""
     held: dict[str, Any] = {
-        name: {
-            key: {"value": row.value} for key, row in topic.rows.items() if isinstance(row, Note)
-        }
+        name: {key: {"value": row.value} for key, row in topic.rows.items() if isinstance(row, Note)}
         for name, topic in topics.topics.items()
         if not topic.is_list
     }
-    return held | {
-        "t": [{"value": e.value} for e in topics.topics["t"].entries if isinstance(e, Note)]
-    }
+    return held | {"t": [{"value": e.value} for e in topics.topics["t"].entries if isinstance(e, Note)]}
 
 
-changes = st.tuples(
-    st.sampled_from(["a", "b", "t"]),
-    st.sampled_from(["x", "y", "z"]),
-    st.none() | st.integers(0, 9),
-)
+changes = st.tuples(st.sampled_from(["a", "b", "t"]), st.sampled_from(["x", "y", "z"]), st.none() | st.integers(0, 9))
 fates = st.sampled_from(["arrives", "arrives", "arrives", "lost", "twice", "late"])
 
 
@@ -90,9 +82,7 @@ def _answer(topics: Topics, mirror: Mirror, now: float) -> None:
 
 @given(st.lists(changes, max_size=30), st.integers(0, 30))
 @settings(max_examples=200)
-def test_a_snapshot_taken_between_flushes_loses_nothing(
-    edits: list[tuple[str, str, int | None]], cut: int
-) -> None:
+def test_a_snapshot_taken_between_flushes_loses_nothing(edits: list[tuple[str, str, int | None]], cut: int) -> None:
     topics, mirror = server(), Mirror()
     for at, (name, key, value) in enumerate(edits):
         if at == cut:

@@ -45,9 +45,15 @@ def row(board: LiveView, topic: str, key: str) -> Any:
 def worker(name: str, **more: Any) -> Worker:
     """A worker's presence."""
     fields: dict[str, Any] = {
-        "id": name, "boot": "b", "host": "north/boot", "pid": 7, "state": "ready",
-        "device": Device(id=GPU, kind="nvidia", name="H200"), "started_at": T0, "beat_at": T0,
-    }  # fmt: skip
+        "id": name,
+        "boot": "b",
+        "host": "north/boot",
+        "pid": 7,
+        "state": "ready",
+        "device": Device(id=GPU, kind="nvidia", name="H200"),
+        "started_at": T0,
+        "beat_at": T0,
+    }
     return Worker(**fields | more)
 
 
@@ -60,9 +66,14 @@ def held(board: LiveView, owner: str, revision: int, at: float, **more: Any) -> 
 def document(model: str = "digits", number: int = 0) -> Job:
     """An accepted job."""
     return Job(
-        id=f"{number:08d}-0000-0000-0000-000000000000", model=model, version=1,
-        signature="serving_default", key_id="k", created_at=T0, deadline_at=T0 + 900,
-    )  # fmt: skip
+        id=f"{number:08d}-0000-0000-0000-000000000000",
+        model=model,
+        version=1,
+        signature="serving_default",
+        key_id="k",
+        created_at=T0,
+        deadline_at=T0 + 900,
+    )
 
 
 def test_the_token_of_a_hold_is_the_revision_of_its_first_write() -> None:
@@ -118,9 +129,7 @@ def test_a_job_that_ended_leaves_the_lane() -> None:
     held(board, "a", 1, T0)
     running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     board.record(running, T0, T0)
-    board.record(
-        life.succeeded(running, now=T0 + 1, phases={}, batch=1, size_bytes=1), T0 + 1, T0 + 1
-    )
+    board.record(life.succeeded(running, now=T0 + 1, phases={}, batch=1, size_bytes=1), T0 + 1, T0 + 1)
     assert row(board, "lanes", GPU).jobs == ()
 
 
@@ -130,13 +139,9 @@ def test_percentiles_split_waiting_from_running() -> None:
     for number in range(100):
         wait, run = 0.01 * number, 0.5
         late = T0 + wait + run - 0.001  # claims are mostly written after the run began
-        claimed = life.claimed(
-            document(number=number), None, worker="a", gpu=GPU, token=1, now=late
-        )
+        claimed = life.claimed(document(number=number), None, worker="a", gpu=GPU, token=1, now=late)
         phases = {"started": 1000 * wait, "computed": 1000 * (wait + run)}
-        done = life.succeeded(
-            claimed, now=T0 + wait + run + 0.2, phases=phases, batch=1, size_bytes=1
-        )
+        done = life.succeeded(claimed, now=T0 + wait + run + 0.2, phases=phases, batch=1, size_bytes=1)
         board.record(done, T0, T0)
     board.age(T0 + 1, is_blind=False)
     queue = row(board, "queues", "digits")
@@ -288,12 +293,7 @@ def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
         lane = row(board, "lanes", GPU)
         assert (lane.state, lane.activity) == ("held", activity)
         assert (lane.run.model if lane.run else None) == (run.model if run else None)
-    assert [stretch.state for stretch in lane.strip] == [
-        "held",
-        "loading",
-        "computing",
-        "held",
-    ]
+    assert [stretch.state for stretch in lane.strip] == ["held", "loading", "computing", "held"]
     board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 5)
     assert row(board, "lanes", GPU).activity == "", "that was said of an earlier hold"
 
@@ -313,10 +313,7 @@ def test_a_strip_of_short_runs_reaches_back_as_far_as_any_other() -> None:
     lengths = [after.at - before.at for before, after in pairwise(strip)]
     assert lengths[-100:] == pytest.approx([0.8] * 100), "what is new is exact"
     assert {stretch.state for stretch in strip[:50]} == {"computing", "held"}
-    assert all(
-        (before.state, before.token) != (after.state, after.token)
-        for before, after in pairwise(strip)
-    )
+    assert all((before.state, before.token) != (after.state, after.token) for before, after in pairwise(strip))
 
 
 def test_the_head_figure_counts_what_computes_and_says_what_the_others_do() -> None:
@@ -341,18 +338,18 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
     board.presence(
         "a",
         worker(
-            "a", token=7, running=running + prefetched, run=computing(T0, *running),
-            waiting={"digits": 3}, models=(Residency(model="digits", version=1, state="ready"),),
+            "a",
+            token=7,
+            running=running + prefetched,
+            run=computing(T0, *running),
+            waiting={"digits": 3},
+            models=(Residency(model="digits", version=1, state="ready"),),
         ),
         T0 + 1,
-    )  # fmt: skip
+    )
     board.gauge("slow", Gauge(0, 1, 0, None, oldest_in_hand_at=T0), T0 + 1, is_counting=True)
-    board.gauge(
-        "digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_hand_at=T0 + 0.5), T0 + 1, is_counting=True
-    )
-    lane, digits, slow = (
-        row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow"))
-    )
+    board.gauge("digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_hand_at=T0 + 0.5), T0 + 1, is_counting=True)
+    lane, digits, slow = (row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow")))
     assert [job.id for job in lane.jobs] == ["s1"]
     assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
     assert digits.oldest_at == T0 + 0.5, "the first that has not begun, in hand or not"
@@ -379,11 +376,7 @@ def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> Non
         board.gauge("digits", Gauge(3, 0, 0, T0 + 1), T0 + second, is_counting=True)
         board.age(T0 + second, is_blind=False)
         assert bool(row(board, "alarms", f"idle:{GPU}")) is (second == 12)
-    board.presence(
-        "a",
-        worker("a", token=7, models=digits, run=computing(T0 + 12, "j", model="digits")),
-        T0 + 13,
-    )
+    board.presence("a", worker("a", token=7, models=digits, run=computing(T0 + 12, "j", model="digits")), T0 + 13)
     board.age(T0 + 13, is_blind=False)
     assert row(board, "alarms", f"idle:{GPU}") is None
 

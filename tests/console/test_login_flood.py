@@ -55,9 +55,7 @@ class Caller:
         return self._call("GET", "/healthz")[0]
 
     def _call(self, method: str, path: str, body: str = "") -> tuple[int, bytes, str]:
-        connection = http.client.HTTPConnection(
-            self._netloc, timeout=60, source_address=(self._from, 0)
-        )
+        connection = http.client.HTTPConnection(self._netloc, timeout=60, source_address=(self._from, 0))
         headers = {"Host": self._netloc}
         if body:
             headers |= {"Cookie": self._cookie, "Content-Type": "application/x-www-form-urlencoded"}

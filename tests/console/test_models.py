@@ -55,9 +55,7 @@ def test_registering_again_adds_only_what_is_new(admin: Actor, base: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["relative/path", "/no/such/folder", "/"])
-def test_a_path_without_models_is_refused_with_the_reason(
-    admin: Actor, base: Path, path: str
-) -> None:
+def test_a_path_without_models_is_refused_with_the_reason(admin: Actor, base: Path, path: str) -> None:
     with pytest.raises(InvalidRequest):
         services.register(admin, "digits", path)
 
@@ -110,13 +108,7 @@ def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(
 
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_a_folder_that_was_moved_before_its_root_had_a_name_is_found_by_its_digest(
-    admin: Actor,
-    base: Path,
-    tmp_path: Path,
-    console: Console,
-    settings: Any,
-    monkeypatch: Any,
-    is_copied: bool,
+    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any, monkeypatch: Any, is_copied: bool
 ) -> None:
     services.register(admin, "digits", str(base))
     moved = Path(shutil.copytree(base, tmp_path / "new" / "digits"))
@@ -131,9 +123,7 @@ def test_a_folder_that_was_moved_before_its_root_had_a_name_is_found_by_its_dige
 
 
 @pytest.mark.parametrize("listed", [("a=/x", "a=/y"), ("uploads=/x",), ("a b=/x",)])
-def test_roots_whose_names_say_nothing_are_refused(
-    console: Console, listed: tuple[str, ...]
-) -> None:
+def test_roots_whose_names_say_nothing_are_refused(console: Console, listed: tuple[str, ...]) -> None:
     assert list(replace(console, repository_roots=listed).problems())
     assert not list(replace(console, repository_roots=("a=/x", "b=/y", "/z", "/a=b")).problems())
 
@@ -147,10 +137,7 @@ def test_names_that_would_not_fit_the_wire_are_refused(admin: Actor, base: Path,
 def test_settings_are_published_and_audited_before_and_after(admin: Actor, base: Path) -> None:
     services.register(admin, "digits", str(base))
     services.change_settings(
-        admin,
-        "digits",
-        {"replicas": 0, "max_batch_size": 8, "timeout_s": 2.5},
-        reason="quiet hours",
+        admin, "digits", {"replicas": 0, "max_batch_size": 8, "timeout_s": 2.5}, reason="quiet hours"
     )
     document = published()
     assert (document.replicas, document.batching.max_size, document.limits.timeout_s) == (0, 8, 2.5)
@@ -161,12 +148,16 @@ def test_settings_are_published_and_audited_before_and_after(admin: Actor, base:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"replicas": -1}, {"max_batch_size": 0}, {"timeout_s": 0}, {"name": "other"}, {"replicas": None},
-     {"max_payload_bytes": 1}],
-)  # fmt: skip
-def test_settings_that_make_no_sense_change_nothing(
-    admin: Actor, base: Path, changes: dict[str, Any]
-) -> None:
+    [
+        {"replicas": -1},
+        {"max_batch_size": 0},
+        {"timeout_s": 0},
+        {"name": "other"},
+        {"replicas": None},
+        {"max_payload_bytes": 1},
+    ],
+)
+def test_settings_that_make_no_sense_change_nothing(admin: Actor, base: Path, changes: dict[str, Any]) -> None:
     services.register(admin, "digits", str(base))
     count = OutboxEntry.objects.count()
     with pytest.raises(InvalidRequest):
@@ -228,26 +219,26 @@ def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None
     assert b"serving_default" in page
     assert submit(client, "/models/digits/replicas", {"replicas": "3"}).status_code == 302
     form = {
-        "description": "d", "replicas": "2", "max_batch_size": "16", "max_batch_delay_ms": "1.5",
-        "max_delivery": "5", "timeout_s": "60", "deadline_s": "900", "sync_wait_s": "30",
-        "max_queue": "10000", "max_payload_bytes": "67108864",
-    }  # fmt: skip
+        "description": "d",
+        "replicas": "2",
+        "max_batch_size": "16",
+        "max_batch_delay_ms": "1.5",
+        "max_delivery": "5",
+        "timeout_s": "60",
+        "deadline_s": "900",
+        "sync_wait_s": "30",
+        "max_queue": "10000",
+        "max_payload_bytes": "67108864",
+    }
     assert submit(client, "/models/digits/settings", form).status_code == 302
     assert submit(client, "/models/digits/settings", {**form, "replicas": "-1"}).status_code == 400
     assert submit(client, "/models/digits/default", {"version": "1"}).status_code == 302
-    assert (
-        submit(client, "/models/digits/label", {"label": "stable", "version": "1"}).status_code
-        == 302
-    )
+    assert submit(client, "/models/digits/label", {"label": "stable", "version": "1"}).status_code == 302
     assert submit(client, "/models/digits/enabled", {"enabled": "0"}).status_code == 302
     assert submit(client, "/models/digits/pause", {"paused": "1", "reason": "x"}).status_code == 302
     assert client.get("/models/digits").status_code == 200
     document = published()
-    assert (document.replicas, document.batching.max_delay_ms, document.is_enabled) == (
-        2,
-        1.5,
-        False,
-    )
+    assert (document.replicas, document.batching.max_delay_ms, document.is_enabled) == (2, 1.5, False)
     assert (document.default_version, document.labels) == (1, {"stable": 1})
     assert OutboxEntry.objects.filter(bucket="desired").count() == 1
 
@@ -272,12 +263,7 @@ def test_a_model_nobody_registered_is_not_found(browser: Browser) -> None:
     ],
 )
 def test_who_adds_a_version_says_whether_requests_get_it(
-    admin: Actor,
-    base: Path,
-    chosen_before: int | None,
-    is_default: bool | None,
-    serves: int,
-    is_pinned: bool,
+    admin: Actor, base: Path, chosen_before: int | None, is_default: bool | None, serves: int, is_pinned: bool
 ) -> None:
     services.register(admin, "digits", str(base / "1"), is_default=False)  # a first one is, anyhow
     assert published().default_version == 1
@@ -302,17 +288,13 @@ def test_the_form_asks_which_version_is_the_default_and_the_page_says_it(
     said = client.get(answer["Location"]).content
     assert b"Requests that name no version get version 1" in said
     proposed = client.get("/models/-/upload?name=digits").content.decode()
-    assert re.search(
-        r'value="old"[^>]*checked', proposed
-    )  # version 1 was chosen, so it stays proposed
+    assert re.search(r'value="old"[^>]*checked', proposed)  # version 1 was chosen, so it stays proposed
     moved = submit(client, "/models/digits/default", {"version": "2"})
     assert b"Requests that name no version get version 2" in client.get(moved["Location"]).content
 
 
 @pytest.mark.parametrize("name", ["upload", "register", "new", "settings", "-"])
-def test_no_name_a_model_may_have_hides_its_page(
-    browser: Browser, admin: Actor, base: Path, name: str
-) -> None:
+def test_no_name_a_model_may_have_hides_its_page(browser: Browser, admin: Actor, base: Path, name: str) -> None:
     client = browser("admin")
     if name == "-":
         with pytest.raises(InvalidRequest):

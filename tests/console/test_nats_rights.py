@@ -46,13 +46,7 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
             await topology.apply(admin)
             first, second = accepted(1), accepted(2)
             async with projecting(bus):
-                await in_thread(
-                    post_document,
-                    Bucket.MODELS,
-                    "digits",
-                    messages.Model(name="digits"),
-                    name="digits",
-                )
+                await in_thread(post_document, Bucket.MODELS, "digits", messages.Model(name="digits"), name="digits")
                 await in_thread(keys.create, ME, keys.Grant(name="a"))
                 ran = await in_thread(make, 1, worker="w1", gpu="GPU-1")
                 await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True))

@@ -118,9 +118,7 @@ class Paused(Bus):
         return await super().write(*given, **more)
 
 
-async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_the_newer(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_the_newer(bus: Bus, wire: Wire) -> None:
     def post(reason: str) -> None:
         post_document(Bucket.DESIRED, "model.m", messages.Desired(reason=reason))
 
@@ -144,9 +142,7 @@ async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_
     assert messages.decode(messages.Desired, data).reason == "newer"
 
 
-async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(
-    own_nats: NatsServer,
-) -> None:
+async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(own_nats: NatsServer) -> None:
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="console")
     try:
         await own_nats.kill()
@@ -198,12 +194,15 @@ def messages_not_found() -> type[Exception]:
 async def queue_job(bus: Bus, model: str = "m") -> messages.Job:
     """One accepted job, as a gateway writes it."""
     job = messages.Job(
-        id="00000000-0000-4000-8000-000000000001", model=model, version=1, signature="s", key_id="k",
-        created_at=1000.0, deadline_at=2000.0,
-    )  # fmt: skip
-    await bus.write(
-        names.job(model, "mid", job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0
+        id="00000000-0000-4000-8000-000000000001",
+        model=model,
+        version=1,
+        signature="s",
+        key_id="k",
+        created_at=1000.0,
+        deadline_at=2000.0,
     )
+    await bus.write(names.job(model, "mid", job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0)
     return job
 
 
@@ -225,16 +224,21 @@ async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> N
     await listening.close()
 
 
-async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays_as_it_is(
-    bus: Bus,
-) -> None:
+async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays_as_it_is(bus: Bus) -> None:
     from console.outbox.services import post_cancel
 
     records = Records(bus)
     running = Record(
-        id="00000000-0000-4000-8000-000000000002", model="m", version=1, signature="s", key_id="k",
-        state=State.RUNNING, attempt=1, created_at=1.0, deadline_at=2.0,
-    )  # fmt: skip
+        id="00000000-0000-4000-8000-000000000002",
+        model="m",
+        version=1,
+        signature="s",
+        key_id="k",
+        state=State.RUNNING,
+        attempt=1,
+        created_at=1.0,
+        deadline_at=2.0,
+    )
     await records.write(running, expect=0)
     await in_thread(post_cancel, running.id)
     await Publisher(bus, 5).publish_due()
@@ -245,9 +249,7 @@ async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays
     ended = life.cancelled(found[0], now=3.0)  # as its holder ends it
     assert ended.error is not None
     assert ended.error.message == "Cancelled by an operator."
-    done = messages.Record(
-        **{f: getattr(running, f) for f in running.__struct_fields__} | {"state": State.SUCCEEDED}
-    )
+    done = messages.Record(**{f: getattr(running, f) for f in running.__struct_fields__} | {"state": State.SUCCEEDED})
     revision = await records.write(done, b"result", expect=found[1])
     await in_thread(post_cancel, running.id)
     await Publisher(bus, 5).publish_due()

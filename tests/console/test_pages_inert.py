@@ -93,9 +93,7 @@ def pages() -> list[str]:
 @pytest.fixture
 def nasty_job(db: None) -> Job:
     """A job whose every text is an attack."""
-    job = Job.objects.create(
-        **_filled(Job, id=str(uuid4()), model="digits", state="failed", key_id="k")
-    )
+    job = Job.objects.create(**_filled(Job, id=str(uuid4()), model="digits", state="failed", key_id="k"))
     JobEvent.objects.create(**_filled(JobEvent, job_id=job.pk, state="failed", seq=1))
     return job
 
@@ -119,9 +117,7 @@ def _filled(kind_of_row: Any, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("url", pages())
-def test_a_page_has_nothing_inline_and_fetches_nothing_from_elsewhere(
-    cast: dict[str, User], url: str
-) -> None:
+def test_a_page_has_nothing_inline_and_fetches_nothing_from_elsewhere(cast: dict[str, User], url: str) -> None:
     client = Client()
     client.force_login(cast["admin"])
     assert looked_at(client, url).found == []
@@ -132,15 +128,27 @@ def test_what_a_job_a_key_and_an_act_are_called_is_shown_as_text(
 ) -> None:
     key, _ = keys.create(admin, keys.Grant(name=NASTY[:60]))
     AuditEntry.objects.create(
-        actor_name=NASTY[:150], via="web", act="keys.manage", target_kind="key", target=NASTY[:150],
-        reason=NASTY[:200], message=NASTY[:500], before={"a": NASTY}, after={"a": NASTY + "!"},
-    )  # fmt: skip
+        actor_name=NASTY[:150],
+        via="web",
+        act="keys.manage",
+        target_kind="key",
+        target=NASTY[:150],
+        reason=NASTY[:200],
+        message=NASTY[:500],
+        before={"a": NASTY},
+        after={"a": NASTY + "!"},
+    )
     client = Client()
     client.force_login(cast["admin"])
     urls = [
-        reverse("job", args=[nasty_job.pk]), "/jobs", f"/jobs?q={NASTY}", "/audit", "/keys",
-        reverse("key", args=[key.pk]), f"/audit?actor={NASTY}",
-    ]  # fmt: skip
+        reverse("job", args=[nasty_job.pk]),
+        "/jobs",
+        f"/jobs?q={NASTY}",
+        "/audit",
+        "/keys",
+        reverse("key", args=[key.pk]),
+        f"/audit?actor={NASTY}",
+    ]
     for url in urls:
         page = looked_at(client, url)
         assert page.found == [], url
@@ -166,10 +174,16 @@ def test_a_refused_act_on_something_with_an_odd_name_does_not_break_the_audit_pa
 
 def test_the_check_itself_finds_what_is_inline() -> None:
     for text in (
-        "<script>1</script>", "<a onclick='x'>", "<p style='a'>", "<script src='//cdn.example/x.js'></script>",
-        "<img src='https://x.example/a.png'>", "<a href='javascript:1'>", "<form action='http://x.example'>",
-        "<style>a{}</style>", "<iframe src='/x'></iframe>",
-    ):  # fmt: skip
+        "<script>1</script>",
+        "<a onclick='x'>",
+        "<p style='a'>",
+        "<script src='//cdn.example/x.js'></script>",
+        "<img src='https://x.example/a.png'>",
+        "<a href='javascript:1'>",
+        "<form action='http://x.example'>",
+        "<style>a{}</style>",
+        "<iframe src='/x'></iframe>",
+    ):
         page = Inline()
         page.feed(text)
         assert page.found, text

@@ -37,9 +37,13 @@ def database() -> Iterator[str]:
 
     def run(*command: str) -> None:
         subprocess.run(
-            [str(bin_folder / command[0]), *command[1:]], check=True, capture_output=True, timeout=120,
-            user=user if os.getuid() == 0 else None, cwd="/",
-        )  # fmt: skip
+            [str(bin_folder / command[0]), *command[1:]],
+            check=True,
+            capture_output=True,
+            timeout=120,
+            user=user if os.getuid() == 0 else None,
+            cwd="/",
+        )
 
     try:
         if os.getuid() == 0:
@@ -49,17 +53,7 @@ def database() -> Iterator[str]:
             f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
             " -c synchronous_commit=off -c full_page_writes=off"  # nothing here outlives the test
         )
-        run(
-            "pg_ctl",
-            "-D",
-            str(folder / "data"),
-            "-l",
-            str(folder / "log"),
-            "-o",
-            settings,
-            "-w",
-            "start",
-        )
+        run("pg_ctl", "-D", str(folder / "data"), "-l", str(folder / "log"), "-o", settings, "-w", "start")
         try:
             yield f"postgresql://console@{str(folder).replace('/', '%2F')}/postgres"
         finally:
@@ -72,9 +66,13 @@ def test_everything_that_touches_the_database_also_holds_on_postgresql(database:
     """``-m django_db``: see conftest. Programs that a test starts keep a SQLite file of their own."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "django_db", str(FOLDER)],
-        check=False, capture_output=True, text=True, timeout=560, cwd=FOLDER.parents[1],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=560,
+        cwd=FOLDER.parents[1],
         env={**os.environ, "SIGNALBOX_CONSOLE_DATABASE_URL": database},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-4000:]
     said = re.search(r"(\d+) passed", done.stdout)
     assert said, done.stdout[-400:]

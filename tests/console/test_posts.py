@@ -95,9 +95,7 @@ def test_every_post_redirects_and_no_reload_does_it_again(
         if name == "upload-model":
             form["archive"] = SimpleUploadedFile("m.tgz", archive_of(half_plus_two()))
         made = OperatorToken.objects.first()
-        answer = submit(
-            client, path.replace("/-/revoke", f"/{made.pk if made else ''}/revoke"), form
-        )
+        answer = submit(client, path.replace("/-/revoke", f"/{made.pk if made else ''}/revoke"), form)
         if name in SCRIPTS:
             assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
             continue
@@ -161,11 +159,7 @@ def test_a_form_opened_while_the_password_was_fresh_is_taken_with_its_file_when_
     browser: Browser, console: Any
 ) -> None:
     client = browser("admin")
-    slips = [
-        slip
-        for url in ("/settings/users/new", "/models/-/upload")
-        for slip in slips_of(client, url)
-    ]
+    slips = [slip for url in ("/settings/users/new", "/models/-/upload") for slip in slips_of(client, url)]
     assert len(slips) == len(set(slips)) == 2
     turn(client, "confirmed_at", sessions.CONFIRMED_S + 1)
 
@@ -185,9 +179,7 @@ def test_a_form_opened_while_the_password_was_fresh_is_taken_with_its_file_when_
     assert send(slips[1]) == 403  # another login of the same operator
 
 
-def test_only_forms_that_cannot_be_carried_have_a_slip_and_no_cache_keeps_them(
-    browser: Browser, admin: Actor
-) -> None:
+def test_only_forms_that_cannot_be_carried_have_a_slip_and_no_cache_keeps_them(browser: Browser, admin: Actor) -> None:
     client = browser("admin")
     key, _ = keys.create(admin, keys.Grant(name="k"))
     for page in ("/settings", "/keys/new", f"/keys/{key.pk}", "/settings/users"):

@@ -46,18 +46,23 @@ NOW = 1_800_000_000.0
 def accepted(number: int, **changes: Any) -> messages.Job:
     """A job of a test, its id made from a number."""
     job = messages.Job(
-        id=f"00000000-0000-4000-8000-{number:012x}", model="digits", version=3, signature="serving_default",
-        key_id="key1", created_at=NOW, deadline_at=NOW + 900, size_bytes=64,
-    )  # fmt: skip
+        id=f"00000000-0000-4000-8000-{number:012x}",
+        model="digits",
+        version=3,
+        signature="serving_default",
+        key_id="key1",
+        created_at=NOW,
+        deadline_at=NOW + 900,
+        size_bytes=64,
+    )
     return replace(job, **changes)
 
 
 async def accept(bus: Bus, job: messages.Job) -> None:
     """What a gateway writes."""
     await bus.write(
-        names.job(job.model, job.priority, job.id), b"input", headers={Header.JOB: messages.header(job)},
-        expect=0,
-    )  # fmt: skip
+        names.job(job.model, job.priority, job.id), b"input", headers={Header.JOB: messages.header(job)}, expect=0
+    )
 
 
 async def run_job(bus: Bus, job: messages.Job) -> Record:
@@ -101,21 +106,18 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
         await run_job(bus, job)
         await until(lambda: states() == {job.id: "succeeded"})
     row = await in_thread(Job.objects.get, pk=job.id)
-    assert (row.model, row.version, row.key_id, row.worker, row.gpu) == (
-        "digits",
-        3,
-        "key1",
-        "w1",
-        "GPU-1",
-    )
+    assert (row.model, row.version, row.key_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
     assert (row.waited_ms, row.ran_ms, row.total_ms) == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)
     assert events[-1].state == "succeeded"
     # Whether the claim was read before the end overwrote it or not.
     assert [step.what for step in timeline.steps(row, events)] == [
-        "Accepted and queued", "Attempt 1 on w1", "Run began", "Succeeded"
-    ]  # fmt: skip
+        "Accepted and queued",
+        "Attempt 1 on w1",
+        "Run began",
+        "Succeeded",
+    ]
 
 
 async def test_a_revision_that_stays_is_kept_as_an_event(bus: Bus) -> None:
@@ -128,15 +130,10 @@ async def test_a_revision_that_stays_is_kept_as_an_event(bus: Bus) -> None:
         await records.write(life.cancelled(running, now=NOW + 0.5), expect=revision)
         await until(lambda: states() == {job.id: "cancelled"})
     row = await in_thread(Job.objects.get)
-    assert [event.state for event in await in_thread(services.events, row)] == [
-        "running",
-        "cancelled",
-    ]
+    assert [event.state for event in await in_thread(services.events, row)] == ["running", "cancelled"]
 
 
-async def test_neither_inputs_nor_results_pass_through_the_projector(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_neither_inputs_nor_results_pass_through_the_projector(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
     take = Tail._take
 
@@ -197,9 +194,7 @@ async def test_what_happened_without_a_projector_is_read_when_it_is_back(bus: Bu
     await run_job(bus, finished)
     await accept(bus, waiting)
     async with projecting(bus):
-        await until(lambda: states() == {
-            first.id: "succeeded", finished.id: "succeeded", waiting.id: "queued"
-        })  # fmt: skip
+        await until(lambda: states() == {first.id: "succeeded", finished.id: "succeeded", waiting.id: "queued"})
     assert await in_thread(lambda: Cursor.objects.get().resyncs) == 1
 
 
@@ -233,9 +228,7 @@ async def test_a_cursor_beyond_the_end_of_its_stream_begins_again(bus: Bus) -> N
         await until(lambda: states() == {job.id: "succeeded"})
 
 
-async def test_records_taken_when_the_database_failed_are_read_again(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_taken_when_the_database_failed_are_read_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     apply, calls = store.apply, 0
 
     def failing_first(heard: Sequence[Heard], *upto: int) -> int:
@@ -270,16 +263,12 @@ async def test_a_server_that_restarts_costs_nothing_but_the_time(own_nats: NatsS
             await run_job(bus, first)
             await until(lambda: states().get(first.id) == "succeeded")
             await accept(bus, third)
-            await until(lambda: states() == {
-                first.id: "succeeded", second.id: "queued", third.id: "queued"
-            })  # fmt: skip
+            await until(lambda: states() == {first.id: "succeeded", second.id: "queued", third.id: "queued"})
     finally:
         await bus.close()
 
 
-async def test_every_queued_job_has_a_row_however_long_the_queue_was_without_a_projector(
-    bus: Bus,
-) -> None:
+async def test_every_queued_job_has_a_row_however_long_the_queue_was_without_a_projector(bus: Bus) -> None:
     jobs = [accepted(n) for n in range(1, 8)]
     for job in jobs:
         await accept(bus, job)
@@ -343,9 +332,7 @@ async def some(tail: Tail, limit: int) -> list[Delivery]:
     return found
 
 
-async def test_a_delivery_that_another_reader_was_given_refuses_the_sweep(
-    bus: Bus, wire: Wire
-) -> None:
+async def test_a_delivery_that_another_reader_was_given_refuses_the_sweep(bus: Bus, wire: Wire) -> None:
     mine, other = (Tail(bus, Stream.STATE, lambda: None) for _ in range(2))
     try:
         await mine.open(1)
@@ -362,9 +349,7 @@ async def test_a_delivery_that_another_reader_was_given_refuses_the_sweep(
         await other.close()
 
 
-async def test_records_are_read_where_the_queue_takes_no_more_consumers(
-    own_nats: NatsServer,
-) -> None:
+async def test_records_are_read_where_the_queue_takes_no_more_consumers(own_nats: NatsServer) -> None:
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     try:
         config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
@@ -392,11 +377,7 @@ async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: N
         async with asyncio.timeout(60):
             await feed.synced.wait()
         waiting = await in_thread(services.find, queued.id)
-        assert (waiting.state, waiting.size_in, waiting.created_at.timestamp()) == (
-            "queued",
-            64,
-            NOW,
-        )
+        assert (waiting.state, waiting.size_in, waiting.created_at.timestamp()) == ("queued", 64, NOW)
         found = await in_thread(services.find, ended.id)
         assert (found.state, found.phases, found.size_out) == ("succeeded", done.phases, 16)
         assert [e.state for e in await in_thread(services.events, found)] == ["succeeded"]
@@ -501,17 +482,16 @@ def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() ->
     rows = fold([heard(r, n) for n, r in enumerate((running, again, second, asked, end), 1)])
     assert rows.recorded[job.id].crashes == 1
     assert [(event.seq, event.attempt, event.state) for event in rows.events] == [
-        (1, 1, "running"), (2, 1, "queued"), (4, 2, "running")
-    ]  # fmt: skip
+        (1, 1, "running"),
+        (2, 1, "queued"),
+        (4, 2, "running"),
+    ]
     assert rows.events[1].error_code == "runner_crashed"
     assert rows.events[2].is_cancel_asked
 
 
 def test_two_projectors_take_turns_and_write_each_record_once() -> None:
-    claims = [
-        heard(life.claimed(accepted(n), None, worker="w1", gpu="g", token=1, now=NOW), n)
-        for n in range(1, 6)
-    ]
+    claims = [heard(life.claimed(accepted(n), None, worker="w1", gpu="g", token=1, now=NOW), n) for n in range(1, 6)]
     assert store.apply(claims[:4], 4) == 4
     assert store.apply(claims[:4], 4) == 0
     assert store.apply(claims[3:], 5) == 1
@@ -526,13 +506,9 @@ def test_an_acceptance_does_not_move_the_cursor() -> None:
     assert store.place().seq == 0
 
 
-def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     claim = life.claimed(accepted(1), None, worker="w1", gpu="g", token=1, now=NOW)
-    broken = store.Statement(
-        "INSERT INTO no_such_table VALUES (%s)", "INSERT INTO no_such_table SELECT %s"
-    )
+    broken = store.Statement("INSERT INTO no_such_table VALUES (%s)", "INSERT INTO no_such_table SELECT %s")
     monkeypatch.setattr(store, "_event_statement", lambda: broken)
     with pytest.raises(DatabaseError):
         store.apply([heard(claim, 1)], 1)

@@ -73,9 +73,7 @@ async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> Non
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
 
 
-async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(
-    bus: Bus, base: Path
-) -> None:
+async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(bus: Bus, base: Path) -> None:
     listed: list[str] = []
 
     class Listening(Reconciler):
@@ -134,9 +132,7 @@ async def test_a_job_whose_record_may_have_aged_out_gets_no_second_end(bus: Bus)
     assert "no longer knows how this job ended" in row.error_message
 
 
-async def test_a_synchronous_call_whose_short_lived_record_went_gets_no_second_end(
-    bus: Bus,
-) -> None:
+async def test_a_synchronous_call_whose_short_lived_record_went_gets_no_second_end(bus: Bus) -> None:
     """Its record goes before older ones: that one of these is still there says nothing."""
     await run_job(bus, accepted(1))
     job = accepted(2, id=names.short_lived_id(NOW, 2), created_at=time.time() + 5)
@@ -148,9 +144,7 @@ async def test_a_synchronous_call_whose_short_lived_record_went_gets_no_second_e
     assert "no longer knows how this job ended" in row.error_message
 
 
-async def test_jobs_that_wait_do_not_hide_one_that_vanished(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jobs_that_wait_do_not_hide_one_that_vanished(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 2)
     waiting = [accepted(n) for n in (1, 2, 3)]
     for job in waiting:
@@ -159,16 +153,12 @@ async def test_jobs_that_wait_do_not_hide_one_that_vanished(
     await know(*waiting, vanished)
     patient = reconciler(bus)
     ended = [await patient.settle_vanished_jobs() for _ in range(3)]
-    assert ended == [0, 1, 0], (
-        "a round goes on where the one before it ended, then from the beginning"
-    )
+    assert ended == [0, 1, 0], "a round goes on where the one before it ended, then from the beginning"
     assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.QUEUED])
-async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(
-    bus: Bus, state: State
-) -> None:
+async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(bus: Bus, state: State) -> None:
     ref = messages.PayloadRef(subject="pl.x.in", size=1, chunks=1, first_seq=1, sha256="0" * 64)
     job = accepted(1, ref=ref)
     record = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
@@ -182,9 +172,15 @@ async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(
     assert await Records(bus).read(job.id) == (record, revision, b"")
     assert await in_thread(lambda: Job.objects.get(pk=job.id).state) == state.value
     rescuer = WorkersReconciler(
-        bus, Records(bus), workers=list, models=dict, worker="w2", boot="b2",
-        settled_s=-1_000_000_000, clock=lambda: NOW + 60,
-    )  # fmt: skip
+        bus,
+        Records(bus),
+        workers=list,
+        models=dict,
+        worker="w2",
+        boot="b2",
+        settled_s=-1_000_000_000,
+        clock=lambda: NOW + 60,
+    )
     assert await rescuer.turn()
     queued = await Records(bus).queued(job.id)
     assert queued is not None

@@ -24,31 +24,55 @@ Browser = Callable[[str], Client]
 OPEN = {"login", "logout", "health"}
 """Routes for those who are not logged in."""
 ACTS: dict[str, Act | None] = {
-    "confirm-password": None, "change-password": None, "create-token": None, "revoke-token": None,
-    "read-only": Act.SYSTEM_READ_ONLY, "create-user": Act.USERS_MANAGE, "set-role": Act.USERS_MANAGE,
-    "set-active": Act.USERS_MANAGE, "register-model": Act.MODELS_REGISTER,
-    "upload-model": Act.MODELS_REGISTER, "model-settings": Act.MODELS_SETTINGS,
-    "model-enabled": Act.MODELS_SETTINGS, "model-replicas": Act.MODELS_SETTINGS,
-    "model-approve": Act.MODELS_APPROVE, "model-default": Act.MODELS_ROLLOUT, "model-label": Act.MODELS_ROLLOUT,
-    "model-pause": Act.QUEUES_PAUSE, "create-key": Act.KEYS_MANAGE, "rotate-key": Act.KEYS_MANAGE,
-    "revoke-key": Act.KEYS_MANAGE, "adopt-key": Act.KEYS_MANAGE,
-    "create-account": Act.ACCOUNTS_MANAGE, "edit-account": Act.ACCOUNTS_MANAGE,
-    "cancel-job": Act.JOBS_CANCEL, "worker-drain": Act.WORKERS_DRAIN, "lane-release": Act.LANES_RELEASE,
+    "confirm-password": None,
+    "change-password": None,
+    "create-token": None,
+    "revoke-token": None,
+    "read-only": Act.SYSTEM_READ_ONLY,
+    "create-user": Act.USERS_MANAGE,
+    "set-role": Act.USERS_MANAGE,
+    "set-active": Act.USERS_MANAGE,
+    "register-model": Act.MODELS_REGISTER,
+    "upload-model": Act.MODELS_REGISTER,
+    "model-settings": Act.MODELS_SETTINGS,
+    "model-enabled": Act.MODELS_SETTINGS,
+    "model-replicas": Act.MODELS_SETTINGS,
+    "model-approve": Act.MODELS_APPROVE,
+    "model-default": Act.MODELS_ROLLOUT,
+    "model-label": Act.MODELS_ROLLOUT,
+    "model-pause": Act.QUEUES_PAUSE,
+    "create-key": Act.KEYS_MANAGE,
+    "rotate-key": Act.KEYS_MANAGE,
+    "revoke-key": Act.KEYS_MANAGE,
+    "adopt-key": Act.KEYS_MANAGE,
+    "create-account": Act.ACCOUNTS_MANAGE,
+    "edit-account": Act.ACCOUNTS_MANAGE,
+    "cancel-job": Act.JOBS_CANCEL,
+    "worker-drain": Act.WORKERS_DRAIN,
+    "lane-release": Act.LANES_RELEASE,
     "live:release": Act.LANES_RELEASE,
-}  # fmt: skip
+}
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
-    "live:board": Act.SYSTEM_VIEW, "settings": Act.SYSTEM_VIEW, "users": Act.USERS_VIEW,
-    "models": Act.MODELS_VIEW, "keys": Act.KEYS_VIEW, "accounts": Act.ACCOUNTS_VIEW, "jobs": Act.JOBS_VIEW,
+    "live:board": Act.SYSTEM_VIEW,
+    "settings": Act.SYSTEM_VIEW,
+    "users": Act.USERS_VIEW,
+    "models": Act.MODELS_VIEW,
+    "keys": Act.KEYS_VIEW,
+    "accounts": Act.ACCOUNTS_VIEW,
+    "jobs": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
-    "workers": Act.SYSTEM_VIEW, "api-docs": Act.SYSTEM_VIEW,
-}  # fmt: skip
+    "workers": Act.SYSTEM_VIEW,
+    "api-docs": Act.SYSTEM_VIEW,
+}
 PARTS = {"model", "key", "key-created", "key-posting", "account", "job", "worker"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
-    "lane-release": {"gpu": "g"}, "live:release": {"gpu": "g"}, "read-only": {"on": "0"},
+    "lane-release": {"gpu": "g"},
+    "live:release": {"gpu": "g"},
+    "read-only": {"on": "0"},
     "create-user": {"username": "x", "password": "short", "role": "viewer"},
-}  # fmt: skip
+}
 
 
 REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password"}
@@ -132,20 +156,14 @@ def test_read_only_refuses_every_act_but_switching_back(browser: Browser, admin:
     client = browser("admin")
     for name, url in routes():
         if name in ACTS and name not in REVOKING:
-            answer = submit(
-                client, url, FORMS.get(name) or {"name": "x", "days": "1", "old": "x", "new": "y"}
-            )
+            answer = submit(client, url, FORMS.get(name) or {"name": "x", "days": "1", "old": "x", "new": "y"})
             assert answer.status_code in {400, 403, 404}, name
-    assert not AuditEntry.objects.filter(result="done").exclude(
-        act__in={"system.read_only", "users.manage"}
-    )
+    assert not AuditEntry.objects.filter(result="done").exclude(act__in={"system.read_only", "users.manage"})
     assert b"Moving house until noon." in submit(client, "/models/thing/pause").content
     assert submit(client, "/settings/read-only", {"on": "0"}).status_code == 302
 
 
-def test_read_only_lets_a_leaked_key_token_and_password_be_ended(
-    browser: Browser, admin: Actor
-) -> None:
+def test_read_only_lets_a_leaked_key_token_and_password_be_ended(browser: Browser, admin: Actor) -> None:
     key, _ = keys.create(admin, keys.Grant(name="leaked"))
     token, _ = accounts.create_token(admin, "leaked", 1)
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
@@ -212,9 +230,7 @@ def test_a_list_of_operators_asks_as_often_for_forty_as_for_four(browser: Browse
     assert asked() == few
 
 
-def test_read_only_shows_the_operators_and_lets_nobody_change_them(
-    browser: Browser, admin: Actor
-) -> None:
+def test_read_only_shows_the_operators_and_lets_nobody_change_them(browser: Browser, admin: Actor) -> None:
     client = browser("admin")
     assert 'href="/settings/users/new"' in client.get("/settings/users").content.decode()
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")

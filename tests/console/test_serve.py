@@ -92,12 +92,15 @@ def served(tmp_path: Path) -> Iterator[tuple[Visitor, str, subprocess.Popen[byte
     counted = free_port()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     env = clean | {
-        "SIGNALBOX_NATS_URL": nats, "SIGNALBOX_KEY_PEPPER": "pepper",
+        "SIGNALBOX_NATS_URL": nats,
+        "SIGNALBOX_KEY_PEPPER": "pepper",
         "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
-        "SIGNALBOX_CONSOLE_LISTEN": f"127.0.0.1:{port}", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD": PASSWORD,
-        "SIGNALBOX_METRICS_PORT": str(counted), "SIGNALBOX_CONSOLE_HTTP_HEAD_S": "2",
+        "SIGNALBOX_CONSOLE_LISTEN": f"127.0.0.1:{port}",
+        "SIGNALBOX_CONSOLE_ADMIN_PASSWORD": PASSWORD,
+        "SIGNALBOX_METRICS_PORT": str(counted),
+        "SIGNALBOX_CONSOLE_HTTP_HEAD_S": "2",
         "SIGNALBOX_CONSOLE_HTTP_BODY_S": "2",
-    }  # fmt: skip
+    }
     program = [sys.executable, "-m", "console"]
     subprocess.run([*program, "bootstrap"], env=env, check=True, capture_output=True, timeout=120)
     process = subprocess.Popen([*program, "serve"], env=env, stderr=subprocess.DEVNULL)
@@ -132,9 +135,16 @@ async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_
         assert "<h1>" in visitor.get(page)
     assert "NATS cannot be reached" in visitor.get("/jobs")
     made = visitor.submit(
-        "/keys/new", "/keys/new", name="early", scopes="jobs:submit", rate="0", per_s="1", quota="0",
-        quota_window_s="86400", days="1",
-    )  # fmt: skip
+        "/keys/new",
+        "/keys/new",
+        name="early",
+        scopes="jobs:submit",
+        rate="0",
+        per_s="1",
+        quota="0",
+        quota_window_s="86400",
+        days="1",
+    )
     text = re.findall(r"sbx_live_\w+", made)[0]
     kid = text.split("_")[2]
     assert "being published" in visitor.get(f"/keys/{kid}")
@@ -155,16 +165,12 @@ async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_
             await bus.close()
 
 
-def test_a_strangers_endless_body_is_cut_off(
-    served: tuple[Visitor, str, subprocess.Popen[bytes]],
-) -> None:
+def test_a_strangers_endless_body_is_cut_off(served: tuple[Visitor, str, subprocess.Popen[bytes]]) -> None:
     visitor, _, _ = served
     host, _, port = visitor.base.removeprefix("http://").partition(":")
     chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
     with socket.create_connection((host, int(port)), timeout=60) as stranger:
-        stranger.sendall(
-            b"POST /models/-/upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
+        stranger.sendall(b"POST /models/-/upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(1024):
             if select.select([stranger], [], [], 0)[0]:
                 break
@@ -213,9 +219,7 @@ async def test_strangers_cost_the_pages_and_the_board_nothing(
     assert visitor.count(counted % "deadline_exceeded:body") == 500
 
 
-def test_what_the_web_process_counts_can_be_scraped(
-    served: tuple[Visitor, str, subprocess.Popen[bytes]],
-) -> None:
+def test_what_the_web_process_counts_can_be_scraped(served: tuple[Visitor, str, subprocess.Popen[bytes]]) -> None:
     visitor, _, _ = served
     assert visitor.count("signalbox_console_origin_refused_total") == 0
     host, _, port = visitor.base.removeprefix("http://").partition(":")
@@ -229,9 +233,7 @@ def test_what_the_web_process_counts_can_be_scraped(
     assert visitor.count("signalbox_console_origin_refused_total") == 1
 
 
-def test_sigterm_ends_the_console_in_time(
-    served: tuple[Visitor, str, subprocess.Popen[bytes]],
-) -> None:
+def test_sigterm_ends_the_console_in_time(served: tuple[Visitor, str, subprocess.Popen[bytes]]) -> None:
     _, _, process = served
     process.terminate()
     process.wait(15)

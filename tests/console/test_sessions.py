@@ -75,9 +75,7 @@ def test_use_is_written_once_a_minute_and_not_with_every_request() -> None:
     assert session == {"began_at": 1000.0, "seen_at": 1061.0}
 
 
-def test_a_login_gets_a_session_of_its_own_and_a_planted_one_is_worth_nothing(
-    cast: dict[str, User],
-) -> None:
+def test_a_login_gets_a_session_of_its_own_and_a_planted_one_is_worth_nothing(cast: dict[str, User]) -> None:
     client = Client(enforce_csrf_checks=True)
     planted = client.session  # one an attacker might have put there
     planted["next"] = "/"
@@ -91,9 +89,7 @@ def test_a_login_gets_a_session_of_its_own_and_a_planted_one_is_worth_nothing(
 
 
 @pytest.mark.parametrize("change", ["role", "lock out", "password"])
-def test_a_change_of_rights_ends_every_session_of_its_operator(
-    tab: Client, admin: Actor, change: str
-) -> None:
+def test_a_change_of_rights_ends_every_session_of_its_operator(tab: Client, admin: Actor, change: str) -> None:
     other = Client(enforce_csrf_checks=True)
     assert log_in(other, "operator", PASSWORD, address="192.0.2.9") == 302
     assert is_in(tab)
@@ -110,17 +106,31 @@ def test_a_change_of_rights_ends_every_session_of_its_operator(
 
 def test_cookies_are_bound_to_the_host_where_there_is_https() -> None:
     shown = subprocess.run(
-        [sys.executable, "-c", (
-            "from console import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME,"
-            " s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_SSL_REDIRECT, s.SECURE_HSTS_SECONDS,"
-            " s.SESSION_COOKIE_HTTPONLY, s.SESSION_COOKIE_SAMESITE)"
-        )],
+        [
+            sys.executable,
+            "-c",
+            (
+                "from console import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME,"
+                " s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_SSL_REDIRECT, s.SECURE_HSTS_SECONDS,"
+                " s.SESSION_COOKIE_HTTPONLY, s.SESSION_COOKIE_SAMESITE)"
+            ),
+        ],
         env={"PYTHONPATH": str(ROOT), "SIGNALBOX_CONSOLE_IS_HTTPS": "on"},
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert shown.stdout.split() == [
-        "__Host-signalbox_session", "__Host-signalbox_csrf", "True", "True", "True", "31536000", "True", "Lax",
-    ]  # fmt: skip
+        "__Host-signalbox_session",
+        "__Host-signalbox_csrf",
+        "True",
+        "True",
+        "True",
+        "31536000",
+        "True",
+        "Lax",
+    ]
 
 
 def test_the_wait_doubles_with_each_failure_and_never_passes_five_minutes() -> None:
@@ -166,9 +176,7 @@ def test_a_throttled_login_says_how_long_to_wait(cast: dict[str, User], console:
         throttle.note_failure("viewer", "192.0.2.1")
     client = Client()
     client.get("/login")
-    answer = client.post(
-        "/login", {"username": "viewer", "password": PASSWORD}, REMOTE_ADDR="192.0.2.1"
-    )
+    answer = client.post("/login", {"username": "viewer", "password": PASSWORD}, REMOTE_ADDR="192.0.2.1")
     assert b"Too many failed logins. Wait" in answer.content
 
 
@@ -213,9 +221,7 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
     assert client.get(page).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "page", ["https://evil.example/", "//evil.example", "javascript:alert(1)", ""]
-)
+@pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "javascript:alert(1)", ""])
 def test_after_the_password_nobody_is_sent_elsewhere(cast: dict[str, User], page: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
@@ -223,9 +229,7 @@ def test_after_the_password_nobody_is_sent_elsewhere(cast: dict[str, User], page
     assert (answer.status_code, answer["Location"]) == (302, "/")
 
 
-def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(
-    cast: dict[str, User], console: Console
-) -> None:
+def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(cast: dict[str, User], console: Console) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
     for _ in range(console.login_per_account):
@@ -234,9 +238,7 @@ def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(
     assert (answer.status_code, b"Too many failed" in answer.content) == (400, True)
 
 
-def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(
-    cast: dict[str, User], console: Console
-) -> None:
+def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(cast: dict[str, User], console: Console) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
     new = "quite another long password"
@@ -255,9 +257,7 @@ def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(
     assert not LoginFailure.objects.exists()
 
 
-def test_the_api_asks_a_session_for_the_password_again_and_a_token_never(
-    cast: dict[str, User], admin: Actor
-) -> None:
+def test_the_api_asks_a_session_for_the_password_again_and_a_token_never(cast: dict[str, User], admin: Actor) -> None:
     client = Client()
     client.force_login(cast["admin"])
     calls = {

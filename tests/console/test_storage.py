@@ -40,9 +40,7 @@ async def fill(bus: Bus) -> None:
         await bus.write(names.dead_letter("m", str(part)), bytes(700_000))
 
 
-async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream(
-    small: Bus,
-) -> None:
+async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream(small: Bus) -> None:
     figure = StorageFigure()
     first = await figure.read(small, 0.0)
     assert (first.state, first.value) == ("ok", "0%")
@@ -74,16 +72,15 @@ async def test_the_board_shows_it(own_nats: NatsServer, small: Bus) -> None:
         await viewer.until(lambda: is_late(viewer))
 
 
-async def test_the_controller_s_figures_are_scraped(
-    own_nats: NatsServer, small: Bus, tmp_path: Path
-) -> None:
+async def test_the_controller_s_figures_are_scraped(own_nats: NatsServer, small: Bus, tmp_path: Path) -> None:
     await fill(small)
     port = free_port()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     env = clean | {
-        "SIGNALBOX_NATS_URL": own_nats.url, "SIGNALBOX_METRICS_PORT": str(port),
+        "SIGNALBOX_NATS_URL": own_nats.url,
+        "SIGNALBOX_METRICS_PORT": str(port),
         "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
-    }  # fmt: skip
+    }
     program = (sys.executable, "-m", "console")
     quiet: dict[str, Any] = {"env": env, "stdout": DEVNULL, "stderr": DEVNULL}
     bootstrap = await asyncio.create_subprocess_exec(*program, "bootstrap", **quiet)
@@ -121,7 +118,4 @@ def scraped(port: int) -> dict[str, float]:
             lines = answer.read().decode().splitlines()
     except OSError:
         return {}
-    return {
-        name: float(value)
-        for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")
-    }
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}

@@ -144,9 +144,7 @@ async def test_a_key_that_only_nats_knows_is_shown_and_adopted_as_it_is(bus: Bus
     assert (key.name, key.rate, key.account_id) == ("shop", 7, kid)
     await settle(bus)
     adopted = await told(bus, kid)
-    assert (adopted.hmac, adopted.networks, adopted.revoked_at) == (
-        known.hmac, known.networks, None,
-    )  # fmt: skip
+    assert (adopted.hmac, adopted.networks, adopted.revoked_at) == (known.hmac, known.networks, None)
     assert not await in_thread(StrayKey.objects.exists)
     with pytest.raises(Conflict):
         await in_thread(lambda: strays.adopt(ME, kid))
@@ -221,18 +219,15 @@ def test_page_and_api_show_what_is_unknown_and_act_on_it(
 ) -> None:
     ended = (timezone.now() - timedelta(days=1)).timestamp()
     for kid, more in (("lives", ""), ("over", f', "expires_at": {ended}')):
-        StrayKey.objects.create(
-            id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "hmac": "00"{more}}}'
-        )
+        StrayKey.objects.create(id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "hmac": "00"{more}}}')
     admin, viewer = browser("admin"), browser("viewer")
     listed = program(cast["admin"], "get", "unknown-keys").json()
     assert [(one["id"], one["name"], one["state"]) for one in listed] == [
-        ("lives", "old lives", "active"), ("over", "old over", "expired"),
-    ]  # fmt: skip
+        ("lives", "old lives", "active"),
+        ("over", "old over", "expired"),
+    ]
     page = admin.get("/keys").content.decode()
-    assert re.findall(r'action="/keys/(\w+/\w+)"', page) == [
-        "lives/adopt", "lives/revoke", "over/adopt", "over/revoke",
-    ]  # fmt: skip
+    assert re.findall(r'action="/keys/(\w+/\w+)"', page) == ["lives/adopt", "lives/revoke", "over/adopt", "over/revoke"]
     assert "/adopt" not in viewer.get("/keys").content.decode()
     assert program(cast["viewer"], "post", "keys/lives/adopt").status_code == 403
     assert submit(admin, "/keys/lives/adopt").status_code == 302

@@ -40,9 +40,7 @@ LIMIT = "maximum consumers limit reached"
 async def full(bus: Bus) -> Bus:
     """A NATS whose queue takes the consumers of one model, as 2.15 takes those of 333."""
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-    await bus.request_json(
-        f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 3}
-    )
+    await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 3})
     await topology.ensure_consumers(bus, "first")
     return bus
 
@@ -70,9 +68,7 @@ def in_a_request(act: Callable[..., Any], *given: Any) -> Any:
 
 
 @pytest.mark.usefixtures("publishing")
-async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(
-    cast: dict[str, User], base: Path
-) -> None:
+async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(cast: dict[str, User], base: Path) -> None:
     def call(method: str, path: str, body: Any = None) -> Any:
         _, text = accounts.create_token(Actor(user=cast["model manager"]), "t", 1)
         client = Client(headers={"Authorization": f"Bearer {text}"})
@@ -84,15 +80,11 @@ async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(
     assert made.status_code == 202
     assert LIMIT in made.json()["unpublished"]
     listed = (await in_a_request(call, "get", "models")).json()
-    assert [(m["name"], LIMIT in m["unpublished"]) for m in listed] == [
-        ("first", False), ("second", True),
-    ]  # fmt: skip
+    assert [(m["name"], LIMIT in m["unpublished"]) for m in listed] == [("first", False), ("second", True)]
 
 
 @pytest.mark.usefixtures("publishing")
-async def test_its_page_says_so_as_long_as_it_stands(
-    browser: Callable[[str], Client], full: Bus, base: Path
-) -> None:
+async def test_its_page_says_so_as_long_as_it_stands(browser: Callable[[str], Client], full: Bus, base: Path) -> None:
     client = await in_thread(browser, "admin")
     await in_thread(catalog.register, ME, "second", str(base))
     answer = await in_a_request(submit, client, "/models/second/replicas", {"replicas": "2"})
@@ -102,9 +94,7 @@ async def test_its_page_says_so_as_long_as_it_stands(
     assert LIMIT in page
     assert "not published" in (await in_a_request(client.get, "/models")).content.decode()
     info = await full.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-    await full.request_json(
-        f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 6}
-    )
+    await full.request_json(f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 6})
     await Publisher(full, 5).publish_due()
     for path in ("/models/second", "/models"):
         assert "not published" not in (await in_a_request(client.get, path)).content.decode()
@@ -168,11 +158,7 @@ async def test_pages_of_a_key_a_pause_and_a_drain_say_it_too(
         page: str = (await in_a_request(client.get, answer["Location"])).content.decode()
         return page
 
-    acts = (
-        ("/keys/new", KEY),
-        ("/models/digits/pause", {"paused": "1"}),
-        ("/workers/w1/drain", {"draining": "1"}),
-    )
+    acts = (("/keys/new", KEY), ("/models/digits/pause", {"paused": "1"}), ("/workers/w1/drain", {"draining": "1"}))
     for path, form in acts:
         page = await said(path, form)
         assert "not published to the fleet" not in page
@@ -220,9 +206,7 @@ async def test_the_board_has_an_alarm_for_it(full: Bus, wire: Wire, base: Path) 
         await asyncio.wait([watching])
 
 
-async def test_what_is_refused_is_tried_less_and_less_and_holds_nobody_else_up(
-    full: Bus, base: Path
-) -> None:
+async def test_what_is_refused_is_tried_less_and_less_and_holds_nobody_else_up(full: Bus, base: Path) -> None:
     await in_thread(catalog.register, ME, "second", str(base))
     await in_thread(lambda: ServedModel.objects.create(name="first"))
     await in_thread(lambda: fleet.pause(ME, "first", is_paused=True, reason="heat"))

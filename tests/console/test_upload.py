@@ -80,9 +80,18 @@ def everything_below(folder: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "name",
-    ["../evil", "a/../../evil", "/etc/evil", "a/./../../evil", "C:/evil", "a\\..\\evil", "x" * 300,
-     "a\nb", "/".join("abcdefghijklmnop")],
-)  # fmt: skip
+    [
+        "../evil",
+        "a/../../evil",
+        "/etc/evil",
+        "a/./../../evil",
+        "C:/evil",
+        "a\\..\\evil",
+        "x" * 300,
+        "a\nb",
+        "/".join("abcdefghijklmnop"),
+    ],
+)
 @pytest.mark.parametrize("make", [tar, zipped])
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str, make: Any) -> None:
     with pytest.raises(InvalidRequest):
@@ -116,9 +125,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("A", "a"), ("dir/x", "DIR/X"), ("./a", "a")])
-def test_the_same_name_twice_is_refused_also_by_case(
-    tmp_path: Path, names: tuple[str, str]
-) -> None:
+def test_the_same_name_twice_is_refused_also_by_case(tmp_path: Path, names: tuple[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="twice"):
         lay_out(tmp_path, tar(("saved_model.pb", b"x"), *((name, b"y") for name in names)))
 
@@ -127,17 +134,13 @@ def test_the_same_name_twice_is_refused_also_by_case(
     "names", [("A/x", "a/y"), ("a/B/x", "a/b/y"), ("\u00e9", "e\u0301"), ("\u00c9/x", "e\u0301/y")]
 )
 @pytest.mark.parametrize("make", [tar, zipped])
-def test_folders_and_letters_spelled_apart_are_refused(
-    tmp_path: Path, make: Any, names: tuple[str, str]
-) -> None:
+def test_folders_and_letters_spelled_apart_are_refused(tmp_path: Path, make: Any, names: tuple[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="twice"):
         lay_out(tmp_path, make(("saved_model.pb", b"x"), *((name, b"y") for name in names)))
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
-def test_a_header_that_declares_gigabytes_is_refused_and_not_read(
-    tmp_path: Path, kind: bytes
-) -> None:
+def test_a_header_that_declares_gigabytes_is_refused_and_not_read(tmp_path: Path, kind: bytes) -> None:
     """The library would take all of it into memory: four gigabytes out of four megabytes."""
     info = tarfile.TarInfo("header")
     info.type, info.size = kind, 4 << 30
@@ -168,9 +171,7 @@ def test_operations_that_need_a_persons_word_serve_only_when_another_one_gave_it
 ) -> None:
     client = browser("model manager")
     archive = SimpleUploadedFile("model.tar.gz", archive_of(hostile()))
-    answer = submit(
-        client, "/models/-/upload", {"name": "tricky", "archive": archive, "is_default": "new"}
-    )
+    answer = submit(client, "/models/-/upload", {"name": "tricky", "archive": archive, "is_default": "new"})
     assert answer.status_code == 302, answer.content
     version = ModelVersion.objects.get()
     assert {"ReadFile", "WriteFile", "RegisterDataset"} <= version.listed_ops.keys()
@@ -223,9 +224,7 @@ def test_the_default_stays_when_the_version_that_was_added_beside_it_is_approved
         folder = tmp_path / "mine" / str(number)
         folder.mkdir(parents=True)
         (folder / "saved_model.pb").write_bytes(model(graph))
-        services.register(
-            Actor(user=cast["model manager"]), "mine", str(folder), is_default=is_default
-        )
+        services.register(Actor(user=cast["model manager"]), "mine", str(folder), is_default=is_default)
     services.approve(Actor(user=cast["admin"]), "mine", 2)
     assert services.find("mine").document().default_version == served
 
@@ -235,9 +234,7 @@ def test_a_version_is_judged_anew_when_the_list_has_changed_and_serves_until_a_p
 ) -> None:
     folder = tmp_path / "old" / "1"
     folder.mkdir(parents=True)
-    (folder / "saved_model.pb").write_bytes(
-        model([node("x", "Placeholder"), node("y", "ReadFile", "x")])
-    )
+    (folder / "saved_model.pb").write_bytes(model([node("x", "Placeholder"), node("y", "ReadFile", "x")]))
     services.register(system_actor("command"), "old", str(folder))
     assert judging.judge_anew() == 0, "it was judged by the list of today"
     ModelVersion.objects.update(rules="an older list", listed_ops={})  # as it stood in the database
@@ -285,10 +282,7 @@ def test_a_refused_upload_and_registration_stand_in_the_audit_with_reason_and_op
     (tmp_path / "empty" / "1" / "saved_model.pb").write_bytes(b"no model")
     asked: list[tuple[str, dict[str, Any]]] = [
         ("/models/-/upload", {"archive": SimpleUploadedFile("m.tar.gz", b"no archive")}),
-        (
-            "/models/-/upload",
-            {"archive": SimpleUploadedFile("m.tar", tar(("../x", b""), mode="w"))},
-        ),
+        ("/models/-/upload", {"archive": SimpleUploadedFile("m.tar", tar(("../x", b""), mode="w"))}),
         ("/models/-/upload", {"name": "-", "archive": SimpleUploadedFile("m.tar", b"x")}),
         ("/models/-/register", {"path": str(tmp_path / "out")}),
         ("/models/-/register", {"path": "relative"}),
@@ -300,9 +294,7 @@ def test_a_refused_upload_and_registration_stand_in_the_audit_with_reason_and_op
         answer = submit(client, url, {"name": "refused", "is_default": "new", **fields})
         assert answer.status_code == 400
     written = AuditEntry.objects.order_by("id")[before:]
-    assert [(e.act, e.result) for e in written] == [("models.register", AuditEntry.FAILED)] * len(
-        asked
-    )
+    assert [(e.act, e.result) for e in written] == [("models.register", AuditEntry.FAILED)] * len(asked)
     assert all(e.message and e.actor_name for e in written)
 
 
@@ -361,9 +353,7 @@ def test_more_content_or_more_members_than_allowed_is_refused(tmp_path: Path) ->
         (tar(("1/saved_model.pb", b"x"), ("2/saved_model.pb", b"y")), "2 SavedModels"),
     ],
 )
-def test_what_is_no_single_saved_model_is_refused_with_the_reason(
-    tmp_path: Path, data: bytes, words: str
-) -> None:
+def test_what_is_no_single_saved_model_is_refused_with_the_reason(tmp_path: Path, data: bytes, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         lay_out(tmp_path, data)
 
@@ -380,9 +370,7 @@ def test_any_bytes_either_unpack_or_are_refused_in_our_words(
 ) -> None:
     good = tar(("saved_model.pb", b"x" * 50))
     for mangled in (data, good[:cut], good[:cut] + data):
-        with contextlib.suppress(
-            InvalidRequest
-        ):  # TooLarge is one too; anything else fails the test
+        with contextlib.suppress(InvalidRequest):  # TooLarge is one too; anything else fails the test
             lay_out(tmp_path_factory.mktemp("fuzz"), mangled)
 
 
@@ -405,9 +393,7 @@ def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
         answer = submit(client, "/models/-/upload", form)
         assert answer.status_code == 302, answer.content
         home = console.repository / "mine" / str(number)
-        assert (home / "saved_model.pb").read_bytes() == (
-            half_plus_two() / "saved_model.pb"
-        ).read_bytes()
+        assert (home / "saved_model.pb").read_bytes() == (half_plus_two() / "saved_model.pb").read_bytes()
         version = ModelVersion.objects.get(number=number)
         assert version.folder == str(home)
         assert version.signatures["serving_default"]["inputs"]["x"]["dtype"] == "float32"
@@ -447,9 +433,7 @@ def test_a_refusal_shows_no_folder_of_this_machine(
     assert "staging" not in refused.value.public_message
 
 
-def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(
-    admin: Actor, console: Console
-) -> None:
+def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(admin: Actor, console: Console) -> None:
     long = "é" * 150  # short enough in letters, too long in bytes
     with pytest.raises(InvalidRequest) as refused:
         services.upload(admin, "bad", io.BytesIO(tar((f"{long}/saved_model.pb", b"x"))))
@@ -460,9 +444,7 @@ def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(
     assert str(console.repository) not in taken.value.public_message
 
 
-def test_an_archive_over_the_cap_is_refused_while_it_arrives(
-    admin: Actor, console: Console, settings: Any
-) -> None:
+def test_an_archive_over_the_cap_is_refused_while_it_arrives(admin: Actor, console: Console, settings: Any) -> None:
     settings.CONSOLE = replace(console, upload_max_bytes=2000)
     with pytest.raises(TooLarge):
         services.upload(admin, "big", io.BytesIO(bytes(5000)))
@@ -471,9 +453,7 @@ def test_an_archive_over_the_cap_is_refused_while_it_arrives(
 def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settings: Any) -> None:
     from signalbox.program.errors import DeadlineExceeded
 
-    settings.CONSOLE = replace(
-        console, inspect_timeout_s=0.2, inspect_command="sh -c 'sleep 60' inspector"
-    )
+    settings.CONSOLE = replace(console, inspect_timeout_s=0.2, inspect_command="sh -c 'sleep 60' inspector")
     with pytest.raises(DeadlineExceeded):
         inspection.inspect(half_plus_two())
 

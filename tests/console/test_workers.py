@@ -57,9 +57,7 @@ def test_a_worker_that_computes_or_loads_is_not_shown_as_one_that_holds_its_gpu_
     assert 'data-state="held">holds its GPU, idle<' in client.get("/workers").content.decode()
 
 
-def test_a_worker_is_drained_with_a_reason_and_resumed_on_its_page(
-    browser: Browser, feed: Feed
-) -> None:
+def test_a_worker_is_drained_with_a_reason_and_resumed_on_its_page(browser: Browser, feed: Feed) -> None:
     client = browser("operator")
     assert "Drain w1?" in client.get("/workers/w1").content.decode()
     sent = submit(client, "/workers/w1/drain", {"draining": "1", "reason": "new driver"})

@@ -34,18 +34,7 @@ from signalbox.wire.messages import (
     Worker,
     header,
 )
-from signalbox.wire.names import (
-    PRIORITIES,
-    Bucket,
-    Header,
-    Stream,
-    ask_release,
-    consumer,
-    job,
-    state,
-    ticket,
-    token,
-)
+from signalbox.wire.names import PRIORITIES, Bucket, Header, Stream, ask_release, consumer, job, state, ticket, token
 
 TTL_S = 20
 GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)
@@ -56,18 +45,22 @@ def accepted(model: str, **more: object) -> Job:
     """A job as a gateway accepts it."""
     now = time.time()
     fields = {
-        "id": str(uuid.uuid4()), "model": model, "version": MODELS.get(model, 1),
-        "signature": "serving_default", "key_id": "traffic", "created_at": now, "deadline_at": now + 900,
-    }  # fmt: skip
+        "id": str(uuid.uuid4()),
+        "model": model,
+        "version": MODELS.get(model, 1),
+        "signature": "serving_default",
+        "key_id": "traffic",
+        "created_at": now,
+        "deadline_at": now + 900,
+    }
     return Job(**fields | more)  # type: ignore[arg-type]
 
 
 async def submit(bus: Bus, document: Job) -> None:
     """The acceptance itself."""
     await bus.grouped(Stream.JOBS).write(
-        job(document.model, document.priority, document.id), b"frame",
-        headers={Header.JOB: header(document)}, expect=0,
-    )  # fmt: skip
+        job(document.model, document.priority, document.id), b"frame", headers={Header.JOB: header(document)}, expect=0
+    )
 
 
 class Railway:
@@ -97,44 +90,68 @@ class Railway:
         for name, version in (models or MODELS).items():
             await topology.ensure_consumers(self.bus, name)
             await put(
-                self.bus, Bucket.MODELS, token(name),
+                self.bus,
+                Bucket.MODELS,
+                token(name),
                 Model(
-                    name=name, versions=(Version(version=version, path=f"/models/{name}"),),
-                    default_version=version, replicas=0 if name == "large" else 2, limits=Limits(),
+                    name=name,
+                    versions=(Version(version=version, path=f"/models/{name}"),),
+                    default_version=version,
+                    replicas=0 if name == "large" else 2,
+                    limits=Limits(),
                     updated_at=time.time(),
                 ),
-            )  # fmt: skip
+            )
 
     async def presence(self, worker: str) -> None:
         """One heartbeat."""
         is_holder = worker == self.holder
         await put(
-            self.bus, Bucket.WORKERS, token(worker),
+            self.bus,
+            Bucket.WORKERS,
+            token(worker),
             Worker(
-                id=worker, boot="b1", host="signal-north/boot", pid=4000 + len(worker), state="ready",
-                device=GPU, started_at=self.started_at, beat_at=time.time(),
+                id=worker,
+                boot="b1",
+                host="signal-north/boot",
+                pid=4000 + len(worker),
+                state="ready",
+                device=GPU,
+                started_at=self.started_at,
+                beat_at=time.time(),
                 token=self.token if is_holder else 0,
                 waiting_since=None if is_holder else time.time() - 3,
                 models=tuple(
                     Residency(model=m, version=v, state="ready", size_bytes=18_000_000)
-                    for m, v in MODELS.items() if m != "large"
-                ) if is_holder else (),
+                    for m, v in MODELS.items()
+                    if m != "large"
+                )
+                if is_holder
+                else (),
                 running=tuple(self.running)[:32] if is_holder else (),
-                rates={"digits": 40.0} if is_holder else {}, done=self.done[worker], failed=self.failed,
-                rss_bytes=61_000_000, software="signalbox 0.1",
-                run=self._run() if is_holder else None, waiting=self.waiting if is_holder else {},
+                rates={"digits": 40.0} if is_holder else {},
+                done=self.done[worker],
+                failed=self.failed,
+                rss_bytes=61_000_000,
+                software="signalbox 0.1",
+                run=self._run() if is_holder else None,
+                waiting=self.waiting if is_holder else {},
             ),
             ttl_s=30,
-        )  # fmt: skip
+        )
 
     def _run(self) -> Run | None:
         first = next(iter(self.running.values()), None)
         if first is None:
             return None
         return Run(
-            activity="computing", model=first.model, version=first.version,
-            jobs=tuple(self.running)[:32], since=time.time(), expected_s=0.1,
-        )  # fmt: skip
+            activity="computing",
+            model=first.model,
+            version=first.version,
+            jobs=tuple(self.running)[:32],
+            since=time.time(),
+            expected_s=0.1,
+        )
 
     async def acquire(self, worker: str) -> int:
         """Takes the free lease; returns the token."""
@@ -156,25 +173,28 @@ class Railway:
         self.holder = ""
         self._held.clear()
         self.lease_rev = await put(
-            self.bus, Bucket.LEASES, token(GPU.id),
+            self.bus,
+            Bucket.LEASES,
+            token(GPU.id),
             Lease(state="FREE", gpu=GPU.id, next=next_worker, reserved_s=2.0, last_token=self.token),
             expect=self.lease_rev,
-        )  # fmt: skip
+        )
 
     async def queue_up(self, worker: str) -> None:
         """A ticket."""
         await put(
-            self.bus, Bucket.WAITERS, ticket(GPU.id, worker),
-            Ticket(gpu=GPU.id, worker=worker, boot="b1", since=time.time()), ttl_s=60,
-        )  # fmt: skip
+            self.bus,
+            Bucket.WAITERS,
+            ticket(GPU.id, worker),
+            Ticket(gpu=GPU.id, worker=worker, boot="b1", since=time.time()),
+            ttl_s=60,
+        )
 
     async def run_one(self, delivery: Delivery) -> None:
         """Claim, run, commit, acknowledge."""
         document = delivery.job
         now = time.time()
-        claimed = life.claimed(
-            document, None, worker=self.holder, gpu=GPU.id, token=self.token, now=now
-        )
+        claimed = life.claimed(document, None, worker=self.holder, gpu=GPU.id, token=self.token, now=now)
         self.running[document.id] = document
         self._idle.clear()
         subject = state(document.id)
@@ -182,21 +202,16 @@ class Railway:
         await asyncio.sleep(self.random.uniform(0.01, 0.12))
         if self.random.random() < 0.04:
             ended = life.failed(
-                claimed, ErrorInfo(code="model_error", message="Input x: expected [?, 28, 28], got [3]."),
+                claimed,
+                ErrorInfo(code="model_error", message="Input x: expected [?, 28, 28], got [3]."),
                 now=time.time(),
-            )  # fmt: skip
+            )
             self.failed += 1
         else:
             ended = life.succeeded(
-                claimed,
-                now=time.time(),
-                phases={},
-                batch=self.random.choice([1, 4, 8]),
-                size_bytes=80,
+                claimed, now=time.time(), phases={}, batch=self.random.choice([1, 4, 8]), size_bytes=80
             )
-        await self.bus.write(
-            subject, b"out", headers={Header.RECORD: header(ended)}, expect=revision
-        )
+        await self.bus.write(subject, b"out", headers={Header.RECORD: header(ended)}, expect=revision)
         await delivery.ack()
         self.running.pop(document.id, None)
         if not self.running:
@@ -216,13 +231,24 @@ class Railway:
 
     async def _lease(self) -> int:
         return await put(
-            self.bus, Bucket.LEASES, token(GPU.id),
+            self.bus,
+            Bucket.LEASES,
+            token(GPU.id),
             Lease(
-                state="HELD", gpu=GPU.id, owner=self.holder, boot="b1", host="signal-north", pid=77,
-                token=self.token, since=self.since, beats=self.beats, last_token=self.token,
+                state="HELD",
+                gpu=GPU.id,
+                owner=self.holder,
+                boot="b1",
+                host="signal-north",
+                pid=77,
+                token=self.token,
+                since=self.since,
+                beats=self.beats,
+                last_token=self.token,
             ),
-            expect=self.lease_rev or None, ttl_s=TTL_S,
-        )  # fmt: skip
+            expect=self.lease_rev or None,
+            ttl_s=TTL_S,
+        )
 
     async def _passengers(self, rate: float) -> None:
         while True:
@@ -241,8 +267,10 @@ class Railway:
     async def _pull(self) -> None:
         pullers = [
             await self.bus.pull(consumer(m, p), self.queue.put_nowait)
-            for m in MODELS if m != "large" for p in PRIORITIES
-        ]  # fmt: skip
+            for m in MODELS
+            if m != "large"
+            for p in PRIORITIES
+        ]
         while True:
             for puller in pullers:
                 if puller.outstanding < 1 and self.queue.qsize() < 4:
@@ -291,9 +319,11 @@ async def main() -> None:
         print(url, flush=True)
         if given.pause:
             await put(
-                bus, Bucket.DESIRED, f"model.{token(given.pause)}",
+                bus,
+                Bucket.DESIRED,
+                f"model.{token(given.pause)}",
                 Desired(is_paused=True, actor="ada", reason="new weights", updated_at=time.time()),
-            )  # fmt: skip
+            )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(given.seconds):
                 await Railway(bus).run(hold_s=given.hold, rate=given.rate)

@@ -16,24 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    Request,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from signalbox.ops.production.running import Running
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHROMIUM: Final = Path("/usr/bin/chromium")
 FLAGS: Final = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 START_S: Final = 120.0
 SLOW_MS: Final = 60_000
 
@@ -73,18 +70,12 @@ class House:
             os.chown(path, owner.st_uid, owner.st_gid)
         return str(inside / name)
 
-    def call(
-        self, path: str, key: str, body: object | None = None, **headers: str
-    ) -> tuple[int, Any]:
+    def call(self, path: str, key: str, body: object | None = None, **headers: str) -> tuple[int, Any]:
         """Status and JSON answer of the front."""
         request = urllib.request.Request(  # noqa: S310  our own server
             self.facts["front"] + path,
             data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Authorization": f"Bearer {key}",
-                "Content-Type": "application/json",
-                **headers,
-            },
+            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json", **headers},
         )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
@@ -113,9 +104,13 @@ class NewHouse(House):
             tempfile.gettempdir(),  # where the tests' models are kept
         ]
         self._process = subprocess.Popen(
-            [*argv, "--data", str(data)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, bufsize=0,
-        )  # fmt: skip
+            [*argv, "--data", str(data)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            bufsize=0,
+        )
 
     def __enter__(self) -> Self:
         try:
@@ -139,9 +134,7 @@ class NewHouse(House):
         assert self._process.stdout is not None
         deadline, printed = time.monotonic() + START_S, ""
         while words not in printed:
-            ready, _, _ = select.select(
-                [self._process.stdout], [], [], max(0.0, deadline - time.monotonic())
-            )
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             piece = os.read(self._process.stdout.fileno(), 65_536) if ready else b""
             assert piece, f"the stack did not start:\n{printed}"
             printed += piece.decode(errors="replace")
@@ -188,9 +181,7 @@ class Window:
         """Address of a page of the console."""
         return str(self.house.facts["console"]) + path
 
-    def _context(
-        self, theme: str, width: int, height: int, *, is_guest: bool = False
-    ) -> BrowserContext:
+    def _context(self, theme: str, width: int, height: int, *, is_guest: bool = False) -> BrowserContext:
         context = self.browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if theme == "dark" else "light",

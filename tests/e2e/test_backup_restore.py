@@ -31,9 +31,14 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 async def command(house: House, *arguments: str) -> tuple[int, str, str]:
     """Exit status, output and errors of the signalbox command, as an operator of this stack types it."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "signalbox", *arguments, env=house.env("admin"),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "signalbox",
+        *arguments,
+        env=house.env("admin"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     async with asyncio.timeout(120):
         out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
@@ -100,13 +105,7 @@ async def test_after_a_lost_disk_and_a_restore_jobs_end_and_no_token_comes_twice
         endings = await caller.endings(limit_s=90)
         assert {found["state"] for found in endings.values()} == {"succeeded"}
         values = [endings[job_id]["result"]["predictions"] for job_id in (*ended, busy, *waiting)]
-        assert values == [
-            [2.0],
-            [2.5],
-            [3.0],
-            [BUSY_S],
-            *([pytest.approx(n / 100)] for n in (1, 2, 3)),
-        ]
+        assert values == [[2.0], [2.5], [3.0], [BUSY_S], *([pytest.approx(n / 100)] for n in (1, 2, 3))]
         async with Holders(house) as holders:
             await holders.after(token)
         async with house.caller(stranger) as unknown:

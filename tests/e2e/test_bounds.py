@@ -40,11 +40,7 @@ from tests.rigs.hostileclients import (
 )
 from tests.rigs.outage import Caller, House, becomes, floats, load
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 STRANGER: Final = "127.0.0.2"
 PACE_S: Final = 0.05
 """Between two calls of the neighbour."""
@@ -109,9 +105,7 @@ class Scene:
     @asynccontextmanager
     async def client(self, url: str) -> AsyncIterator[httpx.AsyncClient]:
         """Somebody at the strangers' address."""
-        way = httpx.AsyncHTTPTransport(
-            local_address=STRANGER, limits=httpx.Limits(max_connections=CONNECTIONS)
-        )
+        way = httpx.AsyncHTTPTransport(local_address=STRANGER, limits=httpx.Limits(max_connections=CONNECTIONS))
         async with httpx.AsyncClient(base_url=url, transport=way, timeout=LIMIT_S) as client:
             yield client
 
@@ -221,9 +215,7 @@ async def test_heads_without_end(
     assert {refused_by(answer) for answer in answers} == {431}
 
 
-@pytest.mark.parametrize(
-    ("say", "status"), [(nothing, None), (half_head, 408)], ids=["silent", "half head"]
-)
+@pytest.mark.parametrize(("say", "status"), [(nothing, None), (half_head, 408)], ids=["silent", "half head"])
 async def test_silent_clients_and_half_heads(
     scene: Scene, neighbour: Neighbour, say: bytes, status: int | None
 ) -> None:
@@ -324,10 +316,7 @@ async def test_bytes_of_one_result(scene: Scene, neighbour: Neighbour) -> None:
     async with (
         scene.account() as flood,
         neighbour(),
-        scene.counts(
-            'signalbox_gateway_answers_total{hook="SignalboxPost",status="422"}',
-            refused("result_too_large"),
-        ),
+        scene.counts('signalbox_gateway_answers_total{hook="SignalboxPost",status="422"}', refused("result_too_large")),
     ):
         large = {"instances": [1] * 300_000}
         got = await flood.call("POST", "/v1/models/half:predict", json=large)
@@ -339,14 +328,9 @@ async def test_room_for_results(scene: Scene, neighbour: Neighbour) -> None:
     """Of 32 MiB for all, results of 40 KB: whose they are is refused before the room is taken from others."""
     counted = scene.counts(no_room("account_results"), refused("limit_exceeded:results"))
     body, stored = {"model": "half", "instances": [1.0] * 10_000}, 0
-    async with (
-        room(scene.house, Stream.STATE, 32 * 1024 * 1024),
-        scene.account(tenant="flood") as flood,
-    ):
+    async with room(scene.house, Stream.STATE, 32 * 1024 * 1024), scene.account(tenant="flood") as flood:
         async with neighbour() as answered, counted:
-            while (
-                got := await flood.call("POST", "/v1/models/half:predict", json=body)
-            ).is_success:
+            while (got := await flood.call("POST", "/v1/models/half:predict", json=body)).is_success:
                 stored += 40_000
                 if not stored % 2_000_000:  # what the next are judged by
                     await becomes(partial(_tell_of, scene.house, "flood", stored))
@@ -383,18 +367,14 @@ async def test_idempotency_keys(scene: Scene, neighbour: Neighbour) -> None:
     ):
         body = {"model": "half", "instances": [1.0]}
         answers = [
-            await flood.call(
-                "POST", "/v1/jobs", json=body, headers={"Idempotency-Key": f"order-{number}"}
-            )
+            await flood.call("POST", "/v1/jobs", json=body, headers={"Idempotency-Key": f"order-{number}"})
             for number in range(4)
         ]
     assert [answer.status_code for answer in answers] == [202, 202, 202, 429]
 
 
 async def test_wrong_keys(scene: Scene, neighbour: Neighbour) -> None:
-    counted = scene.counts(
-        'signalbox_keys_refused_total{why="too_many"}', refused("limit_exceeded:keys")
-    )
+    counted = scene.counts('signalbox_keys_refused_total{why="too_many"}', refused("limit_exceeded:keys"))
     async with scene.client(scene.house.front_url) as client, neighbour(), counted:
         guesses = [Caller(client, keys.mint("test")[0]) for _ in range(80)]
         answers = [await guess.call("GET", "/v1/models") for guess in guesses]
@@ -406,17 +386,10 @@ async def test_wrong_keys(scene: Scene, neighbour: Neighbour) -> None:
 async def test_inputs_of_dead_letters(scene: Scene, neighbour: Neighbour) -> None:
     """Two jobs that take the runner down: of 8 MiB for all the second's input is past the share of its account."""
     await shrink(scene.house, Stream.DLQ_PARTS, 8 * 1024 * 1024)
-    counted = scene.counts(
-        'signalbox_dead_letter_inputs_not_kept_total{reason="share"}', program="worker"
-    )
+    counted = scene.counts('signalbox_dead_letter_inputs_not_kept_total{reason="share"}', program="worker")
     async with scene.account() as flood, neighbour(), counted:
-        for value in (
-            -200.0,
-            -300.0,
-        ):  # another input: one that has taken a runner down is not run again
-            got = await flood.call(
-                "POST", "/v1/jobs", json={"model": DEADLY, "instances": [value] * 400_000}
-            )
+        for value in (-200.0, -300.0):  # another input: one that has taken a runner down is not run again
+            got = await flood.call("POST", "/v1/jobs", json={"model": DEADLY, "instances": [value] * 400_000})
             assert got.status_code == 202
             flood.accepted[got.json()["id"]] = value
         endings = await flood.endings(limit_s=120)
@@ -456,9 +429,7 @@ async def test_logins(scene: Scene, neighbour: Neighbour) -> None:
 
 
 async def test_filters(scene: Scene, neighbour: Neighbour) -> None:
-    counted = scene.counts(
-        'signalbox_console_refused_total{route="api-jobs",status="400"}', program="console"
-    )
+    counted = scene.counts('signalbox_console_refused_total{route="api-jobs",status="400"}', program="console")
     async with neighbour(), counted, operator(scene) as client:
         for text in ("m" * 5_000, "m " * 900, "model:" + "a," * 50):
             got = await client.get("/api/jobs", params={"q": text})
@@ -485,9 +456,7 @@ async def test_uploads(scene: Scene, neighbour: Neighbour) -> None:
 
 async def test_websockets(scene: Scene, neighbour: Neighbour) -> None:
     house = scene.house
-    counted = scene.counts(
-        'signalbox_console_live_closed_total{reason="too_many"}', program="console"
-    )
+    counted = scene.counts('signalbox_console_live_closed_total{reason="too_many"}', program="console")
     async with httpx.AsyncClient(base_url=house.console_url, timeout=LIMIT_S) as client:
         (let_in,) = await log_in(client, house.admin_password().read_text())
         assert let_in.status_code == 302

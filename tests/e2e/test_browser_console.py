@@ -112,9 +112,7 @@ def _register(window: Window, page: Page, name: str, version: Path) -> None:
     page.wait_for_url(window.url(f"/models/{name}"))
 
 
-def _create_key(
-    window: Window, page: Page, name: str, look: Callable[[Page], None] | None = None
-) -> str:
+def _create_key(window: Window, page: Page, name: str, look: Callable[[Page], None] | None = None) -> str:
     """A new key's text; look: called while it is shown."""
     page.goto(window.url("/keys"))
     page.get_by_role("link", name=re.compile("Create.*key", re.IGNORECASE)).first.click()
@@ -175,9 +173,7 @@ def test_the_button_of_a_form_that_is_sent_takes_no_second_click(window: Window)
     page.context.close()
 
 
-def test_a_call_passes_by_on_the_board_while_it_happens(
-    house: House, window: Window, key: str
-) -> None:
+def test_a_call_passes_by_on_the_board_while_it_happens(house: House, window: Window, key: str) -> None:
     page = window.tab()
     page.goto(window.url("/"))
     expect(page.locator("#link")).to_have_text("live")
@@ -207,9 +203,7 @@ def test_an_idle_board_touches_only_what_has_changed_and_animates_nothing(window
     renewals = int(lane.locator(".lane-held-for span").nth(1).inner_text().split()[0])
     expect(lane.locator(".lane-held-for")).to_contain_text(f"{renewals + 4} renewals")
     changes = recalculated() - before
-    assert changes <= 4 * 12, (
-        "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
-    )
+    assert changes <= 4 * 12, "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
     assert page.evaluate("window.needless") == []
     page.context.close()
 
@@ -224,26 +218,20 @@ def test_the_lane_changes_hands_before_the_operators_eyes_when_its_holder_dies(
     holder = lane.locator(".lane-value").nth(0).inner_text()
     token = int(lane.locator(".lane-value").nth(1).inner_text())
     house.kill(holder)
-    expect(lane.locator(".lane-value").nth(0)).not_to_have_text(
-        re.compile(f"{holder}|nobody|promised")
-    )
+    expect(lane.locator(".lane-value").nth(0)).not_to_have_text(re.compile(f"{holder}|nobody|promised"))
     expect(lane).to_have_attribute("data-state", "held")
     assert int(lane.locator(".lane-value").nth(1).inner_text()) > token
     assert _predict(house, key) == (200, {"predictions": [2.5, 3.0, 4.5]})
     page.context.close()
 
 
-def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(
-    house: House, window: Window, key: str
-) -> None:
+def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(house: House, window: Window, key: str) -> None:
     page = window.tab()
     _register(window, page, SLOW, models.slow())
     page.goto(window.url("/"))
     lane = page.locator(".lane").first
     for _ in range(600):
-        status, _ = house.call(
-            f"/v1/models/{SLOW}:predict", key, {"instances": [2.0]}, Prefer="respond-async"
-        )
+        status, _ = house.call(f"/v1/models/{SLOW}:predict", key, {"instances": [2.0]}, Prefer="respond-async")
         assert status == 202
     # Under load the other worker takes a ticket; whoever held longer than a quantum yields to it by itself.
     expect(lane.locator(".waiters li:not(.none)")).to_have_count(1)
@@ -253,9 +241,7 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(
     page.locator("#release-reason").fill("to see it move")
     page.locator("#release-form").get_by_role("button", name="Ask to release").click()
     expect(page.locator("#toasts")).to_contain_text("The holder is asked")
-    expect(lane.locator(".lane-value").nth(1)).not_to_have_text(
-        re.compile(f"^({token}|–)$"), timeout=15_000
-    )
+    expect(lane.locator(".lane-value").nth(1)).not_to_have_text(re.compile(f"^({token}|–)$"), timeout=15_000)
     for worker in ("worker-1", "worker-2"):
         expect(lane.locator(".strip")).to_contain_text(f"{worker}: ")
     page.goto(window.url("/audit"))
@@ -264,14 +250,10 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(
     page.context.close()
 
 
-def test_a_frozen_board_holds_still_and_counts_what_waits(
-    house: House, window: Window, key: str
-) -> None:
+def test_a_frozen_board_holds_still_and_counts_what_waits(house: House, window: Window, key: str) -> None:
     page = window.tab()
     page.goto(window.url("/"))
-    expect(page.locator(".lane").first).to_have_attribute(
-        "data-state", re.compile("held|loading|computing")
-    )
+    expect(page.locator(".lane").first).to_have_attribute("data-state", re.compile("held|loading|computing"))
     page.keyboard.press("f")
     freeze = page.locator("#freeze")
     expect(freeze).to_have_attribute("aria-pressed", "true")
@@ -309,9 +291,7 @@ def test_the_board_says_that_nats_is_away_disables_its_buttons_and_comes_back(
     expect(page.locator("#toasts")).to_contain_text("Back live")
     expect(page.locator("#link")).to_have_text("live")
     expect(page.locator("#stale")).to_be_hidden()
-    expect(page.locator(".lane").first).to_have_attribute(
-        "data-state", re.compile("held|loading|computing")
-    )
+    expect(page.locator(".lane").first).to_have_attribute("data-state", re.compile("held|loading|computing"))
     page.context.close()
 
 
@@ -355,13 +335,7 @@ def test_the_browsers_mirror_takes_every_frame_as_the_one_proven_in_python(windo
         for text, state in zip(frames, states, strict=True):
             mirror.wants.clear()
             mirror.take(text)
-            assert state == [
-                mirror.epoch,
-                mirror.seqs,
-                mirror.rows,
-                mirror.entries,
-                sorted(mirror.wants),
-            ]
+            assert state == [mirror.epoch, mirror.seqs, mirror.rows, mirror.entries, sorted(mirror.wants)]
     page.context.close()
 
 
@@ -373,16 +347,12 @@ def _random_frames(seed: int) -> list[str]:
         topics = Topics(epoch, [Topic("lanes"), Topic("ticker", is_list=True)])
         late: list[str] = []
         for now in range(luck.randrange(3, 25)):
-            topics.topics["lanes"].set(
-                luck.choice("xyz"), Waiter("w", float(now), luck.randrange(9))
-            )
+            topics.topics["lanes"].set(luck.choice("xyz"), Waiter("w", float(now), luck.randrange(9)))
             if luck.random() < 0.3:
                 topics.topics["lanes"].remove(luck.choice("xyz"))
             topics.topics["ticker"].append(Waiter("t", float(now), seed))
             made = [frame.text for frame in topics.flush(float(now))]
-            made += [topics.snapshot(luck.choice(["lanes", "ticker"]), now).text] * (
-                luck.random() < 0.3
-            )
+            made += [topics.snapshot(luck.choice(["lanes", "ticker"]), now).text] * (luck.random() < 0.3)
             made += [topics.tick(now, {}).text] * (luck.random() < 0.3)
             for text in made:
                 fate = luck.choice(["arrives", "arrives", "arrives", "lost", "twice", "late"])
@@ -441,18 +411,14 @@ def test_every_route_with_a_page_is_a_screen(window: Window) -> None:
     assert named <= set(found)
     for name, url in found.items():
         answer = page.request.get(window.url(url), max_redirects=0)
-        is_page = answer.status != 405 and answer.headers.get("content-type", "").startswith(
-            "text/html"
-        )
+        is_page = answer.status != 405 and answer.headers.get("content-type", "").startswith("text/html")
         assert (name in SCREENS) == is_page or name in NO_SCREENS, (name, answer.status)
     page.context.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1280])
-def test_every_screen_is_accessible_and_fits(
-    window: Window, things: dict[str, str], theme: str, width: int
-) -> None:
+def test_every_screen_is_accessible_and_fits(window: Window, things: dict[str, str], theme: str, width: int) -> None:
     page = window.tab(theme=theme, width=width)
     faults: list[str] = []
     for name, paths in SCREENS.items():
@@ -465,9 +431,7 @@ def test_every_screen_is_accessible_and_fits(
             if name == "live:board":
                 expect(page.locator(".lane").first).to_be_visible()
             faults += _audit(page, path)
-    _create_key(
-        window, page, "to look at", lambda shown: faults.extend(_audit(shown, "key-created"))
-    )
+    _create_key(window, page, "to look at", lambda shown: faults.extend(_audit(shown, "key-created")))
     page.context.close()
     guest = window.guest(theme=theme, width=width)
     guest.goto(window.url("/login"))
@@ -476,9 +440,7 @@ def test_every_screen_is_accessible_and_fits(
     assert faults == []
 
 
-def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(
-    window: Window, key: str
-) -> None:
+def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(window: Window, key: str) -> None:
     page = window.tab()
     page.goto(window.url("/"))
     holder = page.locator(".lane a.lane-value").first
@@ -511,17 +473,12 @@ SPILLS = """
 """What of a card lies outside it: cut off, where the page itself does not grow wider."""
 
 
-RULES = {
-    "rules": {"label-content-name-mismatch": {"enabled": True}},
-    "resultTypes": ["violations"],
-}
+RULES = {"rules": {"label-content-name-mismatch": {"enabled": True}}, "resultTypes": ["violations"]}
 """Beside axe's own: what is read aloud holds the words that are seen."""
 
 
 def _audit(page: Page, screen: str) -> list[str]:
-    page.evaluate(
-        "document.querySelectorAll('details:not(.menu)').forEach((d) => { d.open = true; })"
-    )
+    page.evaluate("document.querySelectorAll('details:not(.menu)').forEach((d) => { d.open = true; })")
     found = [
         f"{screen}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:160]}"
         for v in Axe().run(page, options=RULES).response["violations"]
@@ -534,7 +491,5 @@ def _audit(page: Page, screen: str) -> list[str]:
     return found
 
 
-def test_nothing_of_all_this_broke_the_content_security_policy_or_asked_elsewhere(
-    window: Window,
-) -> None:
+def test_nothing_of_all_this_broke_the_content_security_policy_or_asked_elsewhere(window: Window) -> None:
     assert window.faults == []

@@ -49,16 +49,15 @@ class Provoker:
         self.statuses: set[int] = set()
         self.asked: list[str] = []
 
-    async def call(
-        self, what: str, method: str, path: str, *, key: str | None = None, **more: Any
-    ) -> httpx.Response:
+    async def call(self, what: str, method: str, path: str, *, key: str | None = None, **more: Any) -> httpx.Response:
         """One call; its answer is kept if it is a refusal."""
         given = self.key if key is None else key
         headers = {"Authorization": f"Bearer {given}"} if given else {}
         headers |= {
             "Idempotency-Key": f"{self.planted['idempotency key']}-{len(self.asked)}",
-            "Cookie": f"s={self.planted['cookie']}", "X-Api-Key": self.planted["key in a query"],
-        }  # fmt: skip
+            "Cookie": f"s={self.planted['cookie']}",
+            "X-Api-Key": self.planted["key in a query"],
+        }
         headers |= more.pop("headers", {})
         self.asked.append(what)
         async with httpx.AsyncClient(base_url=self.base, timeout=60) as client:
@@ -74,43 +73,38 @@ class Provoker:
         body = json.dumps({"instances": [text, text]}).encode()
         mutated = self.key[:-1] + ("a" if self.key[-1] != "a" else "b")
         for name, key in {
-            "no key": "", "mutated key": mutated, "unknown key": keys.mint("test")[0], "no key at all": text,
-        }.items():  # fmt: skip
+            "no key": "",
+            "mutated key": mutated,
+            "unknown key": keys.mint("test")[0],
+            "no key at all": text,
+        }.items():
             await self.call(name, "POST", "/v1/models/shout:predict", key=key, content=body)
         login = base64.b64encode(f"x:{self.planted['basic login']}".encode()).decode()
         await self.call("basic", "GET", "/v1/models", headers={"Authorization": f"Basic {login}"})
         query = f"/v1/jobs?api_key={self.planted['key in a query']}"
         await self.call("query", "POST", query, json={"model": "nobody", "instances": [text]})
         wrong: dict[str, bytes] = {
-            "cut short": body[:-1], "twice": b"{" + b'"instances":["' + text.encode() + b'"],"instances":1}',
-            "not JSON": text.encode(), "deep": b'{"instances":' + b"[" * 99 + text.encode(),
+            "cut short": body[:-1],
+            "twice": b"{" + b'"instances":["' + text.encode() + b'"],"instances":1}',
+            "not JSON": text.encode(),
+            "deep": b'{"instances":' + b"[" * 99 + text.encode(),
             "odd number": b'{"instances":[1e999999,"' + text.encode() + b'"]}',
             "bad text": b'{"instances":["' + text.encode() + b'\xff\xfe"]}',
-        }  # fmt: skip
+        }
         for name, content in wrong.items():
             for path in ("/v1/models/shout:predict", "/v1/jobs", "/v2/models/shout/infer"):
                 await self.call(name, "POST", path, content=content)
         for name, doc in {
-            "wrong dtype": {"instances": [text]}, "wrong name": {"inputs": {text: [NUMBER]}},
+            "wrong dtype": {"instances": [text]},
+            "wrong name": {"inputs": {text: [NUMBER]}},
             "wrong shape": {"instances": [[NUMBER]]},
-        }.items():  # fmt: skip
+        }.items():
             await self.call(name, "POST", "/v1/models/picky:predict", json=doc)
-        job = {
-            "model": "picky",
-            "instances": [-NUMBER],
-            "metadata": {"note": self.planted["metadata"]},
-        }
+        job = {"model": "picky", "instances": [-NUMBER], "metadata": {"note": self.planted["metadata"]}}
         await self.call("as a job", "POST", "/v1/jobs", json=job)
-        for path in (
-            "/v1/jobs/nothing",
-            f"/v1/jobs/{text}",
-            "/nowhere",
-            "/v1/models/shout:regress",
-        ):
+        for path in ("/v1/jobs/nothing", f"/v1/jobs/{text}", "/nowhere", "/v1/models/shout:regress"):
             await self.call(path[:12], "GET", path)
-        await self.call(
-            "gzip", "POST", "/v1/jobs", content=body, headers={"Content-Encoding": "gzip"}
-        )
+        await self.call("gzip", "POST", "/v1/jobs", content=body, headers={"Content-Encoding": "gzip"})
 
     async def fail(self) -> str:
         """A job that its model refuses, in words that name the value; what its caller is told."""
@@ -136,9 +130,7 @@ async def provoke_console(base: str, planted: Mapping[str, str]) -> dict[str, st
         answers = {
             "wrong login": await client.post("/login", data=form | {"csrfmiddlewaretoken": token}),
             "no CSRF token": await client.post("/login", data=form),
-            "wrong token": await client.get(
-                "/api/models", headers={"Authorization": f"Bearer {planted['bearer']}"}
-            ),
+            "wrong token": await client.get("/api/models", headers={"Authorization": f"Bearer {planted['bearer']}"}),
             "not found": await client.get("/nowhere", headers={"Cookie": f"s={planted['cookie']}"}),
         }
         for name, got in answers.items():

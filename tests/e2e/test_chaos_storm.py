@@ -25,21 +25,35 @@ def test_faults_over_jobs_break_no_law(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     done = subprocess.run(
         [
-            sys.executable, "-m", "verification.chaos", "--seed", str(SEED), "--faults", str(FAULTS),
-            "--jobs", str(JOBS), "--callers", "10", "--folder", str(folder),
+            sys.executable,
+            "-m",
+            "verification.chaos",
+            "--seed",
+            str(SEED),
+            "--faults",
+            str(FAULTS),
+            "--jobs",
+            str(JOBS),
+            "--callers",
+            "10",
+            "--folder",
+            str(folder),
         ],
-        cwd=ROOT, env=env, timeout=LIMIT_S, check=False, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=env,
+        timeout=LIMIT_S,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     print(done.stdout[-6000:])
     assert done.returncode == 0, done.stdout[-6000:]
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     assert summary["violations"] == []
     assert summary["faults"] >= FAULTS
     assert summary["jobs"] >= JOBS
-    assert summary["contests"] > 0, (
-        "nobody could be overtaken, so the order of the line was not judged"
-    )
+    assert summary["contests"] > 0, "nobody could be overtaken, so the order of the line was not judged"
     if depth.at(short=True, full=False):
         return  # too few for every kind of them
     # The worst of them happened, not only the mild ones.

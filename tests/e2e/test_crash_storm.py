@@ -97,9 +97,7 @@ class Storm:
             self.digits[job_id] = index
             if len(self.digits) % EVERY == 0:
                 seconds = (len(self.slow) % 4 + 1) / 20
-                self.slow[await self.ledger.submit("steady", floats(seconds, name="seconds"))] = (
-                    seconds
-                )
+                self.slow[await self.ledger.submit("steady", floats(seconds, name="seconds"))] = seconds
 
     @property
     def ended(self) -> int:
@@ -134,9 +132,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
 
         async def start(name: str) -> None:
             # No voluntary hand-over meanwhile, so that whoever holds the GPU is known when it is killed.
-            process = WorkerProcess(
-                own_nats.url, tmp_path, name, worker_quantum_s=600, worker_idle_s=600
-            )
+            process = WorkerProcess(own_nats.url, tmp_path, name, worker_quantum_s=600, worker_idle_s=600)
             workers[name] = await stack.enter_async_context(process)
             await workers[name].said("runner.ready")
 
@@ -158,9 +154,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
             await workers[holder].kill()
             dead = holder
             # Half of the jobs come while nobody holds the GPU or its new holder is only beginning.
-            (at, holder, token), _ = await asyncio.gather(
-                holders.after(token), storm.submit(left - left // 2)
-            )
+            (at, holder, token), _ = await asyncio.gather(holders.after(token), storm.submit(left - left // 2))
             takeovers.append(at - killed_at)
             assert holder != dead
             await start(dead)

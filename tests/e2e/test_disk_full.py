@@ -60,9 +60,7 @@ class Load:
                 await self._news.wait()
 
 
-async def test_a_full_disk_is_over_without_a_person_and_every_accepted_job_ends_once(
-    up: Up, disk: SmallDisk
-) -> None:
+async def test_a_full_disk_is_over_without_a_person_and_every_accepted_job_ends_once(up: Up, disk: SmallDisk) -> None:
     facts = json.loads((up.data / "up.json").read_text())
     async with Client(facts["front"], facts["api_key"], connections=CALLERS + 1) as client:
         load = Load(client)

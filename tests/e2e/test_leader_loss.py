@@ -18,16 +18,27 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_leaders_of_three_nodes_die_and_no_job_fails_and_no_healthy_runner_is_fenced(
-    tmp_path: Path,
-) -> None:
+def test_leaders_of_three_nodes_die_and_no_job_fails_and_no_healthy_runner_is_fenced(tmp_path: Path) -> None:
     done = subprocess.run(
         [
-            sys.executable, "-m", "verification.chaos", "leader",
-            "--rounds", "3", "--seed", "1", "--folder", str(tmp_path),
+            sys.executable,
+            "-m",
+            "verification.chaos",
+            "leader",
+            "--rounds",
+            "3",
+            "--seed",
+            "1",
+            "--folder",
+            str(tmp_path),
         ],
-        cwd=ROOT, check=False, text=True, timeout=360, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=ROOT,
+        check=False,
+        text=True,
+        timeout=360,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     print(done.stdout[-6000:])  # its exit status is also about seconds
     found = History.of(tmp_path / "history")
     assert checks.check(found) == []

@@ -12,11 +12,7 @@ from tests.rigs import models, outage, postgres
 from tests.rigs.outage import Caller, House, becomes
 from tests.rigs.postgres import Postgres
 
-pytestmark = [
-    pytest.mark.postgres,
-    pytest.mark.timeout(240),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240), pytest.mark.asyncio(loop_scope="module")]
 CONSOLE = ("console", "controller", "projector")
 
 
@@ -30,9 +26,7 @@ async def database() -> AsyncIterator[Postgres]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(
-    database: Postgres, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+async def house(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A stack whose console bootstrapped on PostgreSQL and has registered a model."""
     settings = {"console": {"SIGNALBOX_CONSOLE_DATABASE_URL": database.url}}
     async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings) as made:

@@ -34,34 +34,21 @@ class Front:
 
     async def pause(self, model: str, *, is_paused: bool) -> None:
         """As an operator does. A pause holds once the worker asks for none of the model's jobs."""
-        await table.put(
-            self.house.bus, Bucket.DESIRED, f"model.{model}", Desired(is_paused=is_paused)
-        )
+        await table.put(self.house.bus, Bucket.DESIRED, f"model.{model}", Desired(is_paused=is_paused))
         if is_paused:
             await becomes(lambda: self._nobody_asks(model))
 
     async def _nobody_asks(self, model: str) -> bool:
-        infos = [
-            await self.house.bus.consumer_info(consumer(model, priority)) for priority in PRIORITIES
-        ]
+        infos = [await self.house.bus.consumer_info(consumer(model, priority)) for priority in PRIORITIES]
         return not any(info.num_waiting for info in infos)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def front(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
     async with outage.house(tmp_path_factory.mktemp("refusals") / "data") as house:
-        await house.add_model(
-            "half", models.half_plus_two(), floats(), limits=Limits(max_payload_bytes=LIMIT_BYTES)
-        )
-        await house.add_model(
-            "narrow", models.half_plus_two(), floats(), limits=Limits(max_queue=MOST_QUEUED)
-        )
-        texts = (
-            await house.add_key(),
-            await house.add_key(scopes=("jobs:read",)),
-            keys.mint("test")[0],
-            "",
-        )
+        await house.add_model("half", models.half_plus_two(), floats(), limits=Limits(max_payload_bytes=LIMIT_BYTES))
+        await house.add_model("narrow", models.half_plus_two(), floats(), limits=Limits(max_queue=MOST_QUEUED))
+        texts = (await house.add_key(), await house.add_key(scopes=("jobs:read",)), keys.mint("test")[0], "")
         await house.start_worker(1)
         async with (
             house.caller(texts[0]) as good,
@@ -92,9 +79,7 @@ class Bad:
 BAD = {
     "unknown model": Bad(404, ("nobody",), model="nobody"),
     "malformed JSON": Bad(400, ("offset",), cut=2),
-    "no tensor": Bad(
-        400, ('"x"', "expected a list of 1", "got a list of 2"), rows=[[1.0], [1.0, 2.0]]
-    ),
+    "no tensor": Bad(400, ('"x"', "expected a list of 1", "got a list of 2"), rows=[[1.0], [1.0, 2.0]]),
     "wrong dtype": Bad(400, ('"x"', "expected float32", "got a string"), rows=["one"]),
     "too large": Bad(413, (f"at most {LIMIT_BYTES}",), rows=[1.0] * 17),
     "missing key": Bad(401, ("key",), by="nobody"),
@@ -141,9 +126,7 @@ def as_problem(got: httpx.Response) -> str:
     return str(doc["detail"])
 
 
-async def test_a_body_larger_than_the_front_takes_is_413_and_the_next_call_works(
-    front: Front,
-) -> None:
+async def test_a_body_larger_than_the_front_takes_is_413_and_the_next_call_works(front: Front) -> None:
     conf = json.loads((Path(__file__).parents[2] / "tyk" / "tyk.conf").read_text())
     body = b" " * (conf["http_server_options"]["max_request_body_size"] + 1)
     was = await front.house.last_job()
@@ -180,9 +163,7 @@ async def is_refused(caller: Caller) -> bool:
     return await caller.submit("narrow", 1.0) == 429
 
 
-async def test_a_job_whose_deadline_passed_while_it_waited_is_410_and_never_runs(
-    front: Front,
-) -> None:
+async def test_a_job_whose_deadline_passed_while_it_waited_is_410_and_never_runs(front: Front) -> None:
     await becomes(lambda: works(front.good, "narrow"))
     await front.pause("narrow", is_paused=True)
     body = {"model": "narrow", "instances": [1.0], "deadline_s": 0.2}

@@ -64,9 +64,7 @@ async def is_served(caller: Caller) -> bool:
     return await caller.predict("half", 0.0) == 200
 
 
-async def test_jobs_wait_without_workers_and_say_so_and_run_when_one_comes(
-    house: House, caller: Caller
-) -> None:
+async def test_jobs_wait_without_workers_and_say_so_and_run_when_one_comes(house: House, caller: Caller) -> None:
     await house.set_workers(0)
     for value in range(5):
         assert await caller.submit("half", value) == 202
@@ -81,9 +79,7 @@ async def test_jobs_wait_without_workers_and_say_so_and_run_when_one_comes(
     await all_succeed(caller)
 
 
-async def test_jobs_say_that_the_last_worker_died_and_run_when_it_returns(
-    house: House, caller: Caller
-) -> None:
+async def test_jobs_say_that_the_last_worker_died_and_run_when_it_returns(house: House, caller: Caller) -> None:
     await set_workers(house, caller, 1)
     await house.kill("worker-1")
     assert await caller.submit("half", 7.0) == 202
@@ -98,9 +94,7 @@ async def test_jobs_say_that_the_last_worker_died_and_run_when_it_returns(
     assert not caller.wrong
 
 
-async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_opens_to_nobody(
-    house: House, caller: Caller
-) -> None:
+async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_opens_to_nobody(house: House, caller: Caller) -> None:
     await set_workers(house, caller, 1)
     async with (
         house.caller(await house.add_key(revoked_at=time.time() - 1)) as revoked,
@@ -118,10 +112,7 @@ async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_opens_to_nobody(
         async def go_on(more: int) -> None:
             jobs, answers = caller.count("submit", 202), caller.count("predict", 200)
             await caller.until(
-                lambda: (
-                    caller.count("submit", 202) >= jobs + more
-                    and caller.count("predict", 200) >= answers + more
-                )
+                lambda: caller.count("submit", 202) >= jobs + more and caller.count("predict", 200) >= answers + more
             )
 
         await go_on(20)
@@ -139,11 +130,7 @@ async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_opens_to_nobody(
     assert caller.statuses("predict") <= {200, 503, 504}
     assert caller.count("predict", 503) > 0
     for stranger in (revoked, unknown, nobody):
-        assert stranger.statuses("submit") | stranger.statuses("predict") <= {
-            401,
-            429,
-            503,
-        }  # 429: wrong too often
+        assert stranger.statuses("submit") | stranger.statuses("predict") <= {401, 429, 503}  # 429: wrong too often
     await all_succeed(caller)
 
 
@@ -168,19 +155,14 @@ async def is_as_declared(house: House) -> bool:
         return False
 
 
-async def test_a_killed_plugin_is_back_at_once_and_every_accepted_job_ends(
-    house: House, caller: Caller
-) -> None:
+async def test_a_killed_plugin_is_back_at_once_and_every_accepted_job_ends(house: House, caller: Caller) -> None:
     await set_workers(house, caller, 1)
     front = house.child("gateway")
     restarted: list[float] = []
     served: list[float] = []
     async with (
         house.supervised("gateway"),
-        load(
-            lambda number: caller.submit("half", number),
-            lambda number: caller.predict("half", number),
-        ),
+        load(lambda number: caller.submit("half", number), lambda number: caller.predict("half", number)),
     ):
         for _ in range(2):
             was = caller.count("submit", 202)
@@ -238,9 +220,7 @@ def is_halfway(ledger: Ledger, caller: Caller, ended: int) -> bool:
     """Whether so many accepted jobs have ended, and another runs."""
     ids = list(caller.accepted)
     lasts = [last for last in map(ledger.last, ids) if last is not None]
-    return len(ids) - len(ledger.open(ids)) >= ended and any(
-        last.state is State.RUNNING for last in lasts
-    )
+    return len(ids) - len(ledger.open(ids)) >= ended and any(last.state is State.RUNNING for last in lasts)
 
 
 async def all_succeed(caller: Caller) -> None:

@@ -47,12 +47,27 @@ def struck(folder: Path, scenario: str, rounds: int) -> History:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     done = subprocess.run(
         [
-            "unshare", "--mount", sys.executable, "-m", "verification.chaos", scenario,
-            "--rounds", str(rounds), "--seed", "1", "--folder", str(folder),
+            "unshare",
+            "--mount",
+            sys.executable,
+            "-m",
+            "verification.chaos",
+            scenario,
+            "--rounds",
+            str(rounds),
+            "--seed",
+            "1",
+            "--folder",
+            str(folder),
         ],
-        cwd=ROOT, env=env, timeout=LIMIT_S, check=False, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=env,
+        timeout=LIMIT_S,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     print(done.stdout[-6000:])
     assert done.returncode == 0, done.stdout[-6000:]
     return History.of(folder / "history")
@@ -66,9 +81,11 @@ def interrupted(h: History, kind: str) -> set[str]:
     """Jobs that were promised and had not ended when the power went."""
     ended = {entry["job"]: entry["at"] for entry in h.records if entry["state"] in ENDED}
     return {
-        job for job, answer in accepted(h.ledger).items() for cut in begun(h, kind)
+        job
+        for job, answer in accepted(h.ledger).items()
+        for cut in begun(h, kind)
         if answer["at"] < cut["at"] < ended.get(job, cut["at"] + 1)
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.slow
@@ -106,17 +123,16 @@ async def test_only_a_server_that_syncs_always_keeps_what_it_acknowledged(
     """And so the rig can find a broken promise: the disk forgets what nobody had synced."""
     rendered = natsserver.render
     monkeypatch.setattr(
-        natsserver, "render",
+        natsserver,
+        "render",
         lambda *a, **k: rendered(*a, **k).replace("sync_interval: always", f"sync_interval: {sync}"),
-    )  # fmt: skip
+    )
     async with NatsServer(disk.folder / "nats") as server:
         bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
         try:
             stream = {"name": "PAPER", "subjects": ["paper"], "storage": "file"}
             await bus.request_json("$JS.API.STREAM.CREATE.PAPER", stream)
-            await asyncio.to_thread(
-                subprocess.run, ("sync", "--file-system", str(disk.folder)), check=True
-            )
+            await asyncio.to_thread(subprocess.run, ("sync", "--file-system", str(disk.folder)), check=True)
             acknowledged = [await bus.write("paper", b"word") for _ in range(WRITES)]
             await power.blackout([server], [disk])
             await asyncio.to_thread(disk.put_back)
@@ -148,35 +164,28 @@ def answer(job: str, at: float, asked: float, **more: Any) -> dict[str, Any]:
 
 
 GAP = {
-    "at": 30.0, "event": "forgot", "kind": "lying disk", "target": "all",
-    "since": 10.0, "until": 20.0, "reused_until": 25.0,
-}  # fmt: skip
+    "at": 30.0,
+    "event": "forgot",
+    "kind": "lying disk",
+    "target": "all",
+    "since": 10.0,
+    "until": 20.0,
+    "reused_until": 25.0,
+}
 
 
 @pytest.mark.parametrize(
     ("at", "asked", "is_excused"),
     [(9.9, 9.8, False), (10.1, 9.9, True), (20.5, 19.9, True), (25.5, 24.0, True), (26.0, 25.1, False)],
-)  # fmt: skip
-def test_only_jobs_of_the_forgotten_time_may_be_lost(
-    at: float, asked: float, is_excused: bool
-) -> None:
+)
+def test_only_jobs_of_the_forgotten_time_may_be_lost(at: float, asked: float, is_excused: bool) -> None:
     look = {**answer("", 28.0, 27.9), "op": "look", "status": 404, "about": "j"}
     h = History(ledger=[answer("j", at, asked), look], faults=[GAP])
     assert (checks.check(h) == []) is is_excused
 
 
 def test_an_end_that_was_forgotten_may_come_out_otherwise_and_no_other() -> None:
-    final = [
-        {
-            "at": 40.0,
-            "job": "j",
-            "model": "half",
-            "seq": 9,
-            "state": "succeeded",
-            "y": 3.0,
-            "attempt": 1,
-        }
-    ]
+    final = [{"at": 40.0, "job": "j", "model": "half", "seq": 9, "state": "succeeded", "y": 3.0, "attempt": 1}]
     told = answer("j", 15.0, 14.9, event="seen", state="cancelled", y=None)
     first = answer("j", 5.0, 4.9)
     assert checks.check(History(ledger=[first, told], final=final, faults=[GAP])) == []

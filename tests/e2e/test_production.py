@@ -74,9 +74,7 @@ def sent_to(doc: dict[str, Any], service: str, network: str) -> int:
     return int(Path("/sys/class/net", end, "statistics/tx_bytes").read_text())
 
 
-def test_every_service_that_stays_runs_in_a_namespace_of_its_own(
-    up: Up, doc: dict[str, Any]
-) -> None:
+def test_every_service_that_stays_runs_in_a_namespace_of_its_own(up: Up, doc: dict[str, Any]) -> None:
     assert stat.S_IMODE((up.data / "up.json").stat().st_mode) == 0o600
     services = compose.read(ROOT / COMPOSE_FILE, {}).services
     staying = {name for name, service in services.items() if not service.ends}
@@ -92,9 +90,7 @@ def test_no_program_of_ours_is_root_or_may_become_it(doc: dict[str, Any]) -> Non
     for name, pid in doc["processes"].items():
         if name == "production" or name.startswith("nats-"):  # the image of NATS has no other user
             continue
-        status = dict(
-            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-        )
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         assert "0" not in status["Uid"].split(), name
         assert int(status["CapEff"], 16) == 0, name
         assert status["NoNewPrivs"] == "1", name

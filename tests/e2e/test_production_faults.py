@@ -60,24 +60,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if why := network.reason_against():
         pytest.skip(f"no link can be cut here: {why}")
     data = tmp_path_factory.mktemp("production")
-    argv = [
-        sys.executable,
-        "-m",
-        "signalbox",
-        "production",
-        "--data",
-        str(data),
-        "--ports",
-        "any",
-        "--intervals",
-    ]
+    argv = [sys.executable, "-m", "signalbox", "production", "--data", str(data), "--ports", "any", "--intervals"]
     with subprocess.Popen(
-        argv,
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
+        argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as stack:
         assert stack.stdout is not None
         said: list[str] = []

@@ -77,11 +77,7 @@ def call(doc: dict[str, Any], command: str, folder: Path, **env: str) -> str:
 def readme_commands(*words: str) -> list[str]:
     """The README's shell commands that hold every word, each with its continuation lines."""
     blocks = SHELL_BLOCK.findall((ROOT / "README.md").read_text())
-    commands = [
-        command
-        for block in blocks
-        for command in re.split(r"\n(?=\S)", block.replace("\\\n", " ").strip())
-    ]
+    commands = [command for block in blocks for command in re.split(r"\n(?=\S)", block.replace("\\\n", " ").strip())]
     return [c for c in commands if c.startswith("curl") and all(word in c for word in words)]
 
 
@@ -139,8 +135,12 @@ def told_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str,
     while True:
         lines = subprocess.run(
             ["bash", "-c", command.replace(".signalbox", str(data))],
-            env={"PATH": os.environ["PATH"], "JOB": job}, cwd=folder, capture_output=True, text=True, check=True,
-        ).stdout.splitlines()  # fmt: skip
+            env={"PATH": os.environ["PATH"], "JOB": job},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
         told: list[dict[str, Any]] = [json.loads(line) for line in lines]
         if any(until in str(one) for one in told):
             return told
@@ -148,9 +148,7 @@ def told_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str,
         time.sleep(0.05)
 
 
-def test_a_job_is_followed_through_the_logs_of_all_programs(
-    up: Up, doc: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_job_is_followed_through_the_logs_of_all_programs(up: Up, doc: dict[str, Any], tmp_path: Path) -> None:
     half = readme_commands("half_plus_two:predict", "curl -s $FRONT")[0]
     answer = call(doc, half.replace("-s", "-si", 1).replace("5.0]", "4711.125]"), tmp_path)
     assert "2357.5625" in answer
@@ -162,18 +160,19 @@ def test_a_job_is_followed_through_the_logs_of_all_programs(
         return [event for event in found if event not in {"job.claimed", "job.loading"}]
 
     assert events("gateway_plugin") == ["job.accepted", "job.reply_received", "job.rendered"]
-    assert events("worker") == [
-        "job.pulled", "job.started", "job.computed", "job.ended", "job.replied", "job.acked",
-    ]  # fmt: skip
+    assert events("worker") == ["job.pulled", "job.started", "job.computed", "job.ended", "job.replied", "job.acked"]
     assert set(events("projector")) == {"job.projected"}
-    assert {one["event"] for one in told} <= set(
-        re.findall(r"^\| `(job\.\w+)`", OPERATIONS, re.MULTILINE)
-    )
+    assert {one["event"] for one in told} <= set(re.findall(r"^\| `(job\.\w+)`", OPERATIONS, re.MULTILINE))
     (end,) = [one for one in told if one["event"] == "job.ended"]
     assert {name: end[name] for name in ("job", "model", "version", "attempt", "state", "code", "level")} == {
-        "job": job, "model": "half_plus_two", "version": 1, "attempt": 1, "state": "succeeded", "code": "",
+        "job": job,
+        "model": "half_plus_two",
+        "version": 1,
+        "attempt": 1,
+        "state": "succeeded",
+        "code": "",
         "level": "debug",
-    }  # fmt: skip
+    }
     assert end["worker"] in {"worker-1", "worker-2"}
     assert end["gpu"].startswith("CPU-")
     assert end["token"] > 0
@@ -196,12 +195,7 @@ def test_every_model_command_in_the_readme_works(doc: dict[str, Any], tmp_path: 
 def test_the_demo_streams_digits_and_gets_nearly_all_right(up: Up) -> None:
     argv = [sys.executable, "-m", "signalbox", "demo", "--data", str(up.data)]
     done = subprocess.run(
-        [*argv, "--seconds", "3", "--rate", "20"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+        [*argv, "--seconds", "3", "--rate", "20"], cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.strip().splitlines()[-1]
@@ -211,9 +205,7 @@ def test_the_demo_streams_digits_and_gets_nearly_all_right(up: Up) -> None:
     assert float(found[2]) > 90
 
 
-def test_a_program_that_dies_is_started_again_and_said_so(
-    up: Up, doc: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_program_that_dies_is_started_again_and_said_so(up: Up, doc: dict[str, Any], tmp_path: Path) -> None:
     for name in ("worker-1", "worker-2", "gateway"):
         before = json.loads((up.data / "up.json").read_text())["processes"][name]
         os.kill(before, signal.SIGKILL)

@@ -42,9 +42,7 @@ async def answers(bus: Bus) -> bool:
     return True
 
 
-async def test_a_round_trip_answered_after_its_timeout_does_not_end_the_reader(
-    bus: Bus, proxy: Proxy
-) -> None:
+async def test_a_round_trip_answered_after_its_timeout_does_not_end_the_reader(bus: Bus, proxy: Proxy) -> None:
     proxy.change(Weather(held=frozenset({"down"})))
     with pytest.raises(SignalboxError):
         await bus.flush()

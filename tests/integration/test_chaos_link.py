@@ -60,9 +60,7 @@ async def echoed(wire: Link, outside: socket.socket) -> list[float]:
         await echo.wait()
 
 
-async def test_a_share_of_the_packets_is_lost_and_the_others_are_late(
-    outside: socket.socket,
-) -> None:
+async def test_a_share_of_the_packets_is_lost_and_the_others_are_late(outside: socket.socket) -> None:
     if why := link.reason_against():
         pytest.skip(why)
     with Link(3, seed=1) as wire:

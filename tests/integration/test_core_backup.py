@@ -95,25 +95,15 @@ async def contents(bus: Bus, stream: str) -> list[tuple[Any, ...]]:
         except NotFound:
             continue
         message = told["message"]
-        found.append(
-            (
-                message["seq"],
-                message["subject"],
-                message.get("hdrs"),
-                message["time"],
-                message.get("data"),
-            )
-        )
-    return found  # fmt: skip
+        found.append((message["seq"], message["subject"], message.get("hdrs"), message["time"], message.get("data")))
+    return found
 
 
 def test_every_declared_stream_is_kept_or_counted() -> None:
     assert sorted((*KEPT, *COUNTED)) == sorted(declared["name"] for declared in STREAMS)
 
 
-async def test_what_is_restored_is_what_was_saved_message_for_message(
-    full: Bus, empty: Bus, tmp_path: Path
-) -> None:
+async def test_what_is_restored_is_what_was_saved_message_for_message(full: Bus, empty: Bus, tmp_path: Path) -> None:
     was = {name: await contents(full, name) for name in KEPT}
     said: list[str] = []
     await backup.take(full, tmp_path / "kept", said.append)
@@ -151,8 +141,7 @@ async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are
     for stream in (Stream.STATE, Stream.JOBS):
         config = {"name": "reading", "ack_policy": "none", "mem_storage": True}
         await full.request_json(
-            f"$JS.API.CONSUMER.CREATE.{stream}.reading",
-            {"stream_name": stream.value, "config": config},
+            f"$JS.API.CONSUMER.CREATE.{stream}.reading", {"stream_name": stream.value, "config": config}
         )
     await backup.take(full, tmp_path / "kept", unheard)
     manifest = tmp_path / "kept" / MANIFEST
@@ -170,11 +159,7 @@ async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are
 
     end = once(lambda: asyncio.run(end_them()))
     async with asyncio.timeout(60):
-        await backup.restore(
-            empty,
-            tmp_path / "kept",
-            lambda line: end(line) if line.startswith("waiting") else None,
-        )
+        await backup.restore(empty, tmp_path / "kept", lambda line: end(line) if line.startswith("waiting") else None)
     assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
 
 
@@ -229,9 +214,7 @@ async def test_a_queue_that_does_not_know_of_its_jobs_is_waited_for_and_named(fu
         await settle(cast("Bus", Unaware(full, looks=100)), {Stream.JOBS: 3}, 1, still_s=0)
 
 
-async def test_what_is_not_to_be_had_is_waited_for_and_named(
-    three: tuple[list[NatsServer], Routes],
-) -> None:
+async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[NatsServer], Routes]) -> None:
     servers, _ = three
     async with connected(servers[0], request_timeout_s=2) as bus:
         await becomes(lambda: is_whole(bus))
@@ -282,9 +265,7 @@ async def is_whole(bus: Bus) -> bool:
     return True
 
 
-async def test_what_was_counted_goes_on_above_every_number_ever_given(
-    full: Bus, empty: Bus, tmp_path: Path
-) -> None:
+async def test_what_was_counted_goes_on_above_every_number_ever_given(full: Bus, empty: Bus, tmp_path: Path) -> None:
     await backup.take(full, tmp_path / "kept", unheard)
     writes = [full.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) for _ in range(20)]
     last = max(await asyncio.gather(*writes))  # tokens that the backup knows nothing of
@@ -320,9 +301,7 @@ async def test_a_job_that_ends_while_streams_are_saved_is_not_lost(
     found = await empty.leader_get(Stream.STATE, RECORD)
     assert found is not None
     assert found.data == b"succeeded"
-    queued = await empty.leader_get(
-        Stream.JOBS, JOB
-    )  # and acknowledged by whoever reads its record
+    queued = await empty.leader_get(Stream.JOBS, JOB)  # and acknowledged by whoever reads its record
     assert queued is not None
     assert queued.data == b"input"
 
@@ -374,9 +353,7 @@ async def test_a_harmed_backup_is_refused_before_anything_is_written(
     assert (await empty.request_json("$JS.API.STREAM.NAMES"))["total"] == 0
 
 
-async def test_a_stream_that_nats_cannot_read_makes_no_backup(
-    full: Bus, own_nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_stream_that_nats_cannot_read_makes_no_backup(full: Bus, own_nats: NatsServer, tmp_path: Path) -> None:
     blocks = sorted((own_nats.folder / "store").rglob("PAYLOADS/msgs/*.blk"))
     assert len(blocks) > 2
     blocks[1].unlink()
@@ -386,9 +363,7 @@ async def test_a_stream_that_nats_cannot_read_makes_no_backup(
         backup.read(tmp_path / "kept")
 
 
-async def test_a_connection_lost_in_the_middle_makes_no_backup(
-    full: Bus, own_nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_connection_lost_in_the_middle_makes_no_backup(full: Bus, own_nats: NatsServer, tmp_path: Path) -> None:
     def lose_it(size_bytes: int) -> None:
         if own_nats.pid:
             os.kill(own_nats.pid, signal.SIGKILL)
@@ -397,9 +372,7 @@ async def test_a_connection_lost_in_the_middle_makes_no_backup(
         await snapshots.save(full, Stream.PAYLOADS, tmp_path / "half", lose_it)
 
 
-async def test_neither_way_needs_memory_for_what_passes(
-    own_nats: NatsServer, empty: Bus, tmp_path: Path
-) -> None:
+async def test_neither_way_needs_memory_for_what_passes(own_nats: NatsServer, empty: Bus, tmp_path: Path) -> None:
     async with connected(own_nats) as bus:
         for part in range(MOST_BYTES // MIB + 30):
             await bus.write(names.payload(str(part), "in"), os.urandom(1_000_000))
@@ -411,10 +384,15 @@ async def test_neither_way_needs_memory_for_what_passes(
 async def within_memory(url: str, *arguments: str) -> int:
     """Exit status of the signalbox command, which gets :data:`MOST_BYTES` from the kernel and no more."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "signalbox", *arguments, env={**os.environ, "SIGNALBOX_NATS_URL": url},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        sys.executable,
+        "-m",
+        "signalbox",
+        *arguments,
+        env={**os.environ, "SIGNALBOX_NATS_URL": url},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES)),
-    )  # fmt: skip
+    )
     async with asyncio.timeout(120):
         return await process.wait()
 

@@ -12,15 +12,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program import log
-from signalbox.program.errors import (
-    Ambiguous,
-    Misconfigured,
-    NotFound,
-    QueueFull,
-    StaleRevision,
-    TooLarge,
-    Unavailable,
-)
+from signalbox.program.errors import Ambiguous, Misconfigured, NotFound, QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Bucket, Stream, consumer, job
 from tests.rigs.processes import stop
@@ -162,9 +154,7 @@ async def test_callbacks_of_both_kinds_get_every_message_in_order(bus: Bus) -> N
 
 
 @pytest.mark.parametrize("event", ["bus.handler_failed", "bus.callback_failed"])
-async def test_a_callback_that_fails_does_not_end_the_others_and_is_counted(
-    bus: Bus, event: str
-) -> None:
+async def test_a_callback_that_fails_does_not_end_the_others_and_is_counted(bus: Bus, event: str) -> None:
     seen: list[bytes] = []
     failed, counter = asyncio.Event(), log.UNFORESEEN.labels(event)
     before, failures = counter._value.get(), iter([False, True])
@@ -177,9 +167,7 @@ async def test_a_callback_that_fails_does_not_end_the_others_and_is_counted(
     async def fail_in_a_task(message: Message) -> None:
         fail(message)
 
-    bad = await bus.subscribe(
-        "progress.a", fail if event == "bus.handler_failed" else fail_in_a_task
-    )
+    bad = await bus.subscribe("progress.a", fail if event == "bus.handler_failed" else fail_in_a_task)
     good = await bus.subscribe("progress.a", lambda message: seen.append(message.data))
     await bus.publish("progress.a", b"1")
     await bus.flush()
@@ -337,9 +325,7 @@ async def test_no_server_is_unavailable_and_names_the_address() -> None:
         await Bus.connect(Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.3), role="admin")
 
 
-async def test_an_unanswered_write_is_ambiguous_and_may_be_applied_later(
-    own_nats: NatsServer,
-) -> None:
+async def test_an_unanswered_write_is_ambiguous_and_may_be_applied_later(own_nats: NatsServer) -> None:
     async with connected(own_nats, request_timeout_s=0.3) as bus:
         await stop(own_nats.pid)
         try:
@@ -361,9 +347,7 @@ async def _try_get(bus: Bus, subject: str) -> bytes | None:
     return None if stored is None else stored.data
 
 
-async def test_while_the_server_is_away_writes_fail_at_once_and_nothing_is_sent_later(
-    own_nats: NatsServer,
-) -> None:
+async def test_while_the_server_is_away_writes_fail_at_once_and_nothing_is_sent_later(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
         back, lost = asyncio.Event(), asyncio.Event()
         bus.on_reconnect(back.set)
@@ -381,16 +365,12 @@ async def test_while_the_server_is_away_writes_fail_at_once_and_nothing_is_sent_
         assert await bus.write("st.a", b"now", expect=0) > 0
 
 
-async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(
-    own_nats: NatsServer,
-) -> None:
+async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
         await topology.ensure_consumers(bus, "m")
         inbox = Inbox()
         events: list[str] = []
-        listening = await bus.subscribe(
-            "evt.jobs.>", lambda message: events.append(message.subject)
-        )
+        listening = await bus.subscribe("evt.jobs.>", lambda message: events.append(message.subject))
         puller = await bus.pull(HI, inbox.take)
         idle = asyncio.Event()
         puller.on_idle = idle.set
@@ -409,9 +389,7 @@ async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(
         await listening.close()
 
 
-async def test_no_acknowledged_write_is_lost_when_the_server_is_killed(
-    own_nats: NatsServer,
-) -> None:
+async def test_no_acknowledged_write_is_lost_when_the_server_is_killed(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
         stored: dict[str, int] = {}
         stop = asyncio.Event()

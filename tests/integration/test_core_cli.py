@@ -13,9 +13,15 @@ async def run(*arguments: str, stdin: str = "", **env: str) -> tuple[int, str, s
     """Exit status, output and errors of ``python -m signalbox``."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "signalbox", *arguments,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean | env,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "signalbox",
+        *arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=clean | env,
+    )
     async with asyncio.timeout(60):
         out, err = await process.communicate(stdin.encode())
     return process.returncode or 0, out.decode(), err.decode()
@@ -59,17 +65,7 @@ async def test_a_minted_key_is_whole_and_a_damaged_one_is_not() -> None:
 
 async def test_every_command_explains_itself() -> None:
     _, out, _ = await run("--help")
-    commands = (
-        "topology",
-        "backup",
-        "restore",
-        "nats-users",
-        "keys",
-        "settings",
-        "dead",
-        "up",
-        "demo",
-    )
+    commands = ("topology", "backup", "restore", "nats-users", "keys", "settings", "dead", "up", "demo")
     helps = await asyncio.gather(*(run(command, "--help") for command in commands))
     for command, (status, text, _) in zip(commands, helps, strict=True):
         assert command in out

@@ -20,16 +20,7 @@ from signalbox.program.errors import Conflict, InputLost, NotFound, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
 from signalbox.wire.assets import MIB, STREAMS
-from signalbox.wire.messages import (
-    DeadLetter,
-    ErrorInfo,
-    Job,
-    Limits,
-    Model,
-    Poison,
-    Version,
-    decode,
-)
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Limits, Model, Poison, Version, decode
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.roles import ROLES
 from tests.integration.test_core_cli import run
@@ -53,9 +44,16 @@ async def dead(bus: Bus, frame: bytes, **more: Any) -> Job:
     if len(frame) > 256 * 1024:
         ref = await payloads.store(bus, job_id, "in", frame)
     job = Job(
-        id=job_id, version=1, signature="serving_default", created_at=now - 99, deadline_at=now - 9,
-        reply="rsp.g.j", size_bytes=len(frame), ref=ref, **fields,
-    )  # fmt: skip
+        id=job_id,
+        version=1,
+        signature="serving_default",
+        created_at=now - 99,
+        deadline_at=now - 9,
+        reply="rsp.g.j",
+        size_bytes=len(frame),
+        ref=ref,
+        **fields,
+    )
     notice = DeadLetter(error=WHY, attempt=3, crashes=3, worker="w1", gpu="GPU-1")
     await deadletters.keep(bus, job, frame if ref is None else b"", notice)
     return job
@@ -81,9 +79,7 @@ async def messages_in(bus: Bus, stream: Stream) -> int:
 
 
 @pytest.mark.parametrize("size", [100, 300_000, 1_500_000])
-async def test_a_letter_keeps_its_input_when_the_payloads_of_its_job_are_gone(
-    bus: Bus, size: int
-) -> None:
+async def test_a_letter_keeps_its_input_when_the_payloads_of_its_job_are_gone(bus: Bus, size: int) -> None:
     frame = frame_of(size)
     job = await dead(bus, frame)
     await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.PAYLOADS}")  # as after a day
@@ -102,9 +98,15 @@ async def test_a_letter_whose_input_had_gone_says_so_and_is_not_redriven(bus: Bu
     ref = await payloads.store(bus, str(uuid.uuid4()), "in", b"x" * 10)
     await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.PAYLOADS}")
     late = Job(
-        id=str(uuid.uuid4()), model="half", version=1, signature="s", key_id="shop",
-        created_at=0.0, deadline_at=0.0, ref=ref,
-    )  # fmt: skip
+        id=str(uuid.uuid4()),
+        model="half",
+        version=1,
+        signature="s",
+        key_id="shop",
+        created_at=0.0,
+        deadline_at=0.0,
+        ref=ref,
+    )
     await deadletters.keep(bus, late, b"", DeadLetter(error=WHY))
     letter = await deadletters.find(bus, late.id)
     assert letter.notice is not None
@@ -229,21 +231,16 @@ async def test_a_redrive_lifts_the_quarantine_of_its_input(bus: Bus) -> None:
     old = await dead(bus, frame)
     assert old.ref is not None
     key = names.poison("half", old.ref.sha256)
-    await put(
-        bus, Bucket.POISON, key, Poison(model="half", sha256=old.ref.sha256, job=old.id), ttl_s=3600
-    )
+    await put(bus, Bucket.POISON, key, Poison(model="half", sha256=old.ref.sha256, job=old.id), ttl_s=3600)
     await deadletters.redrive(bus, old.id)
     mark = await bus.leader_get(Bucket.POISON.stream, names.key(Bucket.POISON, key))
     assert mark is None or mark.headers.get(Header.KV_OPERATION) == "PURGE"
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
-    [({"is_enabled": False}, "not enabled"), ({"versions": ()}, "no longer serves version 1")],
+    ("model", "said"), [({"is_enabled": False}, "not enabled"), ({"versions": ()}, "no longer serves version 1")]
 )
-async def test_what_nobody_would_run_is_not_redriven(
-    bus: Bus, model: dict[str, Any], said: str
-) -> None:
+async def test_what_nobody_would_run_is_not_redriven(bus: Bus, model: dict[str, Any], said: str) -> None:
     await enable(bus, **model)
     old = await dead(bus, floats(1.0))
     with pytest.raises(Conflict, match=said):

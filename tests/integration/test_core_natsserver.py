@@ -59,9 +59,7 @@ async def test_it_dies_with_its_parent_however_that_ends(tmp_path: Path) -> None
         "        await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
     )
-    parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", text, stdout=subprocess.PIPE
-    )
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", text, stdout=subprocess.PIPE)
     assert parent.stdout is not None
     async with asyncio.timeout(60):
         child = int(await parent.stdout.readline())

@@ -14,9 +14,7 @@ from signalbox.wire.names import Stream, payload
 JOB_ID = "00000000-0000-4000-8000-000000000001"
 
 
-@pytest.mark.parametrize(
-    "size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 9 * CHUNK_BYTES + 17]
-)
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 9 * CHUNK_BYTES + 17])
 async def test_what_is_stored_comes_back(bus: Bus, size: int) -> None:
     data = os.urandom(size)
     ref = await store(bus, JOB_ID, "in", data)

@@ -27,9 +27,7 @@ async def ask(port: int, path: str = "/readyz") -> tuple[int, str]:
     return await asyncio.to_thread(get)
 
 
-async def test_a_program_says_what_keeps_it_from_its_work(
-    own_nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_program_says_what_keeps_it_from_its_work(own_nats: NatsServer, tmp_path: Path) -> None:
     for other in list(readiness._sources):  # of tests before this one
         readiness.remove(other)
     port = metrics.serve(free_port())

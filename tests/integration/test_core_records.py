@@ -20,9 +20,7 @@ ID = "00000000-0000-4000-8000-000000000002"
 
 
 def a_job(job_id: str = ID) -> Job:
-    return Job(
-        id=job_id, model="m", version=1, signature="s", key_id="k", created_at=100.0, deadline_at=200.0
-    )  # fmt: skip
+    return Job(id=job_id, model="m", version=1, signature="s", key_id="k", created_at=100.0, deadline_at=200.0)
 
 
 def claimed(worker: str = "w", token: int = 7) -> Record:
@@ -44,18 +42,14 @@ async def test_a_record_is_written_by_compare_and_set_and_read_back(bus: Bus) ->
 async def test_a_queued_job_is_found_by_its_id_alone(bus: Bus) -> None:
     records = Records(bus)
     assert await records.queued(ID) is None
-    await bus.write(
-        job_subject("m", "hi", ID), b"in", headers={Header.JOB.value: header(a_job())}, expect=0
-    )
+    await bus.write(job_subject("m", "hi", ID), b"in", headers={Header.JOB.value: header(a_job())}, expect=0)
     found = await records.queued(ID)
     assert found is not None
     assert (found.subject, found.data) == (job_subject("m", "hi", ID), b"in")
 
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
-async def test_a_lost_answer_is_settled(
-    wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch, is_stored: bool
-) -> None:
+async def test_a_lost_answer_is_settled(wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch, is_stored: bool) -> None:
     mine = await Bus.connect(Wire(nats_url=wire.nats_url, request_timeout_s=0.3), role="worker")
     records = Records(mine)
     original = Connection.send
@@ -80,9 +74,7 @@ async def test_a_lost_answer_is_settled(
     await mine.close()
 
 
-async def test_a_lost_answer_of_a_lost_race_is_stale(
-    wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_answer_of_a_lost_race_is_stale(wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = await Bus.connect(Wire(nats_url=wire.nats_url, request_timeout_s=0.3), role="worker")
     records = Records(mine)
     original = Connection.send

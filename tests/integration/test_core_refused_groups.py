@@ -31,20 +31,12 @@ async def read(bus: Bus, stream: Stream, seq: int) -> str:
     return str(found["message"]["subject"])
 
 
-async def test_a_queue_that_fills_up_within_a_group_takes_exactly_what_it_has_room_for(
-    bus: Bus,
-) -> None:
+async def test_a_queue_that_fills_up_within_a_group_takes_exactly_what_it_has_room_for(bus: Bus) -> None:
     await limit(bus, Stream.JOBS, max_msgs=ROOM)
     writer = bus.grouped(Stream.JOBS)
     subjects = [f"jobs.m.mid.{n}" for n in range(100)]
-    outcomes = await asyncio.gather(
-        *(writer.write(subject, expect=0) for subject in subjects), return_exceptions=True
-    )
-    taken = {
-        outcome: subject
-        for subject, outcome in zip(subjects, outcomes, strict=True)
-        if isinstance(outcome, int)
-    }
+    outcomes = await asyncio.gather(*(writer.write(subject, expect=0) for subject in subjects), return_exceptions=True)
+    taken = {outcome: subject for subject, outcome in zip(subjects, outcomes, strict=True) if isinstance(outcome, int)}
     assert writer.refused >= 1, "the group was refused as a whole first"
     assert len(taken) == ROOM == await stored(bus, Stream.JOBS)
     assert sum(isinstance(outcome, QueueFull) for outcome in outcomes) == len(subjects) - ROOM
@@ -71,24 +63,18 @@ async def test_three_reasons_in_one_group_meet_those_they_concern(bus: Bus) -> N
 async def test_a_stream_that_is_gone_takes_nothing_and_says_so_to_all(bus: Bus) -> None:
     await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.STATE}")
     writer = bus.grouped(Stream.STATE)
-    outcomes = await asyncio.gather(
-        *(writer.write(f"st.{n}", expect=0) for n in range(40)), return_exceptions=True
-    )
+    outcomes = await asyncio.gather(*(writer.write(f"st.{n}", expect=0) for n in range(40)), return_exceptions=True)
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes), set(map(repr, outcomes))
 
 
 @pytest.mark.parametrize("size", [9, 10, 200])
-async def test_two_groups_for_the_same_subjects_share_them_without_a_loss(
-    bus: Bus, size: int
-) -> None:
+async def test_two_groups_for_the_same_subjects_share_them_without_a_loss(bus: Bus, size: int) -> None:
     other = await Bus.connect(bus.settings, role="admin")
     subjects = [f"st.{n}" for n in range(size)]
 
     async def group(via: Bus) -> list[int | BaseException]:
         writer = via.grouped(Stream.STATE)
-        return await asyncio.gather(
-            *(writer.write(subject, expect=0) for subject in subjects), return_exceptions=True
-        )
+        return await asyncio.gather(*(writer.write(subject, expect=0) for subject in subjects), return_exceptions=True)
 
     mine, theirs = await asyncio.gather(group(bus), group(other))
     for a, b in zip(mine, theirs, strict=True):

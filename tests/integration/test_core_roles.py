@@ -36,9 +36,7 @@ async def guarded(tmp_path: object) -> AsyncIterator[NatsServer]:
 
 
 async def _as(server: NatsServer, role: str) -> Bus:
-    wire = Wire(
-        nats_url=server.url, nats_user=role, nats_password=PASSWORDS[role], request_timeout_s=1.0
-    )
+    wire = Wire(nats_url=server.url, nats_user=role, nats_password=PASSWORDS[role], request_timeout_s=1.0)
     return await Bus.connect(wire, role=role)
 
 
@@ -53,7 +51,7 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
     gateway, worker = await _as(guarded, "gateway"), await _as(guarded, "worker")
     accepted_job = Job(
         id=JOB_ID, model="m", version=1, signature="s", key_id="k", priority="hi", created_at=0.0, deadline_at=1.0
-    )  # fmt: skip
+    )
     ref = (await store_input(gateway, accepted_job, b"x" * 600_000)).ref
     told = asyncio.Event()
     waiting = await gateway.subscribe("rsp.*.*", lambda _message: told.set())
@@ -85,12 +83,7 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
 
 
 FOLLOWED: dict[str, dict[Bucket, type[Any]]] = {
-    "gateway": {
-        Bucket.KEYS: ApiKey,
-        Bucket.MODELS: Model,
-        Bucket.WORKERS: Worker,
-        Bucket.DESIRED: Desired,
-    },
+    "gateway": {Bucket.KEYS: ApiKey, Bucket.MODELS: Model, Bucket.WORKERS: Worker, Bucket.DESIRED: Desired},
     "worker": {Bucket.MODELS: Model, Bucket.WORKERS: Worker, Bucket.DESIRED: Desired},
     "console": {Bucket.WORKERS: Worker, Bucket.KEYS: ApiKey, Bucket.MODELS: Model},
 }
@@ -196,7 +189,5 @@ async def test_a_worker_with_a_user_of_its_own_does_its_work(tmp_path: Path) -> 
         async with WorkerProcess(server.url, tmp_path, "w1", **login) as worker:
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)), timeout_s=60)
             assert (record.state, record.worker) == (State.SUCCEEDED, "w1")
-            assert not [
-                line for line in worker.lines if line.get("event") == "bus.permission_denied"
-            ]
+            assert not [line for line in worker.lines if line.get("event") == "bus.permission_denied"]
         await bus.close()

@@ -21,18 +21,14 @@ async def test_a_machine_whose_clock_is_wrong_goes_by_that_of_nats_and_says_so(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: true_time() + by_s)
     clock = SharedClock(bus)
-    assert abs(clock.now() - true_time() - by_s) < 1.0, (
-        "before NATS was asked there is nothing better"
-    )
+    assert abs(clock.now() - true_time() - by_s) < 1.0, "before NATS was asked there is nothing better"
     await clock.start()
     assert abs(clock.now() - true_time()) < 1.0
     await clock.close()
     assert "clock.wrong" in capsys.readouterr().err
 
 
-async def test_a_clock_that_is_set_meanwhile_changes_nothing(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_clock_that_is_set_meanwhile_changes_nothing(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SharedClock(bus)
     await clock.start()
     monkeypatch.setattr(time, "time", lambda: true_time() + HOUR_S)

@@ -89,10 +89,12 @@ async def test_an_unreadable_document_counts_as_absent(bus: Bus) -> None:
 async def test_more_keys_than_one_batch_are_all_read(bus: Bus) -> None:
     count = 1500
     for start in range(0, count, 50):
-        await asyncio.gather(*(
-            put(bus, Bucket.DESIRED, f"worker.{number}", Desired(actor=str(number)))
-            for number in range(start, start + 50)
-        ))  # fmt: skip
+        await asyncio.gather(
+            *(
+                put(bus, Bucket.DESIRED, f"worker.{number}", Desired(actor=str(number)))
+                for number in range(start, start + 50)
+            )
+        )
     table = Table(bus, Bucket.DESIRED, Desired)
     await table.start()
     assert len(table.items()) == count
@@ -100,9 +102,7 @@ async def test_more_keys_than_one_batch_are_all_read(bus: Bus) -> None:
     await table.close()
 
 
-async def test_what_changed_while_the_server_was_away_is_seen_after_it_is_back(
-    own_nats: NatsServer,
-) -> None:
+async def test_what_changed_while_the_server_was_away_is_seen_after_it_is_back(own_nats: NatsServer) -> None:
     mine = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     table = Table(mine, Bucket.DESIRED, Desired)
     watch = Watch(table)
@@ -235,9 +235,7 @@ async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
     await table.close()
 
 
-async def test_a_replica_that_is_behind_takes_nothing_away(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replica_that_is_behind_takes_nothing_away(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(bus, Bucket.DESIRED, Desired)
     watch = Watch(table)
     await table.start()

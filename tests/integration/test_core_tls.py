@@ -80,9 +80,7 @@ async def refusal(asked: Wire) -> str:
     for patience_s in (WAIT_S, 10 * WAIT_S, ARRIVAL_S):
         if "no answer" in told:
             with pytest.raises(Unavailable) as error:
-                await Bus.connect(
-                    msgspec.structs.replace(asked, connect_timeout_s=patience_s), role="admin"
-                )
+                await Bus.connect(msgspec.structs.replace(asked, connect_timeout_s=patience_s), role="admin")
             told = str(error.value)
     return told
 
@@ -110,9 +108,7 @@ async def test_without_either_the_password_is_sent() -> None:
         assert b"hunter22" in await asyncio.wait_for(listener.heard.get(), 10)
 
 
-async def test_without_either_a_server_that_asks_for_tls_is_told_nothing_and_the_error_says_why() -> (
-    None
-):
+async def test_without_either_a_server_that_asks_for_tls_is_told_nothing_and_the_error_says_why() -> None:
     async with listening(auth_required=True, tls_required=True) as listener:
         told = await refusal(wire(f"nats://{listener.address}"))
         assert "Write tls:// in SIGNALBOX_NATS_URL" in told
@@ -126,9 +122,7 @@ async def test_an_address_that_a_server_tells_of_is_not_connected_to(scheme: str
         listening(tls_required=other_way) as other,
         listening(tls_required=other_way, connect_urls=[other.address]) as listener,
     ):
-        asked = wire(
-            f"{scheme}://{listener.address}", connect_timeout_s=ARRIVAL_S, reconnect_wait_s=0.01
-        )
+        asked = wire(f"{scheme}://{listener.address}", connect_timeout_s=ARRIVAL_S, reconnect_wait_s=0.01)
         connecting = asyncio.create_task(Bus.connect(asked, role="gateway"))
         for _ in range(4):
             await asyncio.wait_for(listener.heard.get(), ARRIVAL_S)
@@ -143,9 +137,7 @@ async def test_a_real_server_without_tls_is_refused(nats: NatsServer) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])
-async def test_an_authority_s_file_that_cannot_be_read_is_named(
-    tmp_path: Path, text: str | None
-) -> None:
+async def test_an_authority_s_file_that_cannot_be_read_is_named(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "ca.pem"
     if text:
         path.write_text(text)
@@ -177,10 +169,7 @@ async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_the_end_of_a_server_is_nothing_to_warn_of_but_once(
-    tmp_path: Path,
-    certified: Path,
-    caplog: pytest.LogCaptureFixture,
-    loop: Callable[[], asyncio.AbstractEventLoop],
+    tmp_path: Path, certified: Path, caplog: pytest.LogCaptureFixture, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """Also that TLS works on the loop of the programs."""
 
@@ -229,11 +218,12 @@ async def test_a_server_that_stands_still_holds_nobody_back(
         async with first, second:
             bus = await Bus.connect(
                 Wire(
-                    nats_url=f"{first.url},{second.url}", ping_interval_s=0.2,
+                    nats_url=f"{first.url},{second.url}",
+                    ping_interval_s=0.2,
                     nats_ca_file=str(certified / "tls_ca") if is_sealed else "",
                 ),
                 role="admin",
-            )  # fmt: skip
+            )
             back = asyncio.Event()
             bus.on_reconnect(back.set)
             while (at := connected_to(bus, servers)) is None:  # noqa: ASYNC110  tells nobody
@@ -269,8 +259,7 @@ async def test_a_way_others_can_read_is_warned_of_at_the_start(
 ) -> None:
     said: list[tuple[str, object]] = []
     monkeypatch.setattr(
-        "signalbox.program.log.warning",
-        lambda event, **fields: said.append((event, fields.get("servers"))),
+        "signalbox.program.log.warning", lambda event, **fields: said.append((event, fields.get("servers")))
     )
     asked = wire(url, nats_ca_file=ca_file, connect_timeout_s=0.05)
     with pytest.raises(Unavailable):

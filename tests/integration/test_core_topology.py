@@ -69,22 +69,19 @@ async def test_events_keep_every_lease_and_ticket_and_no_job(bus: Bus) -> None:
     await bus.write("$KV.waiters.gpu.w", expect=ticket, ttl_s=10, headers=purge)
     found = await _told(bus, 4)
     assert sorted((d.subject, is_removal(d.headers)) for d in found) == [
-        ("evt.kv.leases.gpu", False), ("evt.kv.leases.gpu", False),
-        ("evt.kv.waiters.gpu.w", False), ("evt.kv.waiters.gpu.w", True),
-    ]  # fmt: skip
+        ("evt.kv.leases.gpu", False),
+        ("evt.kv.leases.gpu", False),
+        ("evt.kv.waiters.gpu.w", False),
+        ("evt.kv.waiters.gpu.w", True),
+    ]
     assert len(found) == (await bus.request_json("$JS.API.STREAM.INFO.EVENTS"))["state"]["messages"]
 
 
 async def test_what_an_earlier_version_declared_is_brought_up_to_date(bus: Bus) -> None:
     """It kept acceptances in a stream of their own, and EVENTS read those and STATE too."""
     await bus.request_json("$JS.API.STREAM.DELETE.EVENTS")
-    accepted = {
-        "name": "ACCEPTED", "subjects": ["evt.jobs.>"], "storage": "memory", "allow_atomic": True
-    }  # fmt: skip
-    records = {
-        "name": "STATE",
-        "subject_transforms": [{"src": "st.*", "dest": "evt.st.{{wildcard(1)}}"}],
-    }
+    accepted = {"name": "ACCEPTED", "subjects": ["evt.jobs.>"], "storage": "memory", "allow_atomic": True}
+    records = {"name": "STATE", "subject_transforms": [{"src": "st.*", "dest": "evt.st.{{wildcard(1)}}"}]}
     now = topology.wanted(assets.EVENTS, 1)
     before = now | {"sources": [{"name": "ACCEPTED"}, records, *now["sources"]], "max_bytes": 2**30}
     await bus.request_json("$JS.API.STREAM.CREATE.ACCEPTED", accepted)
@@ -104,13 +101,8 @@ async def test_what_an_earlier_version_declared_is_brought_up_to_date(bus: Bus) 
     assert subjects == ["evt.jobs.m.hi.1", "evt.kv.leases.gpu", "evt.kv.leases.gpu", "evt.st.1"]
 
 
-async def test_the_stream_of_delayed_jobs_of_an_earlier_version_goes_and_no_job_with_it(
-    bus: Bus,
-) -> None:
-    delayed = topology.wanted(assets.ADVISORY, 1) | {
-        "name": "SCHED",
-        "subjects": ["sched.>", "due.>"],
-    }
+async def test_the_stream_of_delayed_jobs_of_an_earlier_version_goes_and_no_job_with_it(bus: Bus) -> None:
+    delayed = topology.wanted(assets.ADVISORY, 1) | {"name": "SCHED", "subjects": ["sched.>", "due.>"]}
     await bus.request_json("$JS.API.STREAM.CREATE.SCHED", delayed)
     source = {"name": "SCHED", "subject_transforms": [{"src": "due.>", "dest": "jobs.>"}]}
     now = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
@@ -128,17 +120,14 @@ async def test_the_stream_of_delayed_jobs_of_an_earlier_version_goes_and_no_job_
     assert (found.seq, found.data) == (seq, b"in")
 
 
-async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(
-    nats: NatsServer,
-) -> None:
+async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(nats: NatsServer) -> None:
     """Whoever applies says it; no other program has to know, but that nothing is kept for ever."""
     shorter = Wire(nats_url=nats.url, dead_letters_kept_s=70.0, history_kept_s=3600.0)
     bus = await Bus.connect(shorter, role="admin")
     first = " ".join(await topology.apply(bus))
     assert all(name in first for name in ("DLQ", "DLQ_PARTS", "EVENTS"))
     ages = {
-        name: (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]["max_age"]
-        / assets.SECOND
+        name: (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]["max_age"] / assets.SECOND
         for name in assets.AGES
     }
     assert ages == {"DLQ": 70, "DLQ_PARTS": 75, "PAYLOADS": 86_400, "EVENTS": 3600}
@@ -188,9 +177,7 @@ async def last_of(bus: Bus, stream: str) -> int:
     return int(info["state"]["last_seq"])
 
 
-async def test_a_stream_made_again_counts_on_and_events_go_on_reading_it(
-    own_nats: NatsServer,
-) -> None:
+async def test_a_stream_made_again_counts_on_and_events_go_on_reading_it(own_nats: NatsServer) -> None:
     """Else a fencing token would be given twice, and EVENTS wait for the number it had read up to."""
     lost = ("KV_leases", "JOBS", "STATE")
     async with connected(own_nats) as bus:
@@ -280,9 +267,7 @@ async def _told(bus: Bus, count: int) -> list[Delivery]:
 
     name = f"reader{count}"
     config = {"durable_name": name, "ack_policy": "none"}
-    await bus.request_json(
-        f"$JS.API.CONSUMER.CREATE.EVENTS.{name}", {"stream_name": "EVENTS", "config": config}
-    )
+    await bus.request_json(f"$JS.API.CONSUMER.CREATE.EVENTS.{name}", {"stream_name": "EVENTS", "config": config})
     puller = await bus.pull(name, keep, stream=Stream.EVENTS)
     puller.ask(1000)
     async with asyncio.timeout(60):

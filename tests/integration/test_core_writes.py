@@ -31,18 +31,17 @@ def waves_of_asks(draw: st.DrawFn) -> list[list[Ask]]:
     random = draw(st.randoms(use_true_random=False))
     waves = []
     for _ in range(draw(st.integers(1, 3))):
-        faults, twins = (
-            draw(st.sampled_from([0.0, 0.0, 0.03, 0.3])),
-            draw(st.sampled_from([0.0, 0.0, 0.1])),
+        faults, twins = (draw(st.sampled_from([0.0, 0.0, 0.03, 0.3])), draw(st.sampled_from([0.0, 0.0, 0.1])))
+        waves.append(
+            [
+                Ask(
+                    subject=random.randrange(200),
+                    expect=999_999 if random.random() < faults else random.choice([None, None, 0 if twins else None]),
+                    msg_id=random.randrange(20) if random.random() < twins else None,
+                )
+                for _ in range(draw(st.sampled_from([1, 5, 15, 40, 90])))
+            ]
         )
-        waves.append([
-            Ask(
-                subject=random.randrange(200),
-                expect=999_999 if random.random() < faults else random.choice([None, None, 0 if twins else None]),
-                msg_id=random.randrange(20) if random.random() < twins else None,
-            )
-            for _ in range(draw(st.sampled_from([1, 5, 15, 40, 90])))
-        ])  # fmt: skip
     return waves
 
 
@@ -104,11 +103,7 @@ async def test_each_caller_gets_its_own_answer(bus: Bus, waves: list[list[Ask]])
             assert not mine
     assert set(claimed) == set(stored)
     for subject in {s for s, _ in stored.values()}:
-        firsts = [
-            n
-            for n, a in enumerate(asks)
-            if a.expect == 0 and f"{run}-{a.subject}" in subject.split(".")
-        ]
+        firsts = [n for n, a in enumerate(asks) if a.expect == 0 and f"{run}-{a.subject}" in subject.split(".")]
         won = [n for n in firsts if any(b == b"%d" % n for _, b in stored.values())]
         assert len(won) <= 1, "two writes that both expected an empty subject were stored"
 
@@ -129,9 +124,7 @@ async def test_one_alone_is_a_single_and_many_are_a_batch(bus: Bus) -> None:
 async def test_one_wrong_expectation_costs_only_its_own_writer(bus: Bus) -> None:
     writer = bus.grouped(Stream.STATE)
     taken = await bus.write("st.50", b"taken")
-    results = await asyncio.gather(
-        *(writer.write(f"st.{n}", expect=0) for n in range(100)), return_exceptions=True
-    )
+    results = await asyncio.gather(*(writer.write(f"st.{n}", expect=0) for n in range(100)), return_exceptions=True)
     assert writer.refused >= 1
     bad = results.pop(50)
     assert isinstance(bad, StaleRevision)
@@ -146,8 +139,7 @@ async def test_one_too_large_costs_only_its_own_writer(bus: Bus) -> None:
     bodies[7] = b"x" * (1024 * 1024 + 100)  # the stream refuses it
     bodies[30] = b"x" * (2 * 1024 * 1024)  # the server refuses it
     results = await asyncio.gather(
-        *(writer.write(f"st.{n}", body, expect=0) for n, body in enumerate(bodies)),
-        return_exceptions=True,
+        *(writer.write(f"st.{n}", body, expect=0) for n, body in enumerate(bodies)), return_exceptions=True
     )
     for number, result in enumerate(results):
         assert isinstance(result, TooLarge if number in {7, 30} else int)
@@ -181,9 +173,7 @@ async def test_many_handed_in_at_once_get_their_outcomes_in_order(bus: Bus) -> N
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
-async def test_a_restart_in_mid_load_loses_and_doubles_nothing(
-    own_nats: NatsServer, is_killed: bool
-) -> None:
+async def test_a_restart_in_mid_load_loses_and_doubles_nothing(own_nats: NatsServer, is_killed: bool) -> None:
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     writer = bus.grouped(Stream.JOBS)
     outcomes: dict[str, int | SignalboxError] = {}
@@ -247,8 +237,5 @@ async def test_a_batch_without_an_answer_is_ambiguous_for_each(
     assert len({id(result) for result in results}) == 20
     monkeypatch.undo()
     assert await bus.list_latest(Stream.STATE, ["st.*"]) == []
-    assert all(
-        isinstance(r, int)
-        for r in await writer.write_all([Write(f"st.{n}", b"", {}, 0) for n in range(20)])
-    )
+    assert all(isinstance(r, int) for r in await writer.write_all([Write(f"st.{n}", b"", {}, 0) for n in range(20)]))
     await bus.close()

@@ -35,9 +35,13 @@ def doctor(*arguments: str, **env: str) -> tuple[int, list[dict[str, Any]]]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
     told = subprocess.run(
         [sys.executable, "-m", "signalbox", "doctor", "--json", *arguments],
-        env=clean | {"PYTHONPATH": str(ROOT)} | env, cwd="/", capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        env=clean | {"PYTHONPATH": str(ROOT)} | env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert told.returncode in {0, 1}, told.stderr
     return told.returncode, json.loads(told.stdout)["findings"]
 
@@ -49,9 +53,7 @@ def weak(found: list[dict[str, Any]]) -> set[str]:
 
 @pytest.mark.parametrize("name", different())
 def test_each_program_of_compose_has_nothing_to_mend(name: str, secrets: Path) -> None:
-    environment = {
-        key: local(str(value), secrets) for key, value in OURS[name]["environment"].items()
-    }
+    environment = {key: local(str(value), secrets) for key, value in OURS[name]["environment"].items()}
     # Its folder is a volume in the container; here the secrets' parent stands in, below /tmp.
     environment.pop("SIGNALBOX_WORKER_LOCK_DIR", None)
     _, found = doctor("--offline", "--production", "--accept", ACCEPTED, **environment)
@@ -80,11 +82,16 @@ async def test_the_three_nodes_of_compose_have_nothing_to_mend(cluster: Cluster)
 
     def as_user(user: str) -> tuple[int, list[dict[str, Any]]]:
         return doctor(
-            "--production", "--accept", ACCEPTED, "--program", user.split("-", maxsplit=1)[0],
-            SIGNALBOX_NATS_URL=cluster.url, SIGNALBOX_NATS_USER=user,
+            "--production",
+            "--accept",
+            ACCEPTED,
+            "--program",
+            user.split("-", maxsplit=1)[0],
+            SIGNALBOX_NATS_URL=cluster.url,
+            SIGNALBOX_NATS_USER=user,
             SIGNALBOX_NATS_PASSWORD_FILE=str(cluster.secrets / f"nats_{user}"),
             SIGNALBOX_NATS_CA_FILE=str(cluster.secrets / "tls_ca"),
-        )  # fmt: skip
+        )
 
     # Compose pins a server that syncs every copy (ADR 0144); the one the tests run may be newer.
     bus = await Bus.connect(cluster.wire("admin"), role="admin")
@@ -101,10 +108,30 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate of 20 days for this machine, signed by itself, and its key."""
     short, key = tmp_path / "short.pem", tmp_path / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "20",
-         "-keyout", str(key), "-out", str(short), "-subj", "/CN=n", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "20",
+            "-keyout",
+            str(key),
+            "-out",
+            str(short),
+            "-subj",
+            "/CN=n",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
     return short, key
 
 
@@ -115,9 +142,7 @@ async def test_a_node_s_certificate_that_ends_soon_or_is_not_believed_is_found(
     tls = f'cert_file: "{short}", key_file: "{key}"'
     async with NatsServer(tmp_path / "nats", tls=tls) as server:
         for ca_file, wanted in ((str(short), "certificate.ends_soon"), ("", "certificate.refused")):
-            _, found = await asyncio.to_thread(
-                doctor, SIGNALBOX_NATS_URL=server.url, SIGNALBOX_NATS_CA_FILE=ca_file
-            )
+            _, found = await asyncio.to_thread(doctor, SIGNALBOX_NATS_URL=server.url, SIGNALBOX_NATS_CA_FILE=ca_file)
             assert {one["id"]: one["where"] for one in found}[wanted].startswith("127.0.0.1:")
 
 
@@ -127,13 +152,9 @@ async def test_a_server_that_is_not_as_declared_is_found(tmp_path: Path) -> None
         await topology.apply(bus)
         await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
         await bus.close()
-        status, found = await asyncio.to_thread(
-            doctor, "--production", SIGNALBOX_NATS_URL=server.url
-        )
+        status, found = await asyncio.to_thread(doctor, "--production", SIGNALBOX_NATS_URL=server.url)
         assert status == 1
-        assert weak(found) == {
-            "nats.anonymous", "nats.no_users", "nats.streams_differ", "nats.single_copy",
-        }  # fmt: skip
+        assert weak(found) == {"nats.anonymous", "nats.no_users", "nats.streams_differ", "nats.single_copy"}
         assert "DLQ" in next(one["what"] for one in found if one["id"] == "nats.streams_differ")
 
 
@@ -144,12 +165,8 @@ async def test_a_server_that_runs_out_of_room_is_found(tmp_path: Path) -> None:
         await topology.apply(bus, storage_bytes=20 * MIB)
 
         async def crowded() -> dict[str, str]:
-            _, found = await asyncio.to_thread(
-                doctor, "--monitor", f"http://{monitor}", SIGNALBOX_NATS_URL=server.url
-            )
-            streams = [
-                one for one in found if "streams may take" in one["what"] or "holds" in one["what"]
-            ]
+            _, found = await asyncio.to_thread(doctor, "--monitor", f"http://{monitor}", SIGNALBOX_NATS_URL=server.url)
+            streams = [one for one in found if "streams may take" in one["what"] or "holds" in one["what"]]
             return {one["id"]: one["what"] for one in streams}
 
         assert await crowded() == {}
@@ -183,15 +200,17 @@ def test_a_server_that_is_away_is_said_to_be_away() -> None:
 
 
 def test_an_acceptance_nobody_can_need_is_refused(tmp_path: Path) -> None:
-    for text in (
-        '[accept]\n"made.up" = "x"\n', '[accept]\n"nats.plain" = ""\n', "not toml at all",
-    ):  # fmt: skip
+    for text in ('[accept]\n"made.up" = "x"\n', '[accept]\n"nats.plain" = ""\n', "not toml at all"):
         path = tmp_path / "doctor.toml"
         path.write_text(text)
         told = subprocess.run(
             [sys.executable, "-m", "signalbox", "doctor", "--offline", "--accept", str(path)],
-            capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=ROOT,
+        )
         assert told.returncode == 2
         assert str(path) in told.stderr
         assert "Traceback" not in told.stderr

@@ -178,9 +178,7 @@ async def test_what_a_caller_who_leaves_held_is_free_again(edge: Edge, leave: st
     await until(is_free)
 
 
-async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(nats: NatsServer, tmp_path: Path) -> None:
     """The edge and the plugin in one process judge it once: later others have taken what was free then."""
 
     def predict(size: int) -> bytes:
@@ -190,10 +188,7 @@ async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(
         mine, other = key(), key()
         await front.publish(model("half"), mine, other)
         server = await EdgeServer.start(
-            front.gateway.of_edge.dispatch,
-            listen="127.0.0.1:0",
-            secret="between us",
-            bodies=front.gateway.bodies,
+            front.gateway.of_edge.dispatch, listen="127.0.0.1:0", secret="between us", bodies=front.gateway.bodies
         )
         url = f"http://{server.address}"
         async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
@@ -207,10 +202,7 @@ async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(
 
             async def send(whose: Key, body: bytes | AsyncIterator[bytes], held: int) -> None:
                 """Begin a call, until the bodies in flight have so many bytes."""
-                headers = {
-                    "Authorization": f"Bearer {whose.text}",
-                    "Content-Type": "application/json",
-                }
+                headers = {"Authorization": f"Bearer {whose.text}", "Content-Type": "application/json"}
                 if not isinstance(body, bytes):
                     headers["Content-Length"] = "4000"
                 call = client.post("/v1/models/half:predict", headers=headers, content=body)

@@ -67,15 +67,14 @@ def counted(reason: str) -> float:
         ("invalid_request:http", 503, CALL.replace(b"Host: x", b"Host: x\r\nX-A: \xff")),
         ("invalid_request:http", 503, CALL.replace(b"models", b"models?a=%ff")),
         (
-            "too_large:http", 413,
+            "too_large:http",
+            413,
             CALL.replace(b"Host: x", b"Host: x\r\nExpect: 100-continue\r\nContent-Length: 99999999999"),
         ),
         ("forbidden:path", 403, CALL.replace(b"GET /v1/models", b"DELETE /hello")),
     ],
-)  # fmt: skip
-async def test_what_is_no_request_of_ours_is_counted(
-    edge: Edge, reason: str, status: int, data: bytes
-) -> None:
+)
+async def test_what_is_no_request_of_ours_is_counted(edge: Edge, reason: str, status: int, data: bytes) -> None:
     before = counted(reason)
     answered = await edge.say(data)
     assert (answered, counted(reason)) == (status, before + 1)

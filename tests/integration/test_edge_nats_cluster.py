@@ -50,9 +50,7 @@ class Cluster:
             (home / "nats.conf").write_text(text)
             (home / "users.conf").write_text((ROOT / "deploy/nats/users.conf").read_text())
             self.nodes[name] = Program(
-                [binary(), "-c", str(home / "nats.conf")],
-                ready="Server is ready",
-                env={**passwords, "HOSTNAME": name},
+                [binary(), "-c", str(home / "nats.conf")], ready="Server is ready", env={**passwords, "HOSTNAME": name}
             )
 
     def make_secrets(self, *arguments: str) -> None:

@@ -90,22 +90,12 @@ async def test_taken_port_is_said_so() -> None:
 
 
 def test_command_shows_its_settings_and_refuses_wrong_files(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gateway_plugin.edge",
-        "--listen",
-        "127.0.0.1:7",
-        "--check-config",
-    ]
-    shown = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    )
+    command = [sys.executable, "-m", "gateway_plugin.edge", "--listen", "127.0.0.1:7", "--check-config"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert "SIGNALBOX_EDGE_LISTEN=127.0.0.1:7" in shown.stdout.splitlines()
     refused = subprocess.run(
-        [*command, "--files", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        [*command, "--files", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert refused.returncode == 2
     assert "tyk.conf" in refused.stderr
 
@@ -113,9 +103,13 @@ def test_command_shows_its_settings_and_refuses_wrong_files(tmp_path: Path) -> N
 def test_more_connections_than_open_files_are_refused_at_start() -> None:
     refused = subprocess.run(
         [sys.executable, "-m", "gateway_plugin.edge", "--listen", "127.0.0.1:0"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
         env={**os.environ, "SIGNALBOX_EDGE_HTTP_CONNECTIONS": "2000000000"},
-    )  # fmt: skip
+    )
     assert refused.returncode == 2
     assert "SIGNALBOX_EDGE_HTTP_CONNECTIONS" in refused.stderr
     assert "ulimit -n" in refused.stderr

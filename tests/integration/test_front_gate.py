@@ -108,9 +108,7 @@ async def another_caller(address: Address) -> AsyncIterator[None]:
             await caller
 
 
-@pytest.mark.parametrize(
-    ("attack", "reason"), [(long_field, "too_large:head"), (many_fields, "too_large:head")]
-)
+@pytest.mark.parametrize(("attack", "reason"), [(long_field, "too_large:head"), (many_fields, "too_large:head")])
 async def test_heads_without_end_are_431_and_cost_nobody_anything(
     serve: Serve, attack: Callable[[Address], Awaitable[bytes]], reason: str
 ) -> None:
@@ -118,9 +116,7 @@ async def test_heads_without_end_are_431_and_cost_nobody_anything(
     before = counted(reason)
     async with another_caller(address):
         answers = await asyncio.gather(*(attack(address) for _ in range(4)))
-    assert [answer.split(b"\r\n")[0] for answer in answers] == [
-        b"HTTP/1.1 431 Request Header Fields Too Large"
-    ] * 4
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 431 Request Header Fields Too Large"] * 4
     assert counted(reason) == before + 4
 
 
@@ -145,9 +141,7 @@ async def test_five_hundred_silent_clients_are_closed(
 
 async def test_connections_past_the_bounds_are_503_until_others_have_gone(serve: Serve) -> None:
     reasons = ("limit_exceeded:connections", "unavailable:connections")
-    for change, reason in zip(
-        ({"http_connections_per_address": 20}, {"http_connections": 20}), reasons, strict=True
-    ):
+    for change, reason in zip(({"http_connections_per_address": 20}, {"http_connections": 20}), reasons, strict=True):
         address = await serve(replace(HttpBounds(), **change))
         before = counted(reason)
         held = [await dial(address) for _ in range(20)]
@@ -166,9 +160,7 @@ async def test_connections_past_the_bounds_are_503_until_others_have_gone(serve:
             pass
 
 
-async def test_a_long_wait_and_what_is_computed_meanwhile_are_nobodys_fault(
-    serve: Serve, plugin: Plugin
-) -> None:
+async def test_a_long_wait_and_what_is_computed_meanwhile_are_nobodys_fault(serve: Serve, plugin: Plugin) -> None:
     plugin.go.clear()
     reader, writer = await dial(await serve())
     writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
@@ -203,9 +195,7 @@ async def test_who_expects_something_and_sends_no_body_is_408(serve: Serve, expe
     address = await serve()
     before = counted("deadline_exceeded:body")
     reader, writer = await dial(address)
-    writer.write(
-        b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: %b\r\n\r\n" % expect
-    )
+    writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: %b\r\n\r\n" % expect)
     async with asyncio.timeout(LIMIT_S):
         answer = await reader.read()
     assert (b"HTTP/1.1 100 " in answer) == (expect == b"100-continue")
@@ -260,8 +250,7 @@ async def test_chunks_of_one_byte_arrive_whole_and_the_next_request_too(serve: S
 async def test_pipelined_requests_are_answered_in_their_order(serve: Serve) -> None:
     reader, writer = await dial(await serve())
     requests = [
-        b"POST /v1/%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (i, i) + bytes(i)
-        for i in range(200)
+        b"POST /v1/%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (i, i) + bytes(i) for i in range(200)
     ]
     writer.write(b"".join(requests) + CALL.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     async with asyncio.timeout(LIMIT_S):

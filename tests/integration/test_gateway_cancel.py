@@ -26,9 +26,7 @@ class Runner:
         self._revision = 0
 
     async def claim(self) -> bool:
-        record = life.claimed(
-            self._job, None, worker="w", gpu="g", token=1, now=self._job.created_at
-        )
+        record = life.claimed(self._job, None, worker="w", gpu="g", token=1, now=self._job.created_at)
         try:
             self._revision = await self._records.write(record, expect=0)
         except StaleRevision:
@@ -97,24 +95,17 @@ async def race(front: Rig, mine: Key, order: str, rng: random.Random) -> tuple[i
         got, _ = await asyncio.gather(stop(), run())
     final = await front.call("GET", f"/v1/jobs/{job.id}", key=mine)
     state = str(got.doc.get("state", ""))
-    assert (await front.call("GET", f"/v1/jobs/{job.id}", key=mine)).doc["state"] == final.doc[
-        "state"
-    ]
+    assert (await front.call("GET", f"/v1/jobs/{job.id}", key=mine)).doc["state"] == final.doc["state"]
     return got.status, state, str(final.doc["state"])
 
 
-async def test_five_hundred_races_of_cancel_and_completion_break_no_word(
-    front: Rig, mine: Key
-) -> None:
+async def test_five_hundred_races_of_cancel_and_completion_break_no_word(front: Rig, mine: Key) -> None:
     rng = random.Random(11)
     orders = ["first", "between", "last", *["together"] * 10] * (RACES // 13)
     seen: collections.Counter[tuple[int, str, str]] = collections.Counter()
     for start in range(0, len(orders), AT_ONCE):
         async with asyncio.TaskGroup() as group:
-            races = [
-                group.create_task(race(front, mine, order, rng))
-                for order in orders[start : start + AT_ONCE]
-            ]
+            races = [group.create_task(race(front, mine, order, rng)) for order in orders[start : start + AT_ONCE]]
         seen.update(task.result() for task in races)
     assert sum(seen.values()) == len(orders) >= 500
     assert set(seen) <= {
@@ -132,9 +123,7 @@ async def test_cancelling_twice_is_cancelling_once(front: Rig, mine: Key) -> Non
     assert first.doc["state"] == again.doc["state"] == State.CANCELLED
 
 
-async def test_a_running_job_is_being_cancelled_until_its_worker_has_ended_it(
-    front: Rig, mine: Key
-) -> None:
+async def test_a_running_job_is_being_cancelled_until_its_worker_has_ended_it(front: Rig, mine: Key) -> None:
     job = await submitted(front, mine)
     runner = Runner(front, job)
     assert await runner.claim()

@@ -130,17 +130,11 @@ async def test_a_flood_fills_the_queue_for_itself_alone(fair: Rig) -> None:
     assert accepted == {"mid": ROOM // 2, "lo": 72 - ROOM // 2}
     for priority in ("mid", "lo"):
         refused = await submit(fair, mine, priority)
-        assert (refused.status, refused.doc["code"], refused.doc["limit"]) == (
-            429,
-            "queue_full",
-            72,
-        )
+        assert (refused.status, refused.doc["code"], refused.doc["limit"]) == (429, "queue_full", 72)
     assert (await submit(fair, other)).status == 202
 
 
-async def test_without_room_everything_goes_where_it_was_asked_to(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_without_room_everything_goes_where_it_was_asked_to(nats: NatsServer, tmp_path: Path) -> None:
     async with rig(nats.url, tmp_path, request_timeout_s=20.0, fair_room=0) as front:
         mine = key()
         await front.publish(model(limits=limits(max_queue=40)), mine)

@@ -62,9 +62,7 @@ class Rig:
         self.channel = channel
         self.raws: list[asyncio.StreamWriter] = []
         self.dispatch = channel.unary_unary(
-            DISPATCH,
-            request_serializer=Object.SerializeToString,
-            response_deserializer=Object.FromString,
+            DISPATCH, request_serializer=Object.SerializeToString, response_deserializer=Object.FromString
         )
 
     async def echo(self, body: bytes, url: str = "/") -> str:
@@ -75,15 +73,11 @@ class Rig:
         return replied.request.return_overrides.response_body
 
     async def bare(self, method: str, message: bytes) -> bytes:
-        call = self.channel.unary_unary(
-            method, request_serializer=bytes, response_deserializer=bytes
-        )
+        call = self.channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
         return bytes(await call(message, timeout=30))
 
     async def raw(self) -> "RawClient":
-        reader, writer = await asyncio.open_unix_connection(
-            self.served.address.removeprefix("unix:")
-        )
+        reader, writer = await asyncio.open_unix_connection(self.served.address.removeprefix("unix:"))
         self.raws.append(writer)
         return RawClient(reader, writer)
 
@@ -163,9 +157,7 @@ async def rig(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
     settings = GatewaySettings(**given)
     plugin = Plugin()
     served = await PluginServer.start(
-        settings,
-        Dispatcher(lambda _: None, plugin.post, secret=settings.secret),
-        lambda: True,
+        settings, Dispatcher(lambda _: None, plugin.post, secret=settings.secret), lambda: True
     )
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(served.address, options=options) as channel:
@@ -193,9 +185,7 @@ async def test_hundreds_of_calls_at_once_get_each_their_own_answer(tmp_path: Pat
         assert answers == [body.decode() for body in bodies]
 
 
-async def test_large_answers_wait_for_the_client_s_windows_and_small_ones_overtake(
-    tmp_path: Path,
-) -> None:
+async def test_large_answers_wait_for_the_client_s_windows_and_small_ones_overtake(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         large = [bytes([65 + number]) * 2_000_000 for number in range(4)]
         answers = await asyncio.gather(*map(made.echo, large), *(made.echo(b"s") for _ in range(9)))
@@ -281,9 +271,7 @@ async def test_every_refused_call_is_counted_with_its_reason(tmp_path: Path) -> 
             before = counted(reason)
             if reason == "too_large:http2":
                 raw.send(frame(HEADERS, END_HEADERS, 2 * number + 1, raw.block(path)))
-                raw.send(
-                    *(frame(DATA, 0, 2 * number + 1, message) for _ in range(LIMIT // 16_384 + 1))
-                )
+                raw.send(*(frame(DATA, 0, 2 * number + 1, message) for _ in range(LIMIT // 16_384 + 1)))
             else:
                 raw.call(2 * number + 1, message, path=path, flag=flag)
             assert await raw.status() == status, reason
@@ -348,25 +336,22 @@ WRONG: dict[str, tuple[bytes, int]] = {
     "an even stream": (HELLO + frame(HEADERS, END_HEADERS, 2, b"\x82"), 1),
     "a broken header block": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\x80"), 9),
     "a number without end": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\xff" + b"\x83" * 12), 9),
-    "an interrupted header block": (
-        HELLO + frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)), 1,
-    ),
+    "an interrupted header block": (HELLO + frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)), 1),
     "a continuation of nothing": (HELLO + frame(CONTINUATION, 0, 1, b""), 1),
     "a header block without end": (
-        HELLO + frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, b"\x82" * 16_384) * 5, 11,
+        HELLO + frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, b"\x82" * 16_384) * 5,
+        11,
     ),
     "more padding than frame": (HELLO + frame(HEADERS, END_HEADERS | PADDED, 1, b"\x09\x82"), 1),
     "a ping of the wrong size": (HELLO + frame(PING, 0, 0, b"x"), 6),
     "settings of the wrong size": (PREFACE + frame(SETTINGS, 0, 0, b"x"), 6),
     "a window beyond the largest": (HELLO + frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff"), 3),
     "a push": (HELLO + frame(5, END_HEADERS, 1, b""), 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_client_that_breaks_the_protocol_is_told_and_left(
-    what: str, tmp_path: Path
-) -> None:
+async def test_a_client_that_breaks_the_protocol_is_told_and_left(what: str, tmp_path: Path) -> None:
     sent, code = WRONG[what]
     before = counted("invalid_request:http2")
     async with rig(tmp_path) as made:
@@ -391,19 +376,23 @@ async def test_a_request_that_ends_twice_breaks_the_protocol(kind: int, tmp_path
         assert await made.echo(b"others go on") == "others go on"
 
 
-async def test_padding_priorities_unknown_frames_and_odd_cuts_are_understood(
-    tmp_path: Path,
-) -> None:
+async def test_padding_priorities_unknown_frames_and_odd_cuts_are_understood(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         raw = await made.raw()
         block = raw.block(EVENT)
         body = b"\x03" + struct.pack(">BI", 0, 0) + b"pad"
-        sent = b"".join((
-            PREFACE, frame(SETTINGS, 0, 0), frame(0xFA, 0, 0, b"grease"), frame(2, 0, 1, bytes(5)),
-            frame(HEADERS, 0x20, 1, bytes(5) + block[:3]), frame(CONTINUATION, 0, 1, block[3:4]),
-            frame(CONTINUATION, END_HEADERS, 1, block[4:]),
-            frame(DATA, END_STREAM | PADDED, 1, body),
-        ))  # fmt: skip
+        sent = b"".join(
+            (
+                PREFACE,
+                frame(SETTINGS, 0, 0),
+                frame(0xFA, 0, 0, b"grease"),
+                frame(2, 0, 1, bytes(5)),
+                frame(HEADERS, 0x20, 1, bytes(5) + block[:3]),
+                frame(CONTINUATION, 0, 1, block[3:4]),
+                frame(CONTINUATION, END_HEADERS, 1, block[4:]),
+                frame(DATA, END_STREAM | PADDED, 1, body),
+            )
+        )
         for at in range(len(sent)):
             raw.send(sent[at : at + 1])
             await raw.writer.drain()
@@ -421,9 +410,7 @@ async def test_unfinished_requests_together_are_bounded(tmp_path: Path) -> None:
         assert await made.echo(b"others go on") == "others go on"
 
 
-async def test_a_client_without_the_secret_has_one_message_and_strangers_together_two(
-    tmp_path: Path,
-) -> None:
+async def test_a_client_without_the_secret_has_one_message_and_strangers_together_two(tmp_path: Path) -> None:
     async with rig(tmp_path, secret="between us") as made:
         strangers = [await made.raw() for _ in range(3)]
         for raw in strangers:
@@ -456,9 +443,7 @@ async def test_a_client_without_the_secret_has_one_message_and_strangers_togethe
         await made.bare(DISPATCH, shown("between us", size=LIMIT - 1000))
 
 
-async def test_strangers_leave_room_for_a_message_of_who_has_shown_the_secret(
-    tmp_path: Path,
-) -> None:
+async def test_strangers_leave_room_for_a_message_of_who_has_shown_the_secret(tmp_path: Path) -> None:
     """Where all bodies together have no more than one message's bytes, too."""
 
     def begin(raw: RawClient, stream: int) -> None:
@@ -482,9 +467,7 @@ async def test_strangers_leave_room_for_a_message_of_who_has_shown_the_secret(
             raw.writer.close()
 
 
-async def test_a_stranger_that_is_slow_loses_its_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stranger_that_is_slow_loses_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http2, "_PROOF_S", 0.1)
     async with rig(tmp_path, secret="between us") as made:
         raw, ours = await made.raw(), await made.raw()
@@ -511,9 +494,7 @@ async def test_large_first_messages_of_one_connection_all_come_through(tmp_path:
         assert counted("too_large:http2") == before
 
 
-async def test_a_stranger_may_send_one_large_message_at_a_time_until_it_has_shown_the_secret(
-    tmp_path: Path,
-) -> None:
+async def test_a_stranger_may_send_one_large_message_at_a_time_until_it_has_shown_the_secret(tmp_path: Path) -> None:
     def begin(raw: RawClient, stream: int) -> None:
         raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
         raw.send(frame(DATA, 0, stream, bytes(FIRST)))

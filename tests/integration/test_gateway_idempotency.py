@@ -19,9 +19,7 @@ JOB = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 ROWS = {"instances": [1.0, 2.0, 5.0]}
 
 
-async def send(
-    front: Rig, mine: Key, name: str, body: Any = JOB, *, path: str = "/v1/jobs", **headers: str
-) -> Reply:
+async def send(front: Rig, mine: Key, name: str, body: Any = JOB, *, path: str = "/v1/jobs", **headers: str) -> Reply:
     sent = {"Idempotency-Key": name, **{k.replace("_", "-"): v for k, v in headers.items()}}
     return await front.call("POST", path, body, key=mine, headers=sent)
 
@@ -47,17 +45,13 @@ async def test_the_same_key_and_body_give_the_same_job(front: Rig, mine: Key, pa
     assert await stored(front) == 1
 
 
-async def test_without_a_key_every_call_is_a_job_and_nothing_is_remembered(
-    front: Rig, mine: Key
-) -> None:
+async def test_without_a_key_every_call_is_a_job_and_nothing_is_remembered(front: Rig, mine: Key) -> None:
     ids = {job_of(await front.call("POST", "/v1/jobs", JOB, key=mine)) for _ in range(2)}
     assert len(ids) == 2
     assert await stored(front, Bucket.IDEM.stream) == 0
 
 
-async def test_another_body_or_another_target_under_the_same_key_is_422(
-    front: Rig, mine: Key
-) -> None:
+async def test_another_body_or_another_target_under_the_same_key_is_422(front: Rig, mine: Key) -> None:
     await send(front, mine, "order-17")
     other = await send(front, mine, "order-17", {**JOB, "priority": "hi"})
     assert (other.status, other.doc["code"]) == (422, "idempotency_key_reused")
@@ -132,9 +126,7 @@ async def test_a_caller_who_leaves_and_has_a_key_finds_the_job_again(front: Rig,
     assert again.headers["Idempotent-Replayed"] == "true"
 
 
-async def test_a_crash_between_the_two_writes_converges_on_the_job_that_was_named(
-    front: Rig, mine: Key
-) -> None:
+async def test_a_crash_between_the_two_writes_converges_on_the_job_that_was_named(front: Rig, mine: Key) -> None:
     dead, alive = Idempotency.__new__(Idempotency), front.gateway._post._acceptance._idempotency
     dead.__dict__.update(alive.__dict__)
     digest = digest_of("submit", "", "None", "None", "", body=json.dumps(JOB).encode())
@@ -159,9 +151,7 @@ async def test_fifty_at_once_through_two_plugins_are_one_job_each_round(
         for number in range(20):
             name = str(uuid.uuid4())
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(send((front, second)[i % 2], mine, name)) for i in range(50)
-                ]
+                tasks = [group.create_task(send((front, second)[i % 2], mine, name)) for i in range(50)]
             replies = [task.result() for task in tasks]
             accepted = [got for got in replies if got.status == 202]
             assert {got.status for got in replies} <= {202, 409}

@@ -46,9 +46,7 @@ def choose(fields: Mapping[str, Any]) -> tuple[str, Ready]:
     return str(fields.get("note")), Ready(known, known.versions[0])
 
 
-async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(
-    intake: Intake,
-) -> None:
+async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(intake: Intake) -> None:
     there = await intake.read_elsewhere("me", LARGE, "", choose)
     here = intake.read_here(LARGE, choose)
     assert (there[0], there[2]) == (here[0], here[2])
@@ -163,9 +161,7 @@ async def test_no_other_caller_waits_for_a_large_body(nats: NatsServer, tmp_path
         ended: list[str] = []
 
         async def call(name: str, values: list[float]) -> None:
-            got = await front.call(
-                "POST", "/v1/models/half:predict", {"instances": values}, key=mine
-            )
+            got = await front.call("POST", "/v1/models/half:predict", {"instances": values}, key=mine)
             assert got.status == 200, got.body[:200]
             ended.append(name)
 

@@ -16,18 +16,7 @@ from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
-from signalbox.wire.messages import (
-    DeadLetter,
-    Desired,
-    Device,
-    ErrorInfo,
-    Job,
-    Model,
-    Residency,
-    Run,
-    Worker,
-    decode,
-)
+from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 
@@ -47,9 +36,7 @@ async def submit(front: Rig, mine: Key, **fields: object) -> Reply:
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/predict"])
-async def test_a_submitted_job_runs_and_its_result_is_fetched(
-    front: Rig, mine: Key, path: str
-) -> None:
+async def test_a_submitted_job_runs_and_its_result_is_fetched(front: Rig, mine: Key, path: str) -> None:
     async with ScriptedWorker(front.bus, "half") as worker:
         got = await front.call("POST", path, BODY, key=mine)
         assert got.status == 202
@@ -77,9 +64,7 @@ async def test_a_wait_that_runs_out_is_202_and_the_job_goes_on(front: Rig, mine:
     assert again.doc["state"] == "queued"
 
 
-async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(
-    front: Rig, mine: Key
-) -> None:
+async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(front: Rig, mine: Key) -> None:
     jobs = [await submit(front, mine) for _ in range(4)]
     lonely = jobs[0].doc
     assert lonely["phase"] == "waiting: no worker serves half"
@@ -113,11 +98,18 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
 def presence(**fields: Any) -> Worker:
     """A worker that holds its device, has ``half`` in memory and does fifty of it a second."""
     known = {
-        "id": "w1", "boot": "b", "host": "h", "pid": 1, "state": "ready", "token": 1,
-        "device": Device(id="CPU-test-0", kind="cpu", name="virtual"), "rates": {"half": 50.0},
+        "id": "w1",
+        "boot": "b",
+        "host": "h",
+        "pid": 1,
+        "state": "ready",
+        "token": 1,
+        "device": Device(id="CPU-test-0", kind="cpu", name="virtual"),
+        "rates": {"half": 50.0},
         "models": (Residency(model="half", version=1, state="ready"),),
-        "started_at": time.time(), "beat_at": time.time(),
-    }  # fmt: skip
+        "started_at": time.time(),
+        "beat_at": time.time(),
+    }
     return Worker(**{**known, **fields})
 
 
@@ -203,9 +195,7 @@ async def test_a_finished_job_cannot_be_cancelled(front: Rig, mine: Key) -> None
     assert (late.status, late.doc["code"], late.doc["state"]) == (409, "conflict", "succeeded")
 
 
-async def test_a_job_whose_deadline_passed_is_410_also_without_workers(
-    front: Rig, mine: Key
-) -> None:
+async def test_a_job_whose_deadline_passed_is_410_also_without_workers(front: Rig, mine: Key) -> None:
     got = await submit(front, mine, deadline_s=0.001)
     expired = await front.call("GET", got.headers["Location"], key=mine)
     assert expired.status == 410
@@ -214,9 +204,7 @@ async def test_a_job_whose_deadline_passed_is_410_also_without_workers(
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_foreign_job_looks_exactly_like_an_unknown_one(
-    front: Rig, mine: Key, method: str
-) -> None:
+async def test_a_foreign_job_looks_exactly_like_an_unknown_one(front: Rig, mine: Key, method: str) -> None:
     stranger = key()
     await front.publish(stranger)
     queued = await submit(front, mine)
@@ -248,9 +236,7 @@ async def test_a_foreign_job_looks_exactly_like_an_unknown_one(
         ({"input": [1.0]}, '"input" must be an object'),
     ],
 )
-async def test_a_job_s_fields_are_checked(
-    front: Rig, mine: Key, fields: dict[str, object], words: str
-) -> None:
+async def test_a_job_s_fields_are_checked(front: Rig, mine: Key, fields: dict[str, object], words: str) -> None:
     got = await front.call("POST", "/v1/jobs", {**BODY, **fields}, key=mine)
     assert got.status == 400
     assert words in got.doc["detail"]
@@ -284,18 +270,11 @@ async def test_models_are_listed_with_status_and_metadata(front: Rig, mine: Key)
         status = await front.call("GET", "/V1/Models/half/versions/1", key=mine)
     assert status.doc == {
         "model_version_status": [
-            {
-                "version": "1",
-                "state": "AVAILABLE",
-                "status": {"error_code": "OK", "error_message": ""},
-            }
+            {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
         ]
     }
     missing = await front.call("GET", "/v1/models/half/versions/99", key=mine)
-    assert (missing.status, missing.doc["error"]) == (
-        404,
-        "Could not find version 99 of model half",
-    )
+    assert (missing.status, missing.doc["error"]) == (404, "Could not find version 99 of model half")
     metadata = await front.call("GET", "/v1/models/half/metadata", key=mine)
     signatures = metadata.doc["metadata"]["signature_def"]["signature_def"]
     assert metadata.doc["model_spec"] == {"name": "half", "signature_name": "", "version": "1"}
@@ -306,9 +285,7 @@ async def test_models_are_listed_with_status_and_metadata(front: Rig, mine: Key)
     }
 
 
-async def test_a_label_means_the_version_it_points_at_and_an_unknown_one_none(
-    front: Rig, mine: Key
-) -> None:
+async def test_a_label_means_the_version_it_points_at_and_an_unknown_one_none(front: Rig, mine: Key) -> None:
     await front.publish(two_versions(labels={"stable": 1, "next": 2}))
     for label, version in (("stable", 1), ("next", 2)):
         status = await front.call("GET", f"/v1/models/half/labels/{label}", key=mine)
@@ -320,14 +297,10 @@ async def test_a_label_means_the_version_it_points_at_and_an_unknown_one_none(
     assert [v["version"] for v in both.doc["model_version_status"]] == ["2", "1"]
     for name in ("half", "none"):
         unknown = await front.call("GET", f"/v1/models/{name}/labels/beta", key=mine)
-        assert (unknown.status, unknown.doc) == (
-            400, {"error": "Unrecognized servable version label: beta"},
-        )  # fmt: skip
+        assert (unknown.status, unknown.doc) == (400, {"error": "Unrecognized servable version label: beta"})
 
 
-async def test_a_label_that_points_at_an_older_version_is_predicted_with_by_that_version(
-    front: Rig, mine: Key
-) -> None:
+async def test_a_label_that_points_at_an_older_version_is_predicted_with_by_that_version(front: Rig, mine: Key) -> None:
     await front.publish(two_versions(labels={"stable": 1}))
     async with ScriptedWorker(front.bus, "half", versions=(1, 2)):
         serving = front.gateway._serving
@@ -340,10 +313,7 @@ async def test_a_label_that_points_at_an_older_version_is_predicted_with_by_that
                 ("/v1/models/half:predict", {}, {}),
             )
         ]
-        jobs = [
-            await front.call("GET", f"/v1/jobs/{got.headers['X-Signalbox-Job-Id']}", key=mine)
-            for got in ran
-        ]
+        jobs = [await front.call("GET", f"/v1/jobs/{got.headers['X-Signalbox-Job-Id']}", key=mine) for got in ran]
     assert [got.status for got in ran] == [200, 200, 200]
     assert [job.doc["version"] for job in jobs] == [1, 1, 2]
 

@@ -26,9 +26,7 @@ async def front(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Rig]:
 
 async def test_a_prediction_waits_for_its_answer_by_default(front: Rig, mine: Key) -> None:
     async with ScriptedWorker(front.bus, "half"):
-        got = await front.call(
-            "POST", "/v1/models/half:predict", {"instances": [1.0, 2.0, 5.0]}, key=mine
-        )
+        got = await front.call("POST", "/v1/models/half:predict", {"instances": [1.0, 2.0, 5.0]}, key=mine)
     assert got.status == 200
     assert got.body == b'{"predictions":[2.5,3.0,4.5]}'
     assert got.headers["Content-Type"] == "application/json"
@@ -37,47 +35,35 @@ async def test_a_prediction_waits_for_its_answer_by_default(front: Rig, mine: Ke
     assert int(got.headers["X-Signalbox-Queue-Ms"]) >= 0
 
 
-async def test_only_a_call_that_promises_nothing_for_later_has_a_short_lived_record(
-    front: Rig, mine: Key
-) -> None:
+async def test_only_a_call_that_promises_nothing_for_later_has_a_short_lived_record(front: Rig, mine: Key) -> None:
     path, body = "/v1/models/half:predict", {"instances": [1.0]}
     asks: dict[str, dict[str, str]] = {
-        "waits": {}, "waits a while": {"Prefer": "wait=20"}, "asks for an id": {"Prefer": "respond-async"},
-        "asks for an id, and waits": {"Prefer": "respond-async, wait=20"}, "may ask again": {"Idempotency-Key": "k"},
-    }  # fmt: skip
+        "waits": {},
+        "waits a while": {"Prefer": "wait=20"},
+        "asks for an id": {"Prefer": "respond-async"},
+        "asks for an id, and waits": {"Prefer": "respond-async, wait=20"},
+        "may ask again": {"Idempotency-Key": "k"},
+    }
     async with ScriptedWorker(front.bus, "half"):
-        got = {
-            name: await front.call("POST", path, body, key=mine, headers=headers)
-            for name, headers in asks.items()
-        }
+        got = {name: await front.call("POST", path, body, key=mine, headers=headers) for name, headers in asks.items()}
         ids = {name: reply.headers["X-Signalbox-Job-Id"] for name, reply in got.items()}
         read = await front.call("GET", f"/v1/jobs/{ids['waits']}", key=mine)
-    assert {name for name, job_id in ids.items() if names.slot_of(job_id)} == {
-        "waits",
-        "waits a while",
-    }
-    stored = await front.bus.leader_get(
-        Stream.STATE, f"st.{names.slot_of(ids['waits'])}.{ids['waits']}"
-    )
+    assert {name for name, job_id in ids.items() if names.slot_of(job_id)} == {"waits", "waits a while"}
+    stored = await front.bus.leader_get(Stream.STATE, f"st.{names.slot_of(ids['waits'])}.{ids['waits']}")
     assert stored is not None
     assert read.doc["result"] == {"predictions": [2.5]}
 
 
 async def test_columnar_inputs_get_outputs(front: Rig, mine: Key) -> None:
     async with ScriptedWorker(front.bus, "half"):
-        got = await front.call(
-            "POST", "/v1/models/half/versions/1:predict", {"inputs": {"x": [2]}}, key=mine
-        )
+        got = await front.call("POST", "/v1/models/half/versions/1:predict", {"inputs": {"x": [2]}}, key=mine)
     assert (got.status, got.body) == (200, b'{"outputs":[3.0]}')
 
 
 async def test_a_hundred_callers_at_once_each_get_their_own_answer(front: Rig, mine: Key) -> None:
     async with ScriptedWorker(front.bus, "half"):
         replies = await asyncio.gather(
-            *(
-                front.call("POST", "/v1/models/half:predict", {"instances": [n]}, key=mine)
-                for n in range(100)
-            )
+            *(front.call("POST", "/v1/models/half:predict", {"instances": [n]}, key=mine) for n in range(100))
         )
     assert [reply.doc for reply in replies] == [{"predictions": [n / 2 + 2]} for n in range(100)]
 
@@ -86,11 +72,7 @@ async def test_respond_async_gives_a_job_to_fetch_later(front: Rig, mine: Key) -
     async with ScriptedWorker(front.bus, "half") as worker:
         worker.go.clear()
         got = await front.call(
-            "POST",
-            "/v1/models/half:predict",
-            {"instances": [1.0]},
-            key=mine,
-            headers={"Prefer": "respond-async"},
+            "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine, headers={"Prefer": "respond-async"}
         )
         assert got.status == 202
         assert got.headers["Location"] == f"/v1/jobs/{got.doc['id']}"
@@ -126,15 +108,11 @@ async def test_a_lost_reply_is_made_up_for_by_the_record(nats: NatsServer, tmp_p
         await front.publish(model(), mine)
         async with ScriptedWorker(front.bus, "half") as worker:
             worker.is_silent = True
-            got = await front.call(
-                "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine
-            )
+            got = await front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
     assert (got.status, got.doc) == (200, {"predictions": [2.5]})
 
 
-async def test_the_example_of_tensorflow_serving_s_documentation_is_answered(
-    front: Rig, mine: Key
-) -> None:
+async def test_the_example_of_tensorflow_serving_s_documentation_is_answered(front: Rig, mine: Key) -> None:
     spec = TensorSpec(dtype="float32", shape=(-1, 1))
     signature = Signature(inputs={"x": spec}, outputs={"y": spec})
     version = Version(version=1, path="/nowhere", signatures={"serving_default": signature})
@@ -174,13 +152,7 @@ async def test_a_gzip_body_is_inflated(front: Rig, mine: Key) -> None:
 
     body = gzip.compress(json.dumps({"instances": [1.0]}).encode())
     async with ScriptedWorker(front.bus, "half"):
-        got = await front.call(
-            "POST",
-            "/v1/models/half:predict",
-            body,
-            key=mine,
-            headers={"Content-Encoding": "gzip"},
-        )
+        got = await front.call("POST", "/v1/models/half:predict", body, key=mine, headers={"Content-Encoding": "gzip"})
     assert (got.status, got.doc) == (200, {"predictions": [2.5]})
 
 
@@ -193,9 +165,7 @@ async def test_a_caller_who_leaves_takes_the_queued_job_along(front: Rig, mine: 
     accepted = asyncio.Event()
     jobs = await front.bus.subscribe("evt.jobs.>", lambda _: accepted.set())
     records = await front.bus.subscribe("evt.st.>", on_record)
-    call = asyncio.create_task(
-        front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
-    )
+    call = asyncio.create_task(front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine))
     await asyncio.wait_for(accepted.wait(), 5)
     call.cancel()
     record = json.loads(await asyncio.wait_for(seen.get(), 5))
@@ -211,9 +181,7 @@ async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -
         bus = await Bus.connect(admin, role="admin")
         await topology.apply(bus)
         await bus.close()
-        async with rig(
-            server.url, tmp_path, admin_wire=admin, nats_user="gateway", nats_password="g"
-        ) as front:
+        async with rig(server.url, tmp_path, admin_wire=admin, nats_user="gateway", nats_password="g") as front:
             mine = key()
             await front.publish(model(), mine)
             jobs = "/v1/jobs"
@@ -228,9 +196,7 @@ async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -
                 assert len(read.doc["result"]["predictions"]) == 80_000
                 worker.go.clear()
                 worker.claimed.clear()
-                running = await front.call(
-                    "POST", jobs, {"model": "half", "instances": [1.0]}, key=mine
-                )
+                running = await front.call("POST", jobs, {"model": "half", "instances": [1.0]}, key=mine)
                 await asyncio.wait_for(worker.claimed.wait(), 5)
                 asked = await front.call("DELETE", running.headers["Location"], key=mine)
                 assert asked.status == 202
@@ -246,9 +212,7 @@ async def test_more_callers_than_may_wait_are_refused_before_anything_is_stored(
         body = {"instances": [1.0]}
         async with ScriptedWorker(front.bus, "half") as worker:
             worker.go.clear()
-            first = asyncio.create_task(
-                front.call("POST", "/v1/models/half:predict", body, key=mine)
-            )
+            first = asyncio.create_task(front.call("POST", "/v1/models/half:predict", body, key=mine))
             await asyncio.wait_for(worker.claimed.wait(), 5)
             second = await front.call("POST", "/v1/models/half:predict", body, key=mine)
             worker.go.set()
@@ -258,9 +222,7 @@ async def test_more_callers_than_may_wait_are_refused_before_anything_is_stored(
     assert "X-Signalbox-Job-Id" not in second.headers
 
 
-async def test_an_account_may_have_no_more_calls_waiting_than_may_still_come(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_an_account_may_have_no_more_calls_waiting_than_may_still_come(nats: NatsServer, tmp_path: Path) -> None:
     async with rig(nats.url, tmp_path, max_waiting=8) as front:
         mine = key(tenant="flood")
         again = key(tenant="flood")
@@ -289,9 +251,7 @@ async def test_an_account_may_have_no_more_calls_waiting_than_may_still_come(
 
 
 @pytest.mark.parametrize("count", [30_000, 1_000_000], ids=["rendered", "not even fetched"])
-async def test_a_result_too_large_for_an_answer_is_said_to_be_so(
-    nats: NatsServer, tmp_path: Path, count: int
-) -> None:
+async def test_a_result_too_large_for_an_answer_is_said_to_be_so(nats: NatsServer, tmp_path: Path, count: int) -> None:
     def many(_: Sequence[Tensor]) -> list[Tensor]:
         return [Tensor("y", "float32", (count,), bytes(4 * count))]
 
@@ -310,9 +270,7 @@ async def test_a_result_too_large_for_an_answer_is_said_to_be_so(
     assert read.doc["error"]["code"] == "result_too_large"
 
 
-async def test_what_a_worker_says_of_a_result_too_large_is_not_our_failure(
-    front: Rig, mine: Key
-) -> None:
+async def test_what_a_worker_says_of_a_result_too_large_is_not_our_failure(front: Rig, mine: Key) -> None:
     def refuse(_: Sequence[Tensor]) -> ErrorInfo:
         return ErrorInfo(code="result_too_large", message="The results take more than is taken.")
 

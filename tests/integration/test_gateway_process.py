@@ -75,9 +75,13 @@ class Process:
 @asynccontextmanager
 async def plugin(url: str, listen: str, **settings: object) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway_plugin", cwd=ROOT, stderr=asyncio.subprocess.PIPE,
+        sys.executable,
+        "-m",
+        "gateway_plugin",
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
         env=environment(url, listen, **settings),
-    )  # fmt: skip
+    )
     made = Process(process, listen)
     try:
         await made.said("gateway.ready")
@@ -94,9 +98,7 @@ class Front:
     def __init__(self, listen: str, text: str) -> None:
         self._channel = grpc.aio.insecure_channel(f"unix:{listen.removeprefix('unix://')}")
         self._call = self._channel.unary_unary(
-            f"/{SERVICE}/Dispatch",
-            request_serializer=Object.SerializeToString,
-            response_deserializer=Object.FromString,
+            f"/{SERVICE}/Dispatch", request_serializer=Object.SerializeToString, response_deserializer=Object.FromString
         )
         self._text = text
 
@@ -128,9 +130,14 @@ async def published(url: str) -> tuple[Bus, Key]:
 def run(url: str, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
     listen = str(settings.pop("listen", "127.0.0.1:0"))
     return subprocess.run(
-        [sys.executable, "-m", "gateway_plugin", *arguments], cwd=ROOT, text=True, timeout=60,
-        capture_output=True, check=False, env=environment(url, listen, **settings),
-    )  # fmt: skip
+        [sys.executable, "-m", "gateway_plugin", *arguments],
+        cwd=ROOT,
+        text=True,
+        timeout=60,
+        capture_output=True,
+        check=False,
+        env=environment(url, listen, **settings),
+    )
 
 
 async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: NatsServer) -> None:
@@ -143,9 +150,7 @@ async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: Na
             told.put_nowait(decode(Crowding, message.headers[Header.FRONT]))
 
     await bus.subscribe(names.KEY_USE, hear)
-    async with plugin(
-        own_nats.url, "", edge_listen=f"127.0.0.1:{port}", http_connections=16
-    ) as process:
+    async with plugin(own_nats.url, "", edge_listen=f"127.0.0.1:{port}", http_connections=16) as process:
         held = [await dial(("127.0.0.1", port)) for _ in range(18)]
         for reader, _ in held[16:]:
             async with asyncio.timeout(LIMIT_S):
@@ -198,9 +203,7 @@ def test_without_nats_it_says_so_and_ends() -> None:
     assert "NATS cannot be reached" in done.stderr
 
 
-def test_a_socket_that_anybody_could_replace_is_not_listened_on(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+def test_a_socket_that_anybody_could_replace_is_not_listened_on(nats: NatsServer, tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
@@ -216,9 +219,7 @@ async def _topology(url: str) -> None:
     await bus.close()
 
 
-async def test_a_process_serves_is_small_and_leaves_no_socket_behind(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_process_serves_is_small_and_leaves_no_socket_behind(nats: NatsServer, tmp_path: Path) -> None:
     bus, mine = await published(nats.url)
     listen = f"unix://{tmp_path}/p.sock"
     async with plugin(nats.url, listen) as process, Front(listen, mine.text) as front:
@@ -227,10 +228,9 @@ async def test_a_process_serves_is_small_and_leaves_no_socket_behind(
         async with ScriptedWorker(bus, "half"):
             got = reply_of(
                 await front.hook(
-                    "SignalboxPost", "POST", "/v1/models/half:predict",
-                    b'{"instances": [1.0]}', mine.stored.id,
+                    "SignalboxPost", "POST", "/v1/models/half:predict", b'{"instances": [1.0]}', mine.stored.id
                 )
-            )  # fmt: skip
+            )
         assert got is not None
         assert got.doc == {"predictions": [2.5]}
         assert process.rss_mib() < 120
@@ -263,20 +263,15 @@ def test_a_health_check_that_may_kill_needs_the_file_that_says_whom(nats: NatsSe
     assert "SIGNALBOX_GATEWAY_PID_FILE" in done.stderr
 
 
-async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(nats: NatsServer, tmp_path: Path) -> None:
     bus, mine = await published(nats.url)
     accepted = asyncio.Event()
     listening = await bus.subscribe("evt.jobs.>", lambda _: accepted.set())
     listen = f"unix://{tmp_path}/p.sock"
     async with plugin(nats.url, listen, drain_s=0.2) as process, Front(listen, mine.text) as front:
         call = asyncio.create_task(
-            front.hook(
-                "SignalboxPost", "POST", "/v1/models/half:predict",
-                b'{"instances": [1.0]}', mine.stored.id,
-            )
-        )  # fmt: skip
+            front.hook("SignalboxPost", "POST", "/v1/models/half:predict", b'{"instances": [1.0]}', mine.stored.id)
+        )
         await asyncio.wait_for(accepted.wait(), 10)
         process.process.send_signal(signal.SIGTERM)
         got = reply_of(await call)
@@ -290,9 +285,7 @@ async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(
     await bus.close()
 
 
-async def test_a_new_process_takes_the_socket_over_before_the_old_one_leaves(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_new_process_takes_the_socket_over_before_the_old_one_leaves(nats: NatsServer, tmp_path: Path) -> None:
     bus, mine = await published(nats.url)
     listen = f"unix://{tmp_path}/p.sock"
     aged = {"max_connection_age_s": 0.5}
@@ -313,9 +306,7 @@ def status_of(obj: Object) -> int:
     return obj.request.return_overrides.response_code
 
 
-async def test_nats_away_is_503_and_what_was_accepted_ends(
-    own_nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_nats_away_is_503_and_what_was_accepted_ends(own_nats: NatsServer, tmp_path: Path) -> None:
     async with rig(own_nats.url, tmp_path, stale_keys_s=1.0, request_timeout_s=1.0) as front:
         mine = key()
         await front.publish(model(), mine)

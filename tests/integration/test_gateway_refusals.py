@@ -91,9 +91,7 @@ async def test_wrong_paths_are_named_in_the_words_of_tensorflow_serving(
     assert (got.status, words in got.doc["error"]) == (status, True)
 
 
-async def test_bad_json_to_an_unknown_model_is_400_as_in_tensorflow_serving(
-    front: Rig, mine: Key
-) -> None:
+async def test_bad_json_to_an_unknown_model_is_400_as_in_tensorflow_serving(front: Rig, mine: Key) -> None:
     got = await front.call("POST", "/v1/models/none:predict", b"{", key=mine)
     assert got.status == 400
 
@@ -110,11 +108,7 @@ async def test_a_wrong_method_is_405_and_says_what_is_allowed(front: Rig, mine: 
 @pytest.mark.parametrize(
     ("fields", "words", "nearest"),
     [
-        (
-            {"dedline_s": 5},
-            'an unknown field: "dedline_s". Did you mean "deadline_s"?',
-            "deadline_s",
-        ),
+        ({"dedline_s": 5}, 'an unknown field: "dedline_s". Did you mean "deadline_s"?', "deadline_s"),
         ({"Priority": "lo"}, '"Priority". Did you mean "priority"?', "priority"),
         ({"colour": 1}, 'unknown field: "colour". This call takes "model", "version"', None),
         ({"x" * 500: 1}, f'unknown field: "{"x" * 60}". This', None),
@@ -132,9 +126,7 @@ async def test_a_field_that_nobody_knows_is_named_and_not_dropped(
     assert got.doc.get("nearest") == nearest
     assert got.doc["field"] == next(iter(fields))[:60]
     assert await queued(front) == 0
-    theirs = await front.call(
-        "POST", PREDICT, {"instances": [1.0], **fields}, key=mine, headers={"Prefer": "wait=0"}
-    )
+    theirs = await front.call("POST", PREDICT, {"instances": [1.0], **fields}, key=mine, headers={"Prefer": "wait=0"})
     assert theirs.status == 504, "TensorFlow Serving looks at its own fields only"
 
 
@@ -158,9 +150,7 @@ async def test_a_field_is_named_however_much_it_holds(
     assert await queued(front) == 0
 
 
-async def test_tensorflow_serving_s_calls_look_past_a_large_field_they_do_not_know(
-    front: Rig, mine: Key
-) -> None:
+async def test_tensorflow_serving_s_calls_look_past_a_large_field_they_do_not_know(front: Rig, mine: Key) -> None:
     missing = await front.call("POST", PREDICT, {"instance": [1.0] * 40_000}, key=mine)
     assert (missing.status, missing.doc["error"]) == (400, "Missing 'inputs' or 'instances' key")
     more = {"instances": [1.0], "examples": [1.0] * 40_000}
@@ -180,9 +170,7 @@ async def test_a_cancellation_takes_no_fields(front: Rig, mine: Key) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"null", b" null\n", b"{}"])
-async def test_a_cancellation_s_body_may_be_nothing_in_every_way(
-    front: Rig, mine: Key, body: bytes
-) -> None:
+async def test_a_cancellation_s_body_may_be_nothing_in_every_way(front: Rig, mine: Key, body: bytes) -> None:
     accepted = await front.call("POST", "/v1/jobs", {"model": "half", "inputs": [1.0]}, key=mine)
     assert (await front.call("DELETE", accepted.headers["Location"], body, key=mine)).status == 200
 
@@ -210,9 +198,7 @@ async def test_inputs_above_the_model_s_limit_are_413(front: Rig, mine: Key) -> 
     assert "at most 16" in got.doc["error"]
 
 
-async def test_a_body_above_the_plugin_s_limit_is_413_and_not_parsed(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_body_above_the_plugin_s_limit_is_413_and_not_parsed(nats: NatsServer, tmp_path: Path) -> None:
     async with rig(nats.url, tmp_path, max_body_bytes=1024) as front:
         mine = key()
         await front.publish(model(), mine)
@@ -227,11 +213,7 @@ async def test_a_bomb_of_a_gzip_body_is_413(nats: NatsServer, tmp_path: Path) ->
         mine = key()
         await front.publish(model(), mine)
         got = await front.call(
-            "POST",
-            PREDICT,
-            gzip.compress(b" " * 10_000_000),
-            key=mine,
-            headers={"Content-Encoding": "gzip"},
+            "POST", PREDICT, gzip.compress(b" " * 10_000_000), key=mine, headers={"Content-Encoding": "gzip"}
         )
     assert got.status == 413
 
@@ -240,10 +222,7 @@ async def test_a_full_queue_is_429_with_retry_after(front: Rig, mine: Key) -> No
     await front.publish(model(limits=limits(max_queue=2)))
     asynchronous = {"Prefer": "respond-async"}
     statuses = [
-        (
-            await front.call("POST", PREDICT, {"instances": [1]}, key=mine, headers=asynchronous)
-        ).status
-        for _ in range(2)
+        (await front.call("POST", PREDICT, {"instances": [1]}, key=mine, headers=asynchronous)).status for _ in range(2)
     ]
     refused = await front.call("POST", PREDICT, {"instances": [1]}, key=mine, headers=asynchronous)
     assert statuses == [202, 202]
@@ -261,9 +240,7 @@ async def test_a_disk_of_nats_without_room_takes_no_job_and_lets_those_there_end
     body = {"instances": [1.0]}
     job = (await front.call("POST", PREDICT, body, key=mine, headers=asynchronous)).doc["id"]
     (tmp_path / "other").mkdir()
-    async with rig(
-        nats.url, tmp_path / "other", nats_store=str(tmp_path), nats_reserve_bytes=2**62
-    ) as full:
+    async with rig(nats.url, tmp_path / "other", nats_store=str(tmp_path), nats_reserve_bytes=2**62) as full:
         before = REFUSED_FOR_ROOM.labels("disk")._value.get()
         for headers in (asynchronous, {}):
             got = await full.call("POST", PREDICT, body, key=mine, headers=headers)
@@ -279,13 +256,8 @@ async def test_a_disk_of_nats_without_room_takes_no_job_and_lets_those_there_end
         assert (ended.status, ended.doc["state"]) == (200, "succeeded")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"is_enabled": False}, "disabled"), ({"replicas": 0}, "no replicas")],
-)
-async def test_a_model_that_may_not_run_says_why(
-    front: Rig, mine: Key, change: dict[str, Any], words: str
-) -> None:
+@pytest.mark.parametrize(("change", "words"), [({"is_enabled": False}, "disabled"), ({"replicas": 0}, "no replicas")])
+async def test_a_model_that_may_not_run_says_why(front: Rig, mine: Key, change: dict[str, Any], words: str) -> None:
     await front.publish(model(**change))
     got = await front.call("POST", PREDICT, {"instances": [1.0]}, key=mine)
     assert got.status == 503
@@ -373,12 +345,7 @@ async def test_a_key_revoked_between_the_hooks_is_401(front: Rig, mine: Key) -> 
     ],
 )
 async def test_a_key_revoked_while_its_owner_waits_gets_no_result(
-    front: Rig,
-    mine: Key,
-    path: str,
-    body: dict[str, Any],
-    headers: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    front: Rig, mine: Key, path: str, body: dict[str, Any], headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiters = front.gateway._waiters
     is_followed, follow = asyncio.Event(), waiters.follow
@@ -409,17 +376,14 @@ async def test_a_key_revoked_while_its_owner_waits_gets_no_result(
 
 
 @pytest.mark.parametrize("elements", [0, 40_000])
-async def test_a_result_that_is_larger_written_than_stored_is_our_failure(
-    front: Rig, mine: Key, elements: int
-) -> None:
+async def test_a_result_that_is_larger_written_than_stored_is_our_failure(front: Rig, mine: Key, elements: int) -> None:
     bulk = Tensor("bulk", "float32", (elements,), bytes(4 * elements))
     hollow = Tensor("y", "string", (MAX_HOLLOW + 1, 0), b"")
     async with ScriptedWorker(front.bus, "half", lambda _: [bulk, hollow]):
         got = await front.call("POST", PREDICT, {"inputs": [1.0]}, key=mine)
         job = await front.call(
-            "POST", "/v1/jobs", {"model": "half", "inputs": [1.0]}, key=mine,
-            headers={"Prefer": "wait=30"},
-        )  # fmt: skip
+            "POST", "/v1/jobs", {"model": "half", "inputs": [1.0]}, key=mine, headers={"Prefer": "wait=30"}
+        )
     assert got.status == 500
     assert (job.status, job.doc["result"], job.doc["error"]["code"]) == (200, None, "internal")
 
@@ -494,9 +458,7 @@ async def test_a_caller_without_the_shared_secret_is_no_gateway(front: Rig, mine
 
 
 @pytest.mark.parametrize("field", ["APIID", "OrgID"])
-async def test_a_call_of_another_api_or_organisation_is_not_taken(
-    front: Rig, mine: Key, field: str
-) -> None:
+async def test_a_call_of_another_api_or_organisation_is_not_taken(front: Rig, mine: Key, field: str) -> None:
     front.spec = {**front.spec, field: "another"}
     got = reply_of(await front.authenticate({"X-Api-Key": mine.text}))
     assert got is not None
@@ -546,9 +508,7 @@ async def test_behind_a_trusted_proxy_its_word_counts_and_the_client_s_does_not(
             assert got.status == status
 
 
-async def test_an_address_that_guesses_keys_is_told_to_wait(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_an_address_that_guesses_keys_is_told_to_wait(nats: NatsServer, tmp_path: Path) -> None:
     async with rig(nats.url, tmp_path, trusted_proxies=1, max_key_failures=3) as front:
         replies = []
         for _ in range(5):
@@ -594,8 +554,6 @@ async def test_two_inputs_are_told_apart_by_name(front: Rig, mine: Key) -> None:
     pair = Signature(inputs={"a": spec, "b": spec}, outputs=HALF_PLUS_TWO.outputs)
     version = Version(version=1, path="/nowhere", signatures={"serving_default": pair})
     await front.publish(model("pair", versions=(version,)))
-    got = await front.call(
-        "POST", "/v1/models/pair:predict", {"instances": [{"a": [1, 2]}]}, key=mine
-    )
+    got = await front.call("POST", "/v1/models/pair:predict", {"instances": [{"a": [1, 2]}]}, key=mine)
     assert got.status == 400
     assert '"instances"[0] has no input "b"' in got.doc["error"]

@@ -42,9 +42,7 @@ async def submit(rig: Rig, whose: Key, name: str = "") -> Reply:
     return await rig.call("POST", "/v1/jobs", SMALL, key=whose, headers=headers)
 
 
-async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_instead(
-    rig: Rig,
-) -> None:
+async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_instead(rig: Rig) -> None:
     await shrink(rig.bus, Stream.STATE, max_bytes=4 * 1024 * 1024)
     ours, theirs = key(), key()
     await rig.publish(ours, theirs)
@@ -62,9 +60,15 @@ async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_inste
         for job_id in taken:
             assert (await rig.call("GET", f"/v1/jobs/{job_id}", key=theirs)).status == 200
         reconciler = Reconciler(
-            rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w",
-            clock=lambda: time.time() + 900, outlives_s=0.0,
-        )  # fmt: skip
+            rig.bus,
+            Records(rig.bus),
+            workers=list,
+            models=dict,
+            worker="w",
+            boot="w",
+            clock=lambda: time.time() + 900,
+            outlives_s=0.0,
+        )
         await reconciler.turn()
         async with asyncio.timeout(60):
             while (await submit(rig, ours)).status != 202:
@@ -78,9 +82,7 @@ async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
     await shrink(rig.bus, Stream.STATE, max_bytes=512 * 1024)
     ours, theirs = key(), key(tenant="theirs")
     await rig.publish(ours, theirs)
-    toys = WorkerProcess(
-        nats.url, tmp_path, "w1", program="verification.chaos.toyworker", worker_presence_s=0.1
-    )
+    toys = WorkerProcess(nats.url, tmp_path, "w1", program="verification.chaos.toyworker", worker_presence_s=0.1)
     async with toys, Ends(rig.bus) as ends:
         taken, reply = [], await submit(rig, theirs)
         while reply.status == 202:
@@ -118,9 +120,16 @@ async def test_large_results_have_a_share_of_their_own(
     """
     device = Device(id="CPU-test-0", kind="cpu", name="virtual")
     worker = Worker(
-        id="w9", boot="b", host="h", pid=1, state="ready", device=device,
-        started_at=time.time(), beat_at=time.time(), large_results={"theirs": held, "ours": others},
-    )  # fmt: skip
+        id="w9",
+        boot="b",
+        host="h",
+        pid=1,
+        state="ready",
+        device=device,
+        started_at=time.time(),
+        beat_at=time.time(),
+        large_results={"theirs": held, "ours": others},
+    )
     async with gateway.rig(nats.url, tmp_path, max_results_bytes=most) as rig:
         await shrink(rig.bus, Stream.PAYLOADS, max_bytes=10 * 1024 * 1024)
         revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)
@@ -157,9 +166,7 @@ async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:
             pass
 
 
-async def test_counting_an_account_s_keys_reads_none_of_them(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_counting_an_account_s_keys_reads_none_of_them(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = key(tenant="ours")
     await rig.publish(ours)
     for n in range(2):

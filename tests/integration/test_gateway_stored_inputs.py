@@ -116,17 +116,13 @@ async def test_an_account_is_held_to_its_share_and_another_is_not(rig: Rig) -> N
     assert "4000" in refused.doc["detail"]
     assert "wait until jobs have ended" in refused.doc["detail"]
     assert int(refused.headers["Retry-After"]) >= 1
-    small = await rig.call(
-        "POST", "/v1/jobs", {"model": "half", "inputs": {"x": [1.0]}}, key=ours[0]
-    )
+    small = await rig.call("POST", "/v1/jobs", {"model": "half", "inputs": {"x": [1.0]}}, key=ours[0])
     assert small.status == 202, "an input in the job's own message takes no room here"
     assert (await submit(rig, theirs)).status == 202
     async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", short):
         for job_id in taken:
             await ends.of(job_id)
-    await rig.bus.request_json(
-        f"$JS.API.STREAM.PURGE.{Stream.INPUTS}", {"filter": names.job_inputs("ours")}
-    )
+    await rig.bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.INPUTS}", {"filter": names.job_inputs("ours")})
     async with asyncio.timeout(60):
         while (await submit(rig, ours[0])).status != 202:
             pass
@@ -142,9 +138,7 @@ async def test_what_is_refused_to_one_account_counts_for_no_other(rig: Rig) -> N
     assert (await submit(rig, theirs)).status == 202
 
 
-async def test_the_setting_is_the_share_of_an_account_without_one(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_the_setting_is_the_share_of_an_account_without_one(nats: NatsServer, tmp_path: Path) -> None:
     async with gateway.rig(nats.url, tmp_path, max_stored_bytes=3_000_000) as rig:
         ours = key()
         await rig.publish(model("half"), ours)
@@ -162,16 +156,11 @@ async def test_when_all_the_room_is_taken_it_is_our_failure(rig: Rig) -> None:
     assert await stored(rig.bus) == 4 * 4, "nothing of a refused input is left"
 
 
-async def test_two_gateways_do_not_pass_an_account_s_share_together(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_two_gateways_do_not_pass_an_account_s_share_together(nats: NatsServer, tmp_path: Path) -> None:
     """By no more than an eighth of it and what both write at the same moment."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-    async with (
-        gateway.rig(nats.url, tmp_path / "one") as one,
-        gateway.rig(nats.url, tmp_path / "other") as other,
-    ):
+    async with gateway.rig(nats.url, tmp_path / "one") as one, gateway.rig(nats.url, tmp_path / "other") as other:
         ours = key(share=Share(stored_bytes=20_100_000))
         await one.publish(model("half"), ours)
         await gateway.holds(other.gateway._keys, lambda: other.gateway._keys.get(ours.stored.id))
@@ -184,9 +173,7 @@ async def test_two_gateways_do_not_pass_an_account_s_share_together(
 @pytest.fixture
 async def reconciler(rig: Rig) -> AsyncIterator[Reconciler]:
     """That of a worker, after its first turn."""
-    made = Reconciler(
-        rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w", settled_s=-60.0
-    )
+    made = Reconciler(rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w", settled_s=-60.0)
     await made.turn()
     yield made
     await made.close()
@@ -207,16 +194,12 @@ async def test_the_input_of_a_job_that_the_queue_refused_goes_with_the_next_turn
         assert await ends.of(accepted.doc["id"]) is State.SUCCEEDED
 
 
-async def test_a_refused_submission_may_be_tried_again_at_once(
-    rig: Rig, reconciler: Reconciler
-) -> None:
+async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconciler: Reconciler) -> None:
     """By its Idempotency-Key it is the same job, so the same input; what goes is what the refused try stored."""
     ours = key()
     await rig.publish(ours)
     await rig.call("POST", "/v1/jobs", {"model": "half", "inputs": {"x": [1.0]}}, key=ours)
-    retried = partial(
-        rig.call, "POST", "/v1/jobs", TWO_MB, key=ours, headers={"Idempotency-Key": "once"}
-    )
+    retried = partial(rig.call, "POST", "/v1/jobs", TWO_MB, key=ours, headers={"Idempotency-Key": "once"})
     await shrink(rig.bus, Stream.JOBS, max_msgs=1)
     assert (await retried()).status in {429, 503}
     await shrink(rig.bus, Stream.JOBS, max_msgs=1_000_000)
@@ -241,18 +224,13 @@ async def test_a_refused_submission_may_be_tried_again_at_once(
 
 
 @pytest.mark.parametrize(
-    "told",
-    [b"no json", b'{"subject":"in.*.*.*","last_seq":9999}', b'{"subject":"in.>","last_seq":9999}', b"x" * 4_000],
-)  # fmt: skip
-async def test_nothing_but_one_refused_input_can_be_told_away(
-    rig: Rig, reconciler: Reconciler, told: bytes
-) -> None:
+    "told", [b"no json", b'{"subject":"in.*.*.*","last_seq":9999}', b'{"subject":"in.>","last_seq":9999}', b"x" * 4_000]
+)
+async def test_nothing_but_one_refused_input_can_be_told_away(rig: Rig, reconciler: Reconciler, told: bytes) -> None:
     ours = key()
     await rig.publish(ours)
     accepted = (await submit(rig, ours)).doc["id"]
-    info = await rig.bus.request_json(
-        f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()}
-    )
+    info = await rig.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()})
     (subject,) = info["state"]["subjects"]
     assert names.job_of_input(subject) == accepted
     mine = encode(RefusedInput(subject=subject, last_seq=1 << 40))

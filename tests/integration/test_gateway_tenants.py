@@ -12,24 +12,36 @@ from tests.rigs.gateway import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 STATES = tuple(State)
-ROUTES = {
-    "read": ("GET", "/v1/jobs/{}"),
-    "delete": ("DELETE", "/v1/jobs/{}"),
-    "cancel": ("POST", "/v1/jobs/{}/cancel"),
-}
+ROUTES = {"read": ("GET", "/v1/jobs/{}"), "delete": ("DELETE", "/v1/jobs/{}"), "cancel": ("POST", "/v1/jobs/{}/cancel")}
 OWN = {
     "read": dict.fromkeys(STATES, 200) | {State.EXPIRED: 410},
-    "delete": dict.fromkeys(STATES, 409)
-    | {State.QUEUED: 200, State.RUNNING: 202, State.CANCELLED: 200},
+    "delete": dict.fromkeys(STATES, 409) | {State.QUEUED: 200, State.RUNNING: 202, State.CANCELLED: 200},
 }
 OWN["cancel"] = OWN["delete"]
 MALFORMED = (
-    "0", "x", "*", ">", "st.*", "..", "%2e%2e", "%2F", "null", "undefined", "0" * 32, "g" * 36,
-    "01234567-89AB-4DEF-8123-456789ABCDEF", "{01234567-89ab-4def-8123-456789abcdef}",
-    "01234567-89ab-4def-8123-456789abcdef%0a", "01234567-89ab-4def-8123-456789abcdef ",
-    "01234567-89ab-4def-8123-456789abcde", "01234567-89ab-4def-8123-456789abcdef0",
-    "01234567_89ab_4def_8123_456789abcdef", "é" * 36, "a" * 5_000, "'; drop table jobs; --",
-)  # fmt: skip
+    "0",
+    "x",
+    "*",
+    ">",
+    "st.*",
+    "..",
+    "%2e%2e",
+    "%2F",
+    "null",
+    "undefined",
+    "0" * 32,
+    "g" * 36,
+    "01234567-89AB-4DEF-8123-456789ABCDEF",
+    "{01234567-89ab-4def-8123-456789abcdef}",
+    "01234567-89ab-4def-8123-456789abcdef%0a",
+    "01234567-89ab-4def-8123-456789abcdef ",
+    "01234567-89ab-4def-8123-456789abcde",
+    "01234567-89ab-4def-8123-456789abcdef0",
+    "01234567_89ab_4def_8123_456789abcdef",
+    "é" * 36,
+    "a" * 5_000,
+    "'; drop table jobs; --",
+)
 
 
 class Owned(NamedTuple):
@@ -49,10 +61,17 @@ async def put(front: Rig, owner: Key, state: State) -> Owned:
         assert stored is not None
         job = decode(Job, stored.headers[Header.JOB])
         record = Record(
-            id=job.id, model=job.model, version=1, signature=job.signature, key_id=job.key_id,
-            state=state, attempt=1, created_at=job.created_at, deadline_at=job.deadline_at,
+            id=job.id,
+            model=job.model,
+            version=1,
+            signature=job.signature,
+            key_id=job.key_id,
+            state=state,
+            attempt=1,
+            created_at=job.created_at,
+            deadline_at=job.deadline_at,
             error=ErrorInfo(code="model_error", message="no") if state is State.FAILED else None,
-        )  # fmt: skip
+        )
         body = b"" if state is not State.SUCCEEDED else stored.data
         await Records(front.bus).write(record, body, expect=0)
     return Owned(job_id, state)
@@ -67,15 +86,11 @@ def comparable(got: Reply) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
     return got.status, tuple(sorted(got.headers.items())), got.body
 
 
-async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_else(
-    front: Rig,
-) -> None:
+async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_else(front: Rig) -> None:
     tenants = (key(), key())
     await front.publish(model(), *tenants)
     jobs = {
-        (tenant, route): [await put(front, tenant, state) for state in STATES]
-        for tenant in tenants
-        for route in ROUTES
+        (tenant, route): [await put(front, tenant, state) for state in STATES] for tenant in tenants for route in ROUTES
     }
     everything = list(itertools.chain.from_iterable(jobs.values()))
     before = await seen(front, everything)
@@ -132,22 +147,15 @@ async def test_every_route_asks_for_its_scope_and_for_no_other(front: Rig) -> No
         ("GET", "/v1/models/half/metadata"): "",
     }
     await front.publish(model())
-    subsets = [
-        chosen
-        for size in range(len(ALL_SCOPES) + 1)
-        for chosen in itertools.combinations(ALL_SCOPES, size)
-    ]
+    subsets = [chosen for size in range(len(ALL_SCOPES) + 1) for chosen in itertools.combinations(ALL_SCOPES, size)]
     for scopes in subsets:
         mine = key(scopes=scopes)
         await front.publish(mine)
         for (method, path), needed in routes.items():
-            body = (
-                None if method != "POST" else {**BODY} if "models" not in path else {"inputs": [1]}
-            )
+            body = None if method != "POST" else {**BODY} if "models" not in path else {"inputs": [1]}
             got = await front.call(
-                method, path.format(uuid.uuid4()), body, key=mine,
-                headers={"Prefer": "respond-async"},
-            )  # fmt: skip
+                method, path.format(uuid.uuid4()), body, key=mine, headers={"Prefer": "respond-async"}
+            )
             is_allowed = not needed or needed in scopes
             assert (got.status != 403) == is_allowed, (scopes, method, path, got.status)
             assert got.status < 500

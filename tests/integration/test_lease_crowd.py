@@ -21,9 +21,17 @@ from workers.device.lane import Lane, LaneSettings
 from workers.host.identity import WorkerIdentity
 
 QUICK: dict[str, Any] = {
-    "heartbeat_s": 0.5, "request_timeout_s": 1.0, "fence_s": 3.0, "kill_s": 1.0, "margin_s": 1.0,
-    "failover_s": 0.0, "ttl_s": 5, "ack_wait_s": 6.0, "reserved_s": 2.0, "recheck_s": 2.0,
-}  # fmt: skip
+    "heartbeat_s": 0.5,
+    "request_timeout_s": 1.0,
+    "fence_s": 3.0,
+    "kill_s": 1.0,
+    "margin_s": 1.0,
+    "failover_s": 0.0,
+    "ttl_s": 5,
+    "ack_wait_s": 6.0,
+    "reserved_s": 2.0,
+    "recheck_s": 2.0,
+}
 
 
 LEASES = names.key(Bucket.LEASES, "")
@@ -101,10 +109,12 @@ async def crowd(url: str, folder: Path, size: int, **rules: float) -> AsyncItera
             name = f"w{number}"
             bus = await Bus.connect(Wire(nats_url=url), role="worker", name=name)
             lane = Lane(
-                bus, devices.virtual(0, settings.lock_dir),
-                WorkerIdentity.of_this_process(name, settings.lock_dir), settings,
+                bus,
+                devices.virtual(0, settings.lock_dir),
+                WorkerIdentity.of_this_process(name, settings.lock_dir),
+                settings,
                 start_guard=device.start_guard,
-            )  # fmt: skip
+            )
             member = Member(name, bus, lane)
             made.members.append(member)
             await lane.start()
@@ -154,9 +164,7 @@ def jain(shares: list[int]) -> float:
     return float(sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)))
 
 
-async def test_nobody_is_overtaken_twice_and_all_get_the_same_share(
-    nats: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
+async def test_nobody_is_overtaken_twice_and_all_get_the_same_share(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     line = Line()
     gpu = names.token(devices.virtual(0, tmp_path / "locks").id)
     await bus.subscribe(names.event_of_key(Bucket.LEASES, gpu), line.on_lease)
@@ -171,9 +179,7 @@ async def test_nobody_is_overtaken_twice_and_all_get_the_same_share(
     assert jain(shares) >= 0.95, shares
 
 
-async def test_a_crowd_comes_back_from_an_outage_without_a_storm(
-    own_nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_crowd_comes_back_from_an_outage_without_a_storm(own_nats: NatsServer, tmp_path: Path) -> None:
     size = 50
     async with crowd(own_nats.url, tmp_path, size, quantum_s=60.0) as made:
         await made.until(lambda: sum(m.lane.state == "waiting" for m in made.members) == size - 1)
@@ -190,9 +196,7 @@ async def test_a_crowd_comes_back_from_an_outage_without_a_storm(
         rates = [busiest_second(member, back) for member in made.members]
         total = sum(at >= back for member in made.members for at in member.writes)
         spent_s = time.monotonic() - back
-    print(
-        f"holder after {took_s:.2f} s, {total} writes in {spent_s:.1f} s, most tries {max(rates)}"
-    )
+    print(f"holder after {took_s:.2f} s, {total} writes in {spent_s:.1f} s, most tries {max(rates)}")
     assert took_s <= 10.0
     assert max(rates) <= 2
     assert total <= size * (4 + 2 * spent_s)

@@ -24,12 +24,16 @@ async def test_heartbeats_that_wait_for_a_majority_cost_the_lease_at_its_deadlin
     log = tmp_path / "w1.log"
     worker = await Worker.start(
         {
-            "url": servers[0].url, "worker": "w1", "lock_dir": str(tmp_path / "locks"),
-            "interval_log": str(tmp_path / "intervals"), "rules": QUICK, "is_yielding": False,
+            "url": servers[0].url,
+            "worker": "w1",
+            "lock_dir": str(tmp_path / "locks"),
+            "interval_log": str(tmp_path / "intervals"),
+            "rules": QUICK,
+            "is_yielding": False,
             "is_light": True,
         },
         log,
-    )  # fmt: skip
+    )
     try:
         await worker.hear("held")
         routes.cut(0)

@@ -25,9 +25,7 @@ class Ear:
     def __init__(self, lock: Path, mode: str, *, is_kept: bool) -> None:
         self.words: asyncio.Queue[Word] = asyncio.Queue()
         self.runners: list[RunnerEnds] = []
-        self.link = GuardLink(
-            lock, [*RUNNER[:-1], mode], {}, is_runner_kept=is_kept, on_word=self.words.put_nowait
-        )
+        self.link = GuardLink(lock, [*RUNNER[:-1], mode], {}, is_runner_kept=is_kept, on_word=self.words.put_nowait)
 
     async def hear(self, verb: str) -> Word:
         async with asyncio.timeout(LIMIT_S):
@@ -90,13 +88,10 @@ def flock_is_taken(path: Path) -> bool:
         return False
 
 
-async def host(
-    lock: Path, seconds: float, mode: str = "good"
-) -> tuple[asyncio.subprocess.Process, int, int, int]:
+async def host(lock: Path, seconds: float, mode: str = "good") -> tuple[asyncio.subprocess.Process, int, int, int]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.rigs.guardhost", str(lock), str(seconds), mode,
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable, "-m", "tests.rigs.guardhost", str(lock), str(seconds), mode, stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     async with asyncio.timeout(LIMIT_S * 2):
         guard, runner, deadline = (int(x) for x in (await process.stdout.readline()).split())
@@ -168,9 +163,7 @@ async def test_kept_runner_survives_leaving(start: Start) -> None:
     assert (await ear.hear("entered")).number == 2
 
 
-async def test_runner_that_is_not_kept_is_dead_before_the_flock_is_free(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_runner_that_is_not_kept_is_dead_before_the_flock_is_free(start: Start, tmp_path: Path) -> None:
     ear = await start(is_kept=False)
     pid = await ear.inside()
     ear.link.leave()
@@ -211,9 +204,7 @@ async def test_confirmed_deadlines_keep_the_runner_alive(start: Start) -> None:
     assert (await ear.hear("fenced")).number == 1
 
 
-async def test_killing_the_runner_keeps_the_flock_for_the_next_one(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_killing_the_runner_keeps_the_flock_for_the_next_one(start: Start, tmp_path: Path) -> None:
     ear = await start()
     await ear.inside()
     ear.link.kill()
@@ -225,9 +216,7 @@ async def test_killing_the_runner_keeps_the_flock_for_the_next_one(
     assert (await ear.hear("entered")).number == 1
 
 
-async def test_a_flock_given_back_after_its_runner_crashed_is_free_at_once(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_a_flock_given_back_after_its_runner_crashed_is_free_at_once(start: Start, tmp_path: Path) -> None:
     """Not at the deadline of a runner that is dead: somebody may be waiting."""
     ear = await start()
     os.kill(await ear.inside(), signal.SIGKILL)
@@ -279,9 +268,7 @@ async def test_replaced_lock_file_is_noticed(start: Start, tmp_path: Path) -> No
     await ear.hear("locked")
 
 
-async def test_end_of_the_supervisor_ends_guard_and_runner_and_frees_the_flock(
-    tmp_path: Path,
-) -> None:
+async def test_end_of_the_supervisor_ends_guard_and_runner_and_frees_the_flock(tmp_path: Path) -> None:
     lock = tmp_path / "gpu.lock"
     process, guard, runner, _ = await host(lock, 60)
     start_ns = now_ns()

@@ -23,10 +23,19 @@ from workers.device import devices
 from workers.runner import intervals
 
 QUICK: dict[str, float] = {
-    "heartbeat_s": 0.5, "request_timeout_s": 0.5, "fence_s": 3.0, "kill_s": 1.0, "margin_s": 1.0,
-    "failover_s": 0.0, "ttl_s": 5, "ack_wait_s": 6.0, "reserved_s": 1.0, "recheck_s": 1.0,
-    "idle_s": 0.1, "quantum_s": 60.0,
-}  # fmt: skip
+    "heartbeat_s": 0.5,
+    "request_timeout_s": 0.5,
+    "fence_s": 3.0,
+    "kill_s": 1.0,
+    "margin_s": 1.0,
+    "failover_s": 0.0,
+    "ttl_s": 5,
+    "ack_wait_s": 6.0,
+    "reserved_s": 1.0,
+    "recheck_s": 1.0,
+    "idle_s": 0.1,
+    "quantum_s": 60.0,
+}
 LIMIT_S = 60.0
 Fact = dict[str, Any]
 
@@ -46,9 +55,14 @@ class Worker:
     async def start(cls, facts: Fact, log: Path) -> "Worker":
         with log.open("a") as stderr:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.rigs.lanehost", json.dumps(facts),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "tests.rigs.lanehost",
+                json.dumps(facts),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+            )
         return cls(process, log)
 
     def tell(self, command: str) -> None:
@@ -87,14 +101,16 @@ def log(tmp_path: Path) -> Path:
 async def start(nats: NatsServer, tmp_path: Path, log: Path) -> AsyncIterator[Start]:
     workers: list[Worker] = []
 
-    async def make(
-        name: str, *, is_yielding: bool = False, is_light: bool = True, **rules: float
-    ) -> Worker:
+    async def make(name: str, *, is_yielding: bool = False, is_light: bool = True, **rules: float) -> Worker:
         facts = {
-            "url": nats.url, "worker": name, "lock_dir": str(tmp_path / "locks"),
-            "interval_log": str(log), "rules": QUICK | rules, "is_yielding": is_yielding,
+            "url": nats.url,
+            "worker": name,
+            "lock_dir": str(tmp_path / "locks"),
+            "interval_log": str(log),
+            "rules": QUICK | rules,
+            "is_yielding": is_yielding,
             "is_light": is_light,
-        }  # fmt: skip
+        }
         workers.append(await Worker.start(facts, tmp_path / f"{name}.log"))
         return workers[-1]
 
@@ -157,13 +173,17 @@ async def test_frozen_holder_is_fenced_and_rejoins_as_standby(start: Start) -> N
     assert again["token"] > taken["token"]
 
 
-async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_seconds(
-    start: Start,
-) -> None:
+async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_seconds(start: Start) -> None:
     real = {
-        "heartbeat_s": 2.0, "request_timeout_s": 1.0, "fence_s": 12.0, "kill_s": 3.0,
-        "margin_s": 5.0, "failover_s": 9.0, "ttl_s": 20, "ack_wait_s": 30.0,
-    }  # fmt: skip
+        "heartbeat_s": 2.0,
+        "request_timeout_s": 1.0,
+        "fence_s": 12.0,
+        "kill_s": 3.0,
+        "margin_s": 5.0,
+        "failover_s": 9.0,
+        "ttl_s": 20,
+        "ack_wait_s": 30.0,
+    }
     holder, standby, held = await pair(start, **real)
     frozen_at = now()
     holder.kill(signal.SIGSTOP)
@@ -246,9 +266,7 @@ async def test_release_names_the_first_ticket(start: Start, bus: Bus, tmp_path: 
     assert (await standby.hear("held"))["token"] > taken["token"]
 
 
-async def test_waiter_hears_of_a_release_and_does_not_look_for_it(
-    start: Start, bus: Bus, tmp_path: Path
-) -> None:
+async def test_waiter_hears_of_a_release_and_does_not_look_for_it(start: Start, bus: Bus, tmp_path: Path) -> None:
     """The quickest of several, so that only a wait that is always there is found."""
     one, other, _ = await pair(start, recheck_s=20.0)
     names_of = {one: "w1", other: "w2"}
@@ -282,9 +300,7 @@ async def test_holder_yields_when_idle_and_somebody_waits(start: Start) -> None:
 
 
 async def test_short_outage_of_nats_costs_nothing(own_nats: NatsServer, tmp_path: Path) -> None:
-    facts = {
-        "url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK,
-    }  # fmt: skip
+    facts = {"url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK}
     worker = await Worker.start(facts, tmp_path / "w1.log")
     held = await worker.hear("held")
     await own_nats.kill()
@@ -298,9 +314,7 @@ async def test_short_outage_of_nats_costs_nothing(own_nats: NatsServer, tmp_path
 
 
 async def test_long_outage_of_nats_fences_the_runner(own_nats: NatsServer, tmp_path: Path) -> None:
-    facts = {
-        "url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK,
-    }  # fmt: skip
+    facts = {"url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK}
     worker = await Worker.start(facts, tmp_path / "w1.log")
     held = await worker.hear("held")
     stopped_at = now()

@@ -77,12 +77,8 @@ def rest(found: socket.socket) -> bytes:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("host", "ca_file"), [(HOST, certifi.where()), (HOST, ""), ("127.1", "tls_ca")]
-)
-async def test_a_node_of_another_authority_or_name_is_not_believed(
-    cluster: Cluster, host: str, ca_file: str
-) -> None:
+@pytest.mark.parametrize(("host", "ca_file"), [(HOST, certifi.where()), (HOST, ""), ("127.1", "tls_ca")])
+async def test_a_node_of_another_authority_or_name_is_not_believed(cluster: Cluster, host: str, ca_file: str) -> None:
     url = f"tls://{host}:{cluster.ports['nats-1']}"
     known = str(cluster.secrets / ca_file) if ca_file else ""
     asked = cluster.wire("admin", nats_url=url, nats_ca_file=known)
@@ -96,9 +92,7 @@ async def test_a_node_s_port_for_nodes_asks_for_a_certificate(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
-async def test_a_fourth_node_does_not_join(
-    cluster: Cluster, tmp_path: Path, *, is_sealed: bool
-) -> None:
+async def test_a_fourth_node_does_not_join(cluster: Cluster, tmp_path: Path, *, is_sealed: bool) -> None:
     """Neither one that trusts ours and has no certificate, nor one that does not encrypt."""
     own, tls = free_port(), f'tls {{ ca_file: "{cluster.secrets / "tls_ca"}" }}, '
     fourth = NatsServer(

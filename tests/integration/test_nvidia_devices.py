@@ -46,10 +46,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler to make the library with")
     folder = tmp_path_factory.mktemp("nvml")
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-O1", "-o",
-         str(folder / "libnvidia-ml.so.1"), str(SOURCE)],
-        check=True, capture_output=True, timeout=LIMIT_S,
-    )  # fmt: skip
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-O1", "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCE)],
+        check=True,
+        capture_output=True,
+        timeout=LIMIT_S,
+    )
     return folder
 
 
@@ -176,9 +177,7 @@ async def test_a_free_gpu_is_free_at_once(state: State) -> None:
         ("init 999", Unfree.SILENT),
     ],
 )
-async def test_a_gpu_that_is_not_free_is_given_up_with_the_reason(
-    state: State, line: str, why: Unfree
-) -> None:
+async def test_a_gpu_that_is_not_free_is_given_up_with_the_reason(state: State, line: str, why: Unfree) -> None:
     state(line)
     before = counted(why)
     assert not await wait_until_free(DEVICE, timeout_s=0.2)
@@ -205,9 +204,7 @@ def test_memory_decides_before_processes_and_silence_before_both() -> None:
     assert unfree([], UUID, 0) is Unfree.GONE
 
 
-def test_the_helper_sees_no_secrets_and_the_runner_sees_one_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_helper_sees_no_secrets_and_the_runner_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_NATS_PASSWORD", "secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert not [name for name in devices._environment() if name.startswith("SIGNALBOX_")]
@@ -218,18 +215,13 @@ def test_the_helper_sees_no_secrets_and_the_runner_sees_one_gpu(
 
 
 @pytest.fixture
-async def worker(
-    state: State, nats: NatsServer, tmp_path: Path
-) -> AsyncIterator[Callable[[], Awaitable[Worker]]]:
+async def worker(state: State, nats: NatsServer, tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[Worker]]]:
     started: list[Worker] = []
 
     async def start() -> Worker:
         rules = {**QUICK, "lock_wait_s": 2.0, "quarantine_s": 2.0}
         device = {"id": UUID, "kind": "nvidia", "name": "Fake GPU"}
-        facts = {
-            "url": nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": rules,
-            "device": device,
-        }  # fmt: skip
+        facts = {"url": nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": rules, "device": device}
         worker = await Worker.start(facts, tmp_path / "log")
         started.append(worker)
         return worker
@@ -241,10 +233,7 @@ async def worker(
 
 
 async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
-    worker: Callable[[], Awaitable[Worker]],
-    state: State,
-    nats: NatsServer,
-    tmp_path: Path,
+    worker: Callable[[], Awaitable[Worker]], state: State, nats: NatsServer, tmp_path: Path
 ) -> None:
     """The lease is given back meanwhile, so that others see it; the runner never enters."""
     state(gpu(used=10 * GIB))
@@ -265,13 +254,9 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     await one.hear("answer")
 
 
-def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(
-        ["/bin/sh", "-c", "sleep 600 & echo $!; wait"],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
+        ["/bin/sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True
     ) as runner:
         assert runner.stdout is not None
         child = int(runner.stdout.readline())
@@ -279,9 +264,7 @@ def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(
             everybody = (runner.pid, child, os.getpid())
             assert strangers.strangers(everybody, runner.pid) == {os.getpid()}
             monkeypatch.setattr(strangers, "_HOST", "")
-            assert not strangers.strangers((child, os.getpid()), runner.pid), (
-                "whose numbers are these?"
-            )
+            assert not strangers.strangers((child, os.getpid()), runner.pid), "whose numbers are these?"
             monkeypatch.setattr(strangers, "_HOST", str(Path("/proc/self/ns/pid").readlink()))
             assert strangers.strangers((child, os.getpid()), runner.pid) == {os.getpid()}
         finally:
@@ -289,14 +272,10 @@ def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(
     assert not strangers.strangers((runner.pid,), os.getpid()), "it is gone"
 
 
-async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(
-    state: State, tmp_path: Path
-) -> None:
+async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(state: State, tmp_path: Path) -> None:
     async with (
         workerhouse.declared(tmp_path) as (url, bus),
-        WorkerProcess(
-            url, tmp_path, "w1", program="verification.chaos.toyworker", worker_device="gpu:0"
-        ) as worker,
+        WorkerProcess(url, tmp_path, "w1", program="verification.chaos.toyworker", worker_device="gpu:0") as worker,
     ):
         ledger = await Ledger(bus).start()
         await register(bus, "slow", tmp_path)
@@ -311,15 +290,9 @@ async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(
         later = await ledger.submit("slow", floats(0.0, name="seconds"))
         served = await ledger.ended(running, later)
         assert ledger.open([other])
-        assert [line["model"] for line in worker.lines if line["event"] == "model.loaded"] == [
-            "slow"
-        ]
+        assert [line["model"] for line in worker.lines if line["event"] == "model.loaded"] == ["slow"]
         state(used_by(runner))
         await worker.said("gpu.ours_again")
         served += await ledger.ended(other)
-    assert {(record.state.value, record.token) for record in served} == {
-        ("succeeded", served[0].token)
-    }
-    assert not [line for line in worker.lines if line["event"] == "runner.died"][1:], (
-        "but at its end"
-    )
+    assert {(record.state.value, record.token) for record in served} == {("succeeded", served[0].token)}
+    assert not [line for line in worker.lines if line["event"] == "runner.died"][1:], "but at its end"

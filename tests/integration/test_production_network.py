@@ -54,11 +54,7 @@ def reaches(address: str, *, within: str = "") -> bool:
     program = f"import socket; socket.create_connection(('{address}', 9), 60)"
     enter = ["ip", "netns", "exec", within] if within else []
     done = subprocess.run(
-        [*enter, sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+        [*enter, sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=False
     )
     return "ConnectionRefusedError" in done.stderr
 
@@ -87,9 +83,7 @@ def test_a_link_that_is_cut_here_is_cut_there(networks: Networks) -> None:
 
 def test_what_a_killed_run_has_left_the_next_removes() -> None:
     root = Path(__file__).resolve().parents[2]
-    run = subprocess.Popen(
-        [sys.executable, "-c", RUN], cwd=root, stdout=subprocess.PIPE, text=True, env={**os.environ}
-    )
+    run = subprocess.Popen([sys.executable, "-c", RUN], cwd=root, stdout=subprocess.PIPE, text=True, env={**os.environ})
     assert run.stdout is not None
     with run.stdout as lines:
         namespace, *bridges = json.loads(lines.readline())
@@ -106,9 +100,7 @@ def test_what_a_killed_run_has_left_the_next_removes() -> None:
     assert not any(path.exists() for path in ours)
 
 
-def test_what_the_machine_lacks_is_said_with_its_mend_before_anything_starts(
-    tmp_path: Path,
-) -> None:
+def test_what_the_machine_lacks_is_said_with_its_mend_before_anything_starts(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "signalbox", "production", "--data", str(tmp_path / "data")],
         env={**os.environ, "SIGNALBOX_TYK_BIN": "/nowhere/tyk"},

@@ -40,9 +40,7 @@ class Site(NamedTuple):
         path.mkdir(exist_ok=True)
         for name, text in {"size": str(2 * MIB), **files}.items():
             (path / name).write_text(text)
-        return Version(
-            version=number, path=str(path), signatures={"serving_default": HALF_PLUS_TWO}
-        )
+        return Version(version=number, path=str(path), signatures={"serving_default": HALF_PLUS_TWO})
 
     async def publish(self, *versions: Version, default: int, **fields: object) -> None:
         """What the console publishes: all versions, and which one requests shall get."""
@@ -127,12 +125,7 @@ async def site(url: str, folder: Path, **settings: object) -> AsyncIterator[Site
         (folder / name).mkdir()
     async with (
         WorkerProcess(
-            url,
-            folder,
-            "w1",
-            program="verification.chaos.toyworker",
-            worker_retire_s=0.5,
-            **settings,
+            url, folder, "w1", program="verification.chaos.toyworker", worker_retire_s=0.5, **settings
         ) as worker,
         gatewayrig.rig(url, folder / "a") as first,
         gatewayrig.rig(url, folder / "b") as second,
@@ -162,8 +155,7 @@ def events(worker: WorkerProcess) -> list[tuple[str, int]]:
 
 
 async def test_no_caller_waits_for_the_load_of_a_new_version_and_none_sees_the_old_one_again(
-    nats: NatsServer,
-    tmp_path: Path,
+    nats: NatsServer, tmp_path: Path
 ) -> None:
     async with site(nats.url, tmp_path) as made:
         callers = [Caller(made) for _ in range(3)]
@@ -183,19 +175,14 @@ async def test_no_caller_waits_for_the_load_of_a_new_version_and_none_sees_the_o
         for caller in callers:
             versions = await caller.end()
             assert versions == sorted(versions)
-        assert events(made.worker) == [
-            ("model.loaded", 1), ("model.loaded", 2), ("model.unloaded", 1),
-        ]  # fmt: skip
+        assert events(made.worker) == [("model.loaded", 1), ("model.loaded", 2), ("model.unloaded", 1)]
         record = made.serving.get(token(NAME))
         assert record is not None
         assert (record.default, record.labels, record.failed) == (2, {}, ())
         assert await made.predict(0, "/versions/1") == 1, "who asks for it by its number gets it"
 
 
-async def test_a_version_that_does_not_load_leaves_the_old_one_to_the_callers(
-    nats: NatsServer,
-    tmp_path: Path,
-) -> None:
+async def test_a_version_that_does_not_load_leaves_the_old_one_to_the_callers(nats: NatsServer, tmp_path: Path) -> None:
     async with site(nats.url, tmp_path) as made:
         caller = Caller(made)
         await made.publish(made.version(1), made.version(2, broken=""), default=2)
@@ -210,8 +197,7 @@ async def test_a_version_that_does_not_load_leaves_the_old_one_to_the_callers(
 
 
 async def test_a_version_that_takes_the_runner_down_leaves_the_old_one_to_the_callers(
-    nats: NatsServer,
-    tmp_path: Path,
+    nats: NatsServer, tmp_path: Path
 ) -> None:
     async with site(nats.url, tmp_path) as made:
         caller = Caller(made)
@@ -242,9 +228,7 @@ async def test_where_only_one_version_fits_requests_move_at_once(
         assert versions == sorted(versions)
 
 
-async def test_a_worker_that_starts_anew_serves_the_new_version_at_once(
-    nats: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_worker_that_starts_anew_serves_the_new_version_at_once(nats: NatsServer, tmp_path: Path) -> None:
     async with site(nats.url, tmp_path) as made:
         await made.publish(made.version(1), made.version(2, wait=""), default=2)
         await made.until(lambda: made.states() == {1: "ready", 2: "loading"})

@@ -41,16 +41,30 @@ class House:
         if sandbox.model_folders:
             sandbox = replace(sandbox, model_folders=(str(self.staging.folder),))
         self.keeper = Keeper(
-            Device(id="CPU-test-0", kind="cpu", name="test"), folder / "gpu.lock",
+            Device(id="CPU-test-0", kind="cpu", name="test"),
+            folder / "gpu.lock",
             [
-                "--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1", "--inter", "1",
-                "--frame-limit", str(FRAME_LIMIT), "--sandbox", sandbox.argument(),
+                "--gpu",
+                "CPU-test-0",
+                "--kind",
+                "cpu",
+                "--intra",
+                "1",
+                "--inter",
+                "1",
+                "--frame-limit",
+                str(FRAME_LIMIT),
+                "--sandbox",
+                sandbox.argument(),
             ],
-            stage=self.staging.staged, is_runner_kept=True,
+            stage=self.staging.staged,
+            is_runner_kept=True,
             timing=Timing(ready_s=60, answer_s=10, kill_s=5),
-            frame_limit_bytes=FRAME_LIMIT, on_word=self.hear,
-            on_ready=self.let_in, on_gone=lambda: None,
-        )  # fmt: skip
+            frame_limit_bytes=FRAME_LIMIT,
+            on_word=self.hear,
+            on_ready=self.let_in,
+            on_gone=lambda: None,
+        )
         self.task = asyncio.create_task(self.keeper.run())
 
     def let_in(self) -> None:
@@ -103,9 +117,7 @@ async def ask(runner: RunnerLink, signature: str, frame: bytes, timeout_s: float
 
 
 @pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
-async def test_a_model_that_is_loaded_reads_no_model_and_nothing_else(
-    house: House, tmp_path: Path
-) -> None:
+async def test_a_model_that_is_loaded_reads_no_model_and_nothing_else(house: House, tmp_path: Path) -> None:
     runner = await house.runner()
     assert "reads restricted" in runner.sandbox.active
     with pytest.raises(ModelError):
@@ -167,9 +179,7 @@ async def test_a_model_reaches_nobody_over_the_network(house: House, listener: L
     assert not listener.called.is_set()
 
 
-async def test_the_same_model_without_a_sandbox_reaches_it(
-    tmp_path: Path, listener: Listener
-) -> None:
+async def test_the_same_model_without_a_sandbox_reaches_it(tmp_path: Path, listener: Listener) -> None:
     """The test above can fail: this is what it would look like."""
     house = House(tmp_path, Sandbox(mode="off"))
     try:
@@ -215,9 +225,7 @@ async def test_other_files_than_those_registered_are_not_loaded(house: House) ->
 
 
 @pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
-async def test_a_model_outside_the_named_folders_is_refused_with_the_setting(
-    house: House, tmp_path: Path
-) -> None:
+async def test_a_model_outside_the_named_folders_is_refused_with_the_setting(house: House, tmp_path: Path) -> None:
     runner = await house.runner()
     with pytest.raises(ModelError, match="SIGNALBOX_WORKER_MODEL_FOLDERS"):
         await runner.load("outside", 1, str(tmp_path))

@@ -14,14 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from signalbox.program.errors import (
-    DeadlineExceeded,
-    InvalidInput,
-    InvalidRequest,
-    LeaseLost,
-    NotFound,
-    RunnerCrashed,
-)
+from signalbox.program.errors import DeadlineExceeded, InvalidInput, InvalidRequest, LeaseLost, NotFound, RunnerCrashed
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
@@ -50,15 +43,17 @@ class House:
         self.staging = Staging(folder)
         self.staging.make()
         self.keeper = Keeper(
-            DEVICE, folder / "gpu.lock",
-            [
-                "--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1",
-                "--inter", "1", "--interval-log", str(self.log),
-            ],
-            stage=self.stage, is_runner_kept=True,
-            timing=Timing(ready_s=60, answer_s=10, kill_s=5), frame_limit_bytes=1 << 26,
-            on_word=self.hear, on_ready=self.let_in, on_gone=lambda: None,
-        )  # fmt: skip
+            DEVICE,
+            folder / "gpu.lock",
+            ["--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1", "--inter", "1", "--interval-log", str(self.log)],
+            stage=self.stage,
+            is_runner_kept=True,
+            timing=Timing(ready_s=60, answer_s=10, kill_s=5),
+            frame_limit_bytes=1 << 26,
+            on_word=self.hear,
+            on_ready=self.let_in,
+            on_gone=lambda: None,
+        )
         self.task = asyncio.create_task(self.keeper.run())
 
     def hear(self, word: Word) -> None:
@@ -164,15 +159,10 @@ async def test_strings_travel_both_ways(runner: RunnerLink) -> None:
 @pytest.mark.parametrize(
     "shape", [(1, 2), (2,), (), (0,), (2, 0, 3), (1, 1, 2)], ids=lambda shape: f"rank {len(shape)}"
 )
-async def test_every_dtype_comes_back_bit_by_bit_in_every_rank(
-    runner: RunnerLink, shape: tuple[int, ...]
-) -> None:
+async def test_every_dtype_comes_back_bit_by_bit_in_every_rank(runner: RunnerLink, shape: tuple[int, ...]) -> None:
     await runner.load("mirror", 1, str(models.mirror()))
     count = math.prod(shape)
-    sent = [
-        Tensor(f"x_{dtype}", dtype, shape, bytes([1] * size * count))
-        for dtype, size in ITEM_SIZE.items()
-    ]
+    sent = [Tensor(f"x_{dtype}", dtype, shape, bytes([1] * size * count)) for dtype, size in ITEM_SIZE.items()]
     sent.append(Tensor("x_string", "string", shape, b"\x02\0\0\0a\0" * count))
     report = await runner.run("mirror", 1, "serving_default", [tensors.encode(sent)])
     got = {tensor.name[2:]: tensor for tensor in tensors.decode(report.frames[0])}
@@ -193,9 +183,7 @@ async def test_shapes_are_tensorflow_s_to_judge_and_not_the_signature_s(runner: 
         assert values_of(done.frames[0]) == want
 
 
-async def test_what_tensorflow_refuses_is_the_caller_s_and_names_what_the_signature_says(
-    runner: RunnerLink,
-) -> None:
+async def test_what_tensorflow_refuses_is_the_caller_s_and_names_what_the_signature_says(runner: RunnerLink) -> None:
     await runner.load("weigh", 1, str(models.weigh()))
     right = tensors.encode([Tensor("x", "float32", (1, 8), bytes(32))])
     wrong = tensors.encode([Tensor("x", "float32", (2, 4), bytes(32))])
@@ -204,8 +192,7 @@ async def test_what_tensorflow_refuses_is_the_caller_s_and_names_what_the_signat
     error = report.errors[1]
     assert type(error) is InvalidInput
     assert error.public_message == (
-        "Matrix size-incompatible: In[0]: [2,4], In[1]: [8,3]. "
-        'Input "x" has shape [2, 4]; the signature says [-1, 8].'
+        'Matrix size-incompatible: In[0]: [2,4], In[1]: [8,3]. Input "x" has shape [2, 4]; the signature says [-1, 8].'
     )
 
 
@@ -213,10 +200,7 @@ async def test_every_dtype_comes_back_bit_by_bit_from_a_batch(runner: RunnerLink
     await runner.load("mirror", 1, str(models.mirror()))
 
     def job(seed: int) -> list[Tensor]:
-        made = [
-            Tensor(f"x_{dtype}", dtype, (1, 2), bytes([seed % 2] * size * 2))
-            for dtype, size in ITEM_SIZE.items()
-        ]
+        made = [Tensor(f"x_{dtype}", dtype, (1, 2), bytes([seed % 2] * size * 2)) for dtype, size in ITEM_SIZE.items()]
         return [*made, Tensor("x_string", "string", (1, 2), b"\x01\0\0\0a\0\0\0\0")]
 
     sent = [job(0), job(1), list(reversed(job(1)))]
@@ -239,9 +223,7 @@ async def test_one_bad_job_does_not_fail_its_neighbours(runner: RunnerLink) -> N
     assert "must not be negative" in report.errors[1].public_message
 
 
-async def test_a_job_that_the_model_refuses_is_an_invalid_input_without_our_paths(
-    runner: RunnerLink,
-) -> None:
+async def test_a_job_that_the_model_refuses_is_an_invalid_input_without_our_paths(runner: RunnerLink) -> None:
     await runner.load("picky", 1, str(models.picky()))
     with pytest.raises(InvalidInput, match="must not be negative, see <path>"):
         await runner.run("picky", 1, "serving_default", [floats("x", -1.0)])
@@ -271,16 +253,12 @@ async def test_wrong_requests_are_named(runner: RunnerLink) -> None:
         await runner.run("half", 1, "serving_default", [b"no frame"])
 
 
-async def test_directory_without_a_model_cannot_be_loaded(
-    runner: RunnerLink, tmp_path: Path
-) -> None:
+async def test_directory_without_a_model_cannot_be_loaded(runner: RunnerLink, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read"):
         await runner.load("nothing", 1, str(tmp_path))
 
 
-async def test_abort_in_the_model_is_a_crash_and_the_next_runner_serves(
-    runner: RunnerLink,
-) -> None:
+async def test_abort_in_the_model_is_a_crash_and_the_next_runner_serves(runner: RunnerLink) -> None:
     await runner.load("picky", 1, str(models.picky()))
     before = runner.pid
     with pytest.raises(RunnerCrashed):
@@ -356,9 +334,7 @@ async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
     await house.close()
 
 
-async def test_every_use_of_the_device_is_in_the_interval_log(
-    house: House, runner: RunnerLink
-) -> None:
+async def test_every_use_of_the_device_is_in_the_interval_log(house: House, runner: RunnerLink) -> None:
     await runner.load("half", 1, str(models.half_plus_two()))
     before = len(intervals.read(house.log))
     await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
@@ -368,13 +344,9 @@ async def test_every_use_of_the_device_is_in_the_interval_log(
     assert intervals.violations(intervals.read(house.log)) == []
 
 
-async def test_second_signal_of_death_reaches_a_busy_runner(
-    house: House, runner: RunnerLink
-) -> None:
+async def test_second_signal_of_death_reaches_a_busy_runner(house: House, runner: RunnerLink) -> None:
     await runner.load("slow", 1, str(models.slow()))
-    running = asyncio.create_task(
-        runner.run("slow", 1, "serving_default", [floats("seconds", 60.0)])
-    )
+    running = asyncio.create_task(runner.run("slow", 1, "serving_default", [floats("seconds", 60.0)]))
     await asyncio.sleep(0)
     os.kill(runner.pid, signal.SIGSEGV)
     with pytest.raises(RunnerCrashed):
@@ -391,9 +363,7 @@ async def test_inspection_names_signatures_and_ops() -> None:
     assert "Identity" in found.ops
     assert len(found.digest) == 64
     assert "Abort" in (await inspect.inspection(str(models.picky()))).ops
-    assert (await inspect.inspect(str(models.shout())))["serving_default"].outputs.keys() == {
-        "loud", "size",
-    }  # fmt: skip
+    assert (await inspect.inspect(str(models.shout())))["serving_default"].outputs.keys() == {"loud", "size"}
 
 
 async def test_inspection_of_rubbish_says_why(tmp_path: Path) -> None:
@@ -406,9 +376,8 @@ async def test_inspection_of_rubbish_says_why(tmp_path: Path) -> None:
 
 async def test_inspect_command_prints_json() -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "workers.inspect", str(models.half_plus_two()),
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable, "-m", "workers.inspect", str(models.half_plus_two()), stdout=asyncio.subprocess.PIPE
+    )
     out, _ = await process.communicate()
     found = msgspec.json.decode(out)
     assert set(found) == {"signatures", "ops", "verdict", "size_bytes", "digest", "rules"}

@@ -63,9 +63,15 @@ def run(code: Sequence[str], *, env: dict[str, str] | None = None, **options: An
     python = options.pop("python", sys.executable)
     paths = os.pathsep.join([str(ROOT), *options.pop("paths", ())])
     return subprocess.run(
-        [python, *code], capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        cwd="/", env={"PATH": "/usr/bin:/bin", "PYTHONPATH": paths, **(env or {})}, **options,
-    )  # fmt: skip
+        [python, *code],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": paths, **(env or {})},
+        **options,
+    )
 
 
 def tried(sandbox: Sandbox, *attempts: str, kind: str = "cpu", **options: Any) -> dict[str, Any]:
@@ -87,17 +93,44 @@ def test_files_outside_are_neither_read_nor_changed(ground: Ground) -> None:
     sandbox = Sandbox(model_folders=(str(ground.models),))
     canary, weights = ground.canary, ground.models / "weights"
     facts = tried(
-        sandbox, f"read={weights}", f"listing={ground.models}", f"read={canary}",
-        f"listing={ground.open_folder}", f"write={ground.open_folder}/new", f"write={weights}",
-        f"write={ground.models}/new", f"change={canary}", f"cut={canary}", f"remove={canary}",
-        f"link={canary}", "read=/etc/shadow", "read=/etc/passwd", "write=/dev/shm/new",
-        f"write={ROOT}/workers/new.py", f"read={ROOT}/pyproject.toml", "private=mine",
-    )  # fmt: skip
+        sandbox,
+        f"read={weights}",
+        f"listing={ground.models}",
+        f"read={canary}",
+        f"listing={ground.open_folder}",
+        f"write={ground.open_folder}/new",
+        f"write={weights}",
+        f"write={ground.models}/new",
+        f"change={canary}",
+        f"cut={canary}",
+        f"remove={canary}",
+        f"link={canary}",
+        "read=/etc/shadow",
+        "read=/etc/passwd",
+        "write=/dev/shm/new",
+        f"write={ROOT}/workers/new.py",
+        f"read={ROOT}/pyproject.toml",
+        "private=mine",
+    )
     assert facts["results"] == [
-        "done", "done", "EACCES", "EACCES", "EACCES", "EACCES", "EACCES", "EPERM",
-        facts["results"][8], "EACCES", "EACCES", "EACCES", "EACCES", "EACCES", "EACCES", "EACCES",
         "done",
-    ]  # fmt: skip
+        "done",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EPERM",
+        facts["results"][8],
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "EACCES",
+        "done",
+    ]
     assert facts["results"][8] in {"EACCES", "EPERM"}
     assert canary.read_text() == "secret"
     assert canary.stat().st_mode & 0o777 == 0o644
@@ -117,11 +150,21 @@ def test_there_is_no_network_no_other_process_and_no_way_back(ground: Ground) ->
         listener.bind(path)
         listener.listen()
         facts = tried(
-            Sandbox(), "internet=AF_INET", "internet=AF_INET6", "internet=AF_NETLINK",
-            "internet=AF_VSOCK", f"unix={path}", f"signal_to={os.getpid()}", "signal_to=1",
-            "signal_to=-1", f"memory_of={os.getpid()}", "program=/bin/true", "child", "core",
+            Sandbox(),
+            "internet=AF_INET",
+            "internet=AF_INET6",
+            "internet=AF_NETLINK",
+            "internet=AF_VSOCK",
+            f"unix={path}",
+            f"signal_to={os.getpid()}",
+            "signal_to=1",
+            "signal_to=-1",
+            f"memory_of={os.getpid()}",
+            "program=/bin/true",
+            "child",
+            "core",
             "thread",
-        )  # fmt: skip
+        )
     *refused, thread = facts["results"]
     assert all(result in {"EPERM", "EACCES", "ValueError"} for result in refused), refused
     assert thread == "done"
@@ -132,12 +175,37 @@ def test_system_calls_a_model_has_no_business_with_are_refused() -> None:
 
     column = 0 if machine() == "x86_64" else 1
     names = [
-        "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_open", "mount", "unshare",
-        "setns", "bpf", "perf_event_open", "keyctl", "add_key", "userfaultfd", "io_uring_setup",
-        "kexec_load", "init_module", "finit_module", "delete_module", "chroot", "pivot_root",
-        "setresuid", "capset", "syslog", "shmget", "msgget", "semget", "connect", "bind",
-        "execveat", "open_by_handle_at", "flock",
-    ]  # fmt: skip
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "pidfd_open",
+        "mount",
+        "unshare",
+        "setns",
+        "bpf",
+        "perf_event_open",
+        "keyctl",
+        "add_key",
+        "userfaultfd",
+        "io_uring_setup",
+        "kexec_load",
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "chroot",
+        "pivot_root",
+        "setresuid",
+        "capset",
+        "syslog",
+        "shmget",
+        "msgget",
+        "semget",
+        "connect",
+        "bind",
+        "execveat",
+        "open_by_handle_at",
+        "flock",
+    ]
     facts = tried(Sandbox(), *(f"call={NUMBERS[name][column]},-1,0,0,0,0" for name in names))
     assert dict(zip(names, facts["results"], strict=True)) == dict.fromkeys(names, "EPERM")
 
@@ -152,9 +220,16 @@ def test_the_private_folder_is_bounded_and_gone_with_its_process(tmp_path: Path)
 
 def test_a_gpus_runner_may_start_programs_and_still_has_no_network() -> None:
     facts = tried(
-        Sandbox(), "program=/bin/true", "child", "internet=AF_INET", "internet=AF_NETLINK",
-        f"signal_to={os.getppid()}", f"memory_of={os.getpid()}", "write=/tmp/new", kind="nvidia",
-    )  # fmt: skip
+        Sandbox(),
+        "program=/bin/true",
+        "child",
+        "internet=AF_INET",
+        "internet=AF_NETLINK",
+        f"signal_to={os.getppid()}",
+        f"memory_of={os.getpid()}",
+        "write=/tmp/new",
+        kind="nvidia",
+    )
     assert facts["results"][:2] == ["done", "done"]
     assert all(result in {"EPERM", "EACCES"} for result in facts["results"][2:]), facts["results"]
 
@@ -162,9 +237,7 @@ def test_a_gpus_runner_may_start_programs_and_still_has_no_network() -> None:
 @needs_root
 def test_a_user_of_its_own_has_no_groups_and_does_not_come_back(ground: Ground) -> None:
     ground.canary.chmod(0o600)
-    facts = tried(
-        Sandbox(user="nobody"), f"read={ground.canary}", f"memory_of={os.getpid()}", "private=mine"
-    )
+    facts = tried(Sandbox(user="nobody"), f"read={ground.canary}", f"memory_of={os.getpid()}", "private=mine")
     assert (facts["uid"], facts["groups"]) == (NOBODY, [])
     assert facts["results"] == ["EACCES", "EACCES", "done"]
     assert {Layer.USER, Layer.PARENT, Layer.RIGHTS} <= set(facts["active"])
@@ -186,10 +259,7 @@ def ordinary() -> Iterator[dict[str, Any]]:
         options |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     for python in (sys.executable, "/usr/bin/python3.11", "/usr/bin/python3"):
         try:
-            if (
-                run(["-c", "import workers.sandbox.confine"], python=python, **options).returncode
-                == 0
-            ):
+            if run(["-c", "import workers.sandbox.confine"], python=python, **options).returncode == 0:
                 yield options | {"python": python}
                 return
         except OSError:
@@ -200,10 +270,15 @@ def ordinary() -> Iterator[dict[str, Any]]:
 @needs_landlock
 def test_an_ordinary_users_runner_is_confined_too(ground: Ground, ordinary: dict[str, Any]) -> None:
     facts = tried(
-        Sandbox(model_folders=(str(ground.models),)), f"read={ground.models}/weights",
-        f"read={ground.canary}", f"write={ground.open_folder}/new", "internet=AF_INET", "child",
-        "private=mine", **ordinary,
-    )  # fmt: skip
+        Sandbox(model_folders=(str(ground.models),)),
+        f"read={ground.models}/weights",
+        f"read={ground.canary}",
+        f"write={ground.open_folder}/new",
+        "internet=AF_INET",
+        "child",
+        "private=mine",
+        **ordinary,
+    )
     assert facts["results"] == ["done", "EACCES", "EACCES", "EPERM", "EPERM", "done"]
     ended = confined_with("pass", Sandbox(user="daemon"), **ordinary)
     assert "runs as root" in ended.stderr
@@ -229,9 +304,7 @@ NO_NAMESPACES = WITHOUT.format(rules="[('unshare',)]")
         (NO_NAMESPACES, {Layer.NETWORK, Layer.MEMORY}),
     ],
 )
-def test_a_kernel_with_less_is_said_and_strict_refuses_it(
-    ground: Ground, patch: str, layers: set[Layer]
-) -> None:
+def test_a_kernel_with_less_is_said_and_strict_refuses_it(ground: Ground, patch: str, layers: set[Layer]) -> None:
     folders = (str(ground.models),)
     lenient = confined_with(patch, Sandbox(model_folders=folders))
     assert lenient.returncode == 0, lenient.stderr
@@ -258,10 +331,8 @@ def test_a_kernel_with_less_is_said_and_strict_refuses_it(
         ("from workers.sandbox import privileges as x; x.become = lambda user: None", Layer.USER),
         ("from workers.sandbox import confine as x; x._settle_in = lambda scratch: None", Layer.ENVIRONMENT),
     ],
-)  # fmt: skip
-def test_a_layer_that_does_not_hold_is_noticed_and_refused(
-    ground: Ground, patch: str, layer: Layer
-) -> None:
+)
+def test_a_layer_that_does_not_hold_is_noticed_and_refused(ground: Ground, patch: str, layer: Layer) -> None:
     if not IS_ROOT and layer in {Layer.RIGHTS, Layer.USER}:
         pytest.skip("an ordinary user has no such rights to keep")
     sandbox = Sandbox(user="nobody" if IS_ROOT else "", model_folders=(str(ground.models),))
@@ -307,12 +378,17 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
     words = Words()
     user = "nobody" if IS_ROOT else ""
     argv = [
-        sys.executable, "-m", "tests.rigs.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
+        sys.executable,
+        "-m",
+        "tests.rigs.lightrunner",
+        "--gpu",
+        "CPU-0",
+        "--kind",
+        "cpu",
+        "--sandbox",
         Sandbox(user=user).argument(),
-    ]  # fmt: skip
-    guard = GuardLink(
-        tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put
-    )
+    ]
+    guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
     ends = guard.spawn()
     runner = (await words.hear("spawned")).number
     ends.data.setblocking(True)
@@ -329,12 +405,17 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
 async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path) -> None:
     words = Words()
     argv = [
-        sys.executable, "-m", "tests.rigs.lightrunner", "--gpu", "CPU-0", "--kind", "cpu", "--sandbox",
+        sys.executable,
+        "-m",
+        "tests.rigs.lightrunner",
+        "--gpu",
+        "CPU-0",
+        "--kind",
+        "cpu",
+        "--sandbox",
         Sandbox(mode="strict").argument(),
-    ]  # fmt: skip
-    guard = GuardLink(
-        tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put
-    )
+    ]
+    guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
     ends = guard.spawn()
     died: Word = await words.hear("died")
     assert died.status == REFUSED

@@ -71,10 +71,7 @@ async def three() -> AsyncIterator[list[NatsServer]]:
 async def everything(wanted: list[tuple[str, Case]]) -> dict[str, Exception | None]:
     """Run cases one after the other on one cluster; what each of them raised."""
     async with three() as servers:
-        return {
-            each.name: await outcome(RealCluster(id_, *servers), each.run, 100)
-            for id_, each in wanted
-        }
+        return {each.name: await outcome(RealCluster(id_, *servers), each.run, 100) for id_, each in wanted}
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,7 @@ STEPS: Final = 120
 
 
 @pytest.fixture(scope="module")
-def walks(
-    request: pytest.FixtureRequest,
-) -> dict[int, tuple[list[Outcome], list[Outcome] | Exception]]:
+def walks(request: pytest.FixtureRequest) -> dict[int, tuple[list[Outcome], list[Outcome] | Exception]]:
     """Both outcomes of every walk that this run of pytest has selected."""
     chosen = {item.name for item in request.session.items}
     model = {

@@ -101,9 +101,8 @@ class FrailBus:
         return self
 
     async def write(
-        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None,
-        expect: int | None = None,
-    ) -> int:  # fmt: skip
+        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None, expect: int | None = None
+    ) -> int:
         call = partial(self._bus.write, subject, data, headers=headers, expect=expect)
         fate = self._fate(f"write {subject}")
         if fate is Fate.LATE:
@@ -170,9 +169,7 @@ class Gateway:
         if slip.found is not None:
             return slip.found.record.id
         inputs = Inputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
-        entry = await self.acceptance.admit(
-            {}, key, READY, inputs, Wishes(), slip, is_waiting=False
-        )
+        entry = await self.acceptance.admit({}, key, READY, inputs, Wishes(), slip, is_waiting=False)
         await self.acceptance.write(entry)
         return entry.job.id
 
@@ -240,11 +237,7 @@ class World(RuleBasedStateMachine):
             self._told(slot, body, job_id)
         gateway.frail.fault = None
 
-    @rule(
-        tenant=st.integers(0, 1),
-        name=st.sampled_from(NAMES[:2]),
-        bodies=st.sampled_from(["xx", "xy"]),
-    )
+    @rule(tenant=st.integers(0, 1), name=st.sampled_from(NAMES[:2]), bodies=st.sampled_from(["xx", "xy"]))
     def race(self, tenant: int, name: str, bodies: str) -> None:
         slot = (self.tenants[tenant], name)
         self.tried[slot].update(bodies)
@@ -393,9 +386,7 @@ async def _claim(bus: Bus, job_id: str) -> tuple[Record, int] | None:
     assert queued is not None
     job = decode(Job, queued.headers[Header.JOB])
     try:
-        record = life.claimed(
-            job, known[0] if known else None, worker="w", gpu="g", token=1, now=time.time()
-        )
+        record = life.claimed(job, known[0] if known else None, worker="w", gpu="g", token=1, now=time.time())
     except Conflict:
         return None
     return record, await records.write(record, expect=known[1] if known else 0)
@@ -425,9 +416,7 @@ async def _cancelled(jobs: Jobs, job_id: str, tenant: str) -> Found | None:
 
 
 @pytest.mark.proof
-def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(
-    shared_server: NatsServer,
-) -> None:
+def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(shared_server: NatsServer) -> None:
     with asyncio.Runner() as runner:
         World.runner = runner
         World.bus = runner.run(_clean(shared_server.url))
@@ -435,11 +424,13 @@ def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(
             run_state_machine_as_test(
                 World,
                 settings=settings(
-                    max_examples=depth.at(short=40, full=300), stateful_step_count=25, database=None,
+                    max_examples=depth.at(short=40, full=300),
+                    stateful_step_count=25,
+                    database=None,
                     phases=[Phase.generate],  # a server with a past of its own does not shrink well
                     suppress_health_check=list(HealthCheck),
                 ),
-            )  # fmt: skip
+            )
         finally:
             runner.run(World.bus.close())
 

@@ -177,9 +177,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: 
         os.kill(pid, 0)
 
 
-async def test_a_child_that_ends_while_starting_is_reported_with_its_last_words(
-    tmp_path: Path,
-) -> None:
+async def test_a_child_that_ends_while_starting_is_reported_with_its_last_words(tmp_path: Path) -> None:
     argv = (sys.executable, "-c", "import sys; sys.exit('no port left')")
     it = Child(Spec("it", argv, {}, never), tmp_path, print)
     with pytest.raises(Unavailable, match=r"ended with status 1 while starting(.|\n)*no port left"):
@@ -224,9 +222,7 @@ def numbers(paths: Iterable[Path]) -> list[int]:
     return [int(line[:7]) for line in lines]
 
 
-async def test_a_log_is_rotated_while_the_program_runs_and_no_line_is_lost_or_torn(
-    tmp_path: Path,
-) -> None:
+async def test_a_log_is_rotated_while_the_program_runs_and_no_line_is_lost_or_torn(tmp_path: Path) -> None:
     count = 3 * LIMIT_BYTES // LINE_BYTES
     it = child(tmp_path, NUMBERS, str(count))
     await it.run_to_end()

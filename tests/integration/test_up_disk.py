@@ -76,9 +76,7 @@ async def stored(stack: Stack, number: int) -> bool:
     return False
 
 
-async def test_nats_serves_again_by_itself_after_its_disk_was_full(
-    stack: Stack, disk: SmallDisk, said: Said
-) -> None:
+async def test_nats_serves_again_by_itself_after_its_disk_was_full(stack: Stack, disk: SmallDisk, said: Said) -> None:
     nats = stack.children[0]
     first = nats.pid
     acknowledged = [number for number in range(20) if await stored(stack, number)]
@@ -92,9 +90,7 @@ async def test_nats_serves_again_by_itself_after_its_disk_was_full(
     for number in acknowledged:
         found = await stack.bus.leader_get(Stream.JOBS, f"jobs.digits.mid.j{number}")
         assert found is not None, number
-    await said.wait_for(
-        "NATS cannot write to its disk and stores nothing now; waiting for room there"
-    )
+    await said.wait_for("NATS cannot write to its disk and stores nothing now; waiting for room there")
     await said.wait_for("NATS is back with all it had stored")
 
 
@@ -129,9 +125,7 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
         assert data.read_json(UP_FILE)["nats"] == stack.nats_url
 
 
-async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
-    stack: Stack, disk: SmallDisk, said: Said
-) -> None:
+async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(stack: Stack, disk: SmallDisk, said: Said) -> None:
     first = stack.children[0].pid
     told: asyncio.Queue[bytes] = asyncio.Queue()
     await stack.bus.subscribe(NATS_FAULT, lambda message: told.put_nowait(message.data))
@@ -153,9 +147,7 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
     await said.wait_for("the disk of NATS has room again; new jobs are taken")
 
 
-async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(
-    stack: Stack, disk: SmallDisk, said: Said
-) -> None:
+async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(stack: Stack, disk: SmallDisk, said: Said) -> None:
     assert await stored(stack, 1)  # of its first message that does not fit a stream says nothing
     for fault in range(natskeeper.MOST_RESTARTS):
         disk.fill()
@@ -197,9 +189,7 @@ async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
             mine = key()
             await front.publish(model(), mine)
             disk.fill()
-            ask = partial(
-                front.call, "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine
-            )
+            ask = partial(front.call, "POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
             async with asyncio.timeout(EVENT_S):
                 while stalls.WHY not in (answer := await ask()).doc["error"]:
                     assert answer.status == 503

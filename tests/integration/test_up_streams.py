@@ -30,12 +30,7 @@ class Kept:
         self.data = data
         self.keeper = NatsKeeper(Room(data.path, 0), self.said.append)
         self.streams = Streams(
-            bus,
-            data,
-            self.keeper,
-            storage_bytes=2**30,
-            say=self.said.append,
-            without_programs=self._without_programs,
+            bus, data, self.keeper, storage_bytes=2**30, say=self.said.append, without_programs=self._without_programs
         )
 
     @asynccontextmanager

@@ -24,7 +24,7 @@ CACHES: Final = shutil.ignore_patterns("__pycache__", ".*cache")
 def run(*argv: str | Path, cwd: Path) -> str:
     done = subprocess.run(
         [str(word) for word in argv], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -38,16 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     into = tmp_path_factory.mktemp("wheel")
-    build = (
-        "-m",
-        "pip",
-        "wheel",
-        ".",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        str(into),
-    )
+    build = ("-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(into))
     run(sys.executable, *build, cwd=source)
     (made,) = into.glob("*.whl")
     return made
@@ -62,9 +53,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(python, "-m", "pip", "install", "--no-deps", "--no-index", wheel, cwd=folder)
     (site,) = folder.glob("lib/python*/site-packages")
     python.with_name("nats-server").symlink_to(Path(sys.executable).with_name("nats-server"))
-    (site / "lent.pth").write_text(
-        f"import sys; sys.path.append({sysconfig.get_path('purelib')!r})\n"
-    )
+    (site / "lent.pth").write_text(f"import sys; sys.path.append({sysconfig.get_path('purelib')!r})\n")
     return python
 
 
@@ -76,10 +65,7 @@ def test_the_wheel_is_typed_and_carries_the_front_s_files_as_they_are(wheel: Pat
         files = [path for path in (ROOT / "tyk").rglob("*") if path.is_file()]
         assert len(files) >= 5
         for path in files:
-            assert (
-                archive.read(f"gateway_plugin/tyk/{path.relative_to(ROOT / 'tyk')}")
-                == path.read_bytes()
-            )
+            assert archive.read(f"gateway_plugin/tyk/{path.relative_to(ROOT / 'tyk')}") == path.read_bytes()
     assert not [name for name in names if name.startswith(("tyk/", "tests/", "build/"))]
 
 
@@ -92,31 +78,17 @@ def test_the_wheel_carries_every_file_that_lies_beside_a_module(wheel: Path) -> 
     assert beside - carried == set()
 
 
-def test_the_edge_of_an_installed_wheel_starts_from_an_empty_folder(
-    python: Path, tmp_path: Path
-) -> None:
+def test_the_edge_of_an_installed_wheel_starts_from_an_empty_folder(python: Path, tmp_path: Path) -> None:
     where = run(python, "-c", "import gateway_plugin; print(gateway_plugin.__file__)", cwd=tmp_path)
     assert Path(where).is_relative_to(python.parents[1])
-    argv = [
-        str(python),
-        "-m",
-        "gateway_plugin.edge",
-        "--listen",
-        "127.0.0.1:0",
-        "--plugin",
-        "127.0.0.1:1",
-    ]
+    argv = [str(python), "-m", "gateway_plugin.edge", "--listen", "127.0.0.1:0", "--plugin", "127.0.0.1:1"]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as edge:
         assert edge.stderr is not None
         try:
             line = edge.stderr.readline()
-            found = re.search(
-                r'"edge.listening".*"address":"([^"]+)"|"address":"([^"]+)".*"edge.listening"', line
-            )
+            found = re.search(r'"edge.listening".*"address":"([^"]+)"|"address":"([^"]+)".*"edge.listening"', line)
             assert found, line + edge.stderr.read()
-            with urllib.request.urlopen(
-                f"http://{found[1] or found[2]}/hello", timeout=30
-            ) as answer:
+            with urllib.request.urlopen(f"http://{found[1] or found[2]}/hello", timeout=30) as answer:
                 assert answer.status == 200
         finally:
             edge.terminate()

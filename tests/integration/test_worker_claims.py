@@ -23,15 +23,7 @@ GPU = "CPU-test-0"
 
 
 def commits(bus: Bus, worker: str, token: int, gpu: str = GPU) -> Commits:
-    return Commits(
-        bus,
-        Records(bus),
-        worker=worker,
-        gpu=gpu,
-        token=token,
-        inline_limit_bytes=262_144,
-        clock=time.time,
-    )
+    return Commits(bus, Records(bus), worker=worker, gpu=gpu, token=token, inline_limit_bytes=262_144, clock=time.time)
 
 
 def held(bus: Bus, job: Job) -> Held:
@@ -53,12 +45,7 @@ async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -
     await mine.apply([change])
     found = await Records(bus).read(job.id)
     assert found is not None
-    assert (found[0].state, found[0].attempt, found[0].token, found[2]) == (
-        State.SUCCEEDED,
-        1,
-        5,
-        b"frame",
-    )
+    assert (found[0].state, found[0].attempt, found[0].token, found[2]) == (State.SUCCEEDED, 1, 5, b"frame")
 
 
 async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus, job: Job) -> None:
@@ -68,12 +55,7 @@ async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus
     found = await Records(bus).read(job.id)
     assert found is not None
     record = found[0]
-    assert (record.state, record.attempt, record.worker, record.token) == (
-        State.SUCCEEDED,
-        1,
-        "w1",
-        5,
-    )
+    assert (record.state, record.attempt, record.worker, record.token) == (State.SUCCEEDED, 1, "w1", 5)
     assert record.claimed_at is not None
     assert "claimed" in record.phases
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
@@ -99,11 +81,7 @@ async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone
     """Found by a world (109530): a job that waited for its next attempt was put back again, under the old one."""
     ledger = Ledger(bus)
     running, waiting, others = (held(bus, ledger.job("half", floats(1.0))) for _ in range(3))
-    elsewhere, earlier, mine = (
-        commits(bus, "w2", 9, "CPU-test-1"),
-        commits(bus, "w1", 4),
-        commits(bus, "w1", 5),
-    )
+    elsewhere, earlier, mine = (commits(bus, "w2", 9, "CPU-test-1"), commits(bus, "w1", 4), commits(bus, "w1", 5))
     await earlier.claim([waiting], Group())
     await earlier.give_up([waiting])
     await elsewhere.claim([others], Group())
@@ -114,8 +92,10 @@ async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone
     await mine.give_up([running, waiting, others])
     found = [await Records(bus).read(one.job.id) for one in (running, waiting, others)]
     assert [(one[0].state, one[0].token) for one in found if one] == [
-        (State.QUEUED, 5), (State.QUEUED, 4), (State.RUNNING, 9),
-    ]  # fmt: skip
+        (State.QUEUED, 5),
+        (State.QUEUED, 4),
+        (State.RUNNING, 9),
+    ]
     after = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
     assert after["state"]["last_seq"] == info["state"]["last_seq"] + 1
 
@@ -144,9 +124,7 @@ async def test_a_late_unclaimed_end_of_an_older_token_is_refused_too(bus: Bus, j
     assert late.verdict is Verdict.LOST
 
 
-async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end(
-    bus: Bus, job: Job
-) -> None:
+async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
     one, two = held(bus, job), held(bus, job)
     new.claim_with_the_end([two])
@@ -178,9 +156,7 @@ async def test_a_job_cancelled_in_the_queue_is_over_for_claim_and_end(bus: Bus, 
 
 
 @pytest.mark.parametrize("is_success", [True, False])
-async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(
-    bus: Bus, job: Job, *, is_success: bool
-) -> None:
+async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(bus: Bus, job: Job, *, is_success: bool) -> None:
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.claim([one], Group())
     records = Records(bus)
@@ -197,9 +173,7 @@ async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(
     assert (found[0].state, found[2]) == (State.CANCELLED, b"")
 
 
-async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(
-    bus: Bus, job: Job
-) -> None:
+async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.claim([one], Group())
     records = Records(bus)
@@ -209,9 +183,7 @@ async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(
     wish = life.cancel_asked(found[0])
     revision = await records.write(wish, expect=found[1])
     writing = asyncio.create_task(mine.apply([change]))
-    await asyncio.sleep(
-        0
-    )  # it is on its way with the old revision when the worker hears of the wish
+    await asyncio.sleep(0)  # it is on its way with the old revision when the worker hears of the wish
     one.record, one.revision, one.is_cancelled = wish, revision, True
     await writing
     found = await records.read(job.id)
@@ -260,9 +232,7 @@ async def test_claims_that_wait_for_the_disk_can_be_taken_back(bus: Bus) -> None
     assert {change.verdict for change in changes} == {Verdict.OURS}
 
 
-async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(
-    bus: Bus, job: Job
-) -> None:
+async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(bus: Bus, job: Job) -> None:
     seen: list[tuple[int, int, bool]] = []
     for token in (5, 6, 7):
         mine, one = commits(bus, f"w{token}", token), held(bus, job)
@@ -273,9 +243,7 @@ async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(
     assert seen == [(0, 0, False), (1, 0, False), (2, 0, True)]
 
 
-async def test_a_record_only_a_newer_program_understands_is_not_ours_to_write(
-    bus: Bus, job: Job
-) -> None:
+async def test_a_record_only_a_newer_program_understands_is_not_ours_to_write(bus: Bus, job: Job) -> None:
     newer = replace(life.first_record(job, State.QUEUED), v=2)
     revision = await bus.write(names.state(job.id), headers={Header.RECORD: header(newer)})
     mine, one = commits(bus, "w1", 5), held(bus, job)
@@ -297,9 +265,7 @@ async def test_fields_a_newer_program_added_are_read_past(bus: Bus, job: Job) ->
 
 
 @pytest.mark.parametrize("number", [1, 12])
-async def test_ends_that_find_no_room_for_records_are_written_when_there_is(
-    bus: Bus, number: int
-) -> None:
+async def test_ends_that_find_no_room_for_records_are_written_when_there_is(bus: Bus, number: int) -> None:
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
 
     async def resize(max_bytes: int) -> None:
@@ -331,9 +297,7 @@ async def test_ends_that_find_no_room_for_records_are_written_when_there_is(
     assert {change.verdict for change in changes} == {Verdict.OURS}
 
 
-async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_and_is_forgotten(
-    bus: Bus,
-) -> None:
+async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_and_is_forgotten(bus: Bus) -> None:
     """Neither record nor message is left. While the message is there, nobody has forgotten anything."""
     ended, waiting = [await submitted(bus) for _ in range(2)]
     mine, kept = commits(bus, "w1", 5), {job.id: held(bus, job) for job in (ended, waiting)}
@@ -371,14 +335,13 @@ async def submitted(bus: Bus) -> Job:
 async def forget(bus: Bus, job: Job) -> None:
     """As the reconciler does it: the message, and later the record."""
     for stream, subject in (
-        (Stream.JOBS, names.job(job.model, job.priority, job.id)), (Stream.STATE, names.state(job.id)),
-    ):  # fmt: skip
+        (Stream.JOBS, names.job(job.model, job.priority, job.id)),
+        (Stream.STATE, names.state(job.id)),
+    ):
         await bus.request_json(f"$JS.API.STREAM.PURGE.{stream}", {"filter": subject})
 
 
-async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(
-    bus: Bus, job: Job
-) -> None:
+async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(bus: Bus, job: Job) -> None:
     """As it was, by its own worker or by the reconciler, so that no older record keeps those of others."""
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.claim([one], Group())
@@ -392,11 +355,7 @@ async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(
 
 
 async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus, job: Job) -> None:
-    mine, one, waiting = (
-        commits(bus, "w1", 5),
-        held(bus, job),
-        held(bus, Ledger(bus).job("half", b"")),
-    )
+    mine, one, waiting = (commits(bus, "w1", 5), held(bus, job), held(bus, Ledger(bus).job("half", b"")))
     await mine.claim([one], Group())
     before, revision, _ = await stored(bus, job)
     await bus.write(names.state("another"), expect=0)
@@ -410,9 +369,7 @@ async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus,
     assert change.verdict is Verdict.OURS
 
 
-async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(
-    bus: Bus, job: Job
-) -> None:
+async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.claim([one], Group())
     record, revision, _ = await stored(bus, job)
@@ -427,9 +384,7 @@ async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(
     assert await stored(bus, job) == ended
 
 
-async def test_a_superseded_attempt_writes_neither_its_claim_again_nor_its_end(
-    bus: Bus, job: Job
-) -> None:
+async def test_a_superseded_attempt_writes_neither_its_claim_again_nor_its_end(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.claim([one], Group())
     later, same = commits(bus, "w2", 6), held(bus, job)

@@ -50,9 +50,7 @@ async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_ze
     assert [stored.data for stored in found] in ([], [b""])
 
 
-async def test_a_run_longer_than_the_drain_goes_back_to_the_queue(
-    nats: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
+async def test_a_run_longer_than_the_drain_goes_back_to_the_queue(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     ledger = await Ledger(bus).start()
     await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
     async with WorkerProcess(nats.url, tmp_path, "w1", worker_drain_s=0.5) as first:
@@ -92,9 +90,7 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
     assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
 
 
-async def test_two_workers_on_one_gpu_take_turns_under_load(
-    nats: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
+async def test_two_workers_on_one_gpu_take_turns_under_load(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     ledger = await Ledger(bus).start()
     await register(bus, "one", models.slow(), batching=Batching(max_size=1))
     await register(bus, "two", models.slow(), batching=Batching(max_size=1))
@@ -115,17 +111,13 @@ async def test_two_workers_on_one_gpu_take_turns_under_load(
     assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
 
 
-async def test_a_worker_is_gone_from_presence_soon_after_its_death(
-    nats: NatsServer, bus: Bus, tmp_path: Path
-) -> None:
+async def test_a_worker_is_gone_from_presence_soon_after_its_death(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     table = Table(bus, Bucket.WORKERS, Worker)
     gone = asyncio.Event()
     seen = asyncio.Event()
     table.on_change(lambda _, doc, __: (seen if doc else gone).set())
     await table.start()
-    async with WorkerProcess(
-        nats.url, tmp_path, "w1", worker_presence_s=0.5, worker_presence_ttl_s=2
-    ) as process:
+    async with WorkerProcess(nats.url, tmp_path, "w1", worker_presence_s=0.5, worker_presence_ttl_s=2) as process:
         async with asyncio.timeout(60):
             await seen.wait()
         await process.kill()
@@ -156,9 +148,7 @@ async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path)
             await holder.kill()
             (record,) = await ledger.ended(left, timeout_s=25)  # rescued, not waited for
             assert (record.worker, record.attempt) == (other.id, 2)
-            assert not [
-                line for line in other.lines if line.get("event") == "bus.permission_denied"
-            ]
+            assert not [line for line in other.lines if line.get("event") == "bus.permission_denied"]
         await bus.close()
 
 

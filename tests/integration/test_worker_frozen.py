@@ -24,9 +24,7 @@ LIMITS = Limits(timeout_s=600.0)
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A worker whose runner may compute for ten minutes, so that only its silence can be its end here."""
     folder = tmp_path_factory.mktemp("frozen")
-    async with workerhouse.house(
-        folder, program="verification.chaos.toyworker", worker_frozen_s=FROZEN_S
-    ) as made:
+    async with workerhouse.house(folder, program="verification.chaos.toyworker", worker_frozen_s=FROZEN_S) as made:
         yield made
 
 
@@ -45,9 +43,7 @@ async def runs(ledger: Ledger, job_id: str) -> None:
     await ledger.until(lambda: (r := ledger.last(job_id)) is not None and r.state is State.RUNNING)
 
 
-async def test_a_stopped_runner_costs_its_jobs_neither_a_strike_nor_their_time(
-    house: House, tmp_path: Path
-) -> None:
+async def test_a_stopped_runner_costs_its_jobs_neither_a_strike_nor_their_time(house: House, tmp_path: Path) -> None:
     bus, ledger, worker = house
     await register(bus, "slow", tmp_path, batching=Batching(max_size=1), limits=LIMITS)
     await ledger.ended(await ledger.submit("slow", floats(0.0)))
@@ -86,9 +82,7 @@ async def test_a_runner_that_computes_for_long_beats_though_nothing_else_of_it_m
     assert (runner(house), frozen(house)) == (pid, before)
 
 
-async def test_a_worker_that_was_stopped_and_goes_on_does_not_end_its_runner(
-    house: House, tmp_path: Path
-) -> None:
+async def test_a_worker_that_was_stopped_and_goes_on_does_not_end_its_runner(house: House, tmp_path: Path) -> None:
     bus, ledger, worker = house
     await register(bus, "slow", tmp_path, limits=LIMITS)
     pid, before = runner(house), frozen(house)

@@ -30,9 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("isolation")
-    async with workerhouse.house(
-        folder, worker_cancel_grace_s=0.5, worker_in_progress_s=1.0
-    ) as made:
+    async with workerhouse.house(folder, worker_cancel_grace_s=0.5, worker_in_progress_s=1.0) as made:
         yield made
 
 
@@ -48,9 +46,7 @@ async def wish_to_cancel(bus: Bus, job_id: str) -> None:
     await records.write(life.cancel_asked(found[0]), expect=found[1])
 
 
-async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_before(
-    house: House,
-) -> None:
+async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_before(house: House) -> None:
     bus, ledger, worker = house
     await register(bus, "behind", models.slow(), batching=Batching(max_size=1))
     for _ in range(30):  # quick runs: from now on the runner is given a second batch ahead
@@ -93,21 +89,16 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
         told += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
     ended = await ledger.ended(*(job_id for job_id, _ in told), timeout_s=120)
     assert [(r.id, r.state) for r in ended] == told
-    assert {state for _, state in told} == {State.SUCCEEDED, State.CANCELLED}, (
-        "not all were in time"
-    )
+    assert {state for _, state in told} == {State.SUCCEEDED, State.CANCELLED}, "not all were in time"
     for job_id, _ in told:
         assert sum(r.state.is_terminal for r in ledger.records[job_id]) == 1
 
 
-async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
-    house: House,
-) -> None:
+async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(house: House) -> None:
     bus, ledger, _ = house
     await register(
-        bus, "timed", models.slow(), batching=Batching(max_size=4, max_delay_ms=500.0),
-        limits=Limits(timeout_s=4.0),
-    )  # fmt: skip
+        bus, "timed", models.slow(), batching=Batching(max_size=4, max_delay_ms=500.0), limits=Limits(timeout_s=4.0)
+    )
     quick = [await ledger.submit("timed", floats(0.05, name="seconds")) for _ in range(2)]
     endless = await ledger.submit("timed", floats(90.0, name="seconds"))
     ended = await ledger.ended(endless, *quick, timeout_s=120)
@@ -117,13 +108,9 @@ async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
     assert [r.crashes for r in ended[1:]] == [0, 0]
 
 
-async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(
-    house: House,
-) -> None:
+async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(house: House) -> None:
     bus, ledger, worker = house
-    await register(
-        bus, "stopped", models.slow(), batching=Batching(max_size=1), limits=Limits(timeout_s=600.0)
-    )
+    await register(bus, "stopped", models.slow(), batching=Batching(max_size=1), limits=Limits(timeout_s=600.0))
     await ledger.ended(await ledger.submit("stopped", floats(0.0, name="seconds")))
     job = await ledger.submit("stopped", floats(4.0, name="seconds"))
     await running(ledger, job)
@@ -134,9 +121,7 @@ async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(
     assert any(line.get("event") == "runner.frozen" for line in worker.lines)
 
 
-async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(
-    house: House,
-) -> None:
+async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(house: House) -> None:
     bus, ledger, _ = house
     full = Batching(max_size=8, max_delay_ms=20_000.0)  # it leaves when it is full, however slow
     await register(bus, "greedy", models.greedy(), batching=full)
@@ -168,9 +153,7 @@ async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house:
     bus, ledger, _ = house
     await register(bus, "future", models.half_plus_two())
     job = ledger.job("future", floats(1.0), v=2)
-    await bus.write(
-        names.job("future", "mid", job.id), floats(1.0), headers={Header.JOB: header(job)}, expect=0
-    )
+    await bus.write(names.job("future", "mid", job.id), floats(1.0), headers={Header.JOB: header(job)}, expect=0)
     name = names.consumer("future", "mid")
     async with asyncio.timeout(60):
         while True:
@@ -188,9 +171,17 @@ async def test_a_record_of_a_newer_version_is_left_alone(house: House) -> None:
     await register(bus, "newer", models.half_plus_two())
     job = ledger.job("newer", floats(1.0))
     newer = Record(
-        v=2, id=job.id, model="newer", version=1, signature=job.signature, key_id=job.key_id,
-        state=State.RUNNING, attempt=7, created_at=time.time(), deadline_at=time.time() + 900,
-    )  # fmt: skip
+        v=2,
+        id=job.id,
+        model="newer",
+        version=1,
+        signature=job.signature,
+        key_id=job.key_id,
+        state=State.RUNNING,
+        attempt=7,
+        created_at=time.time(),
+        deadline_at=time.time() + 900,
+    )
     revision = await bus.write(names.state(job.id), headers={Header.RECORD: header(newer)})
     await ledger.submit("newer", floats(1.0), id=job.id)
     (other,) = await ledger.ended(await ledger.submit("newer", floats(1.0)))

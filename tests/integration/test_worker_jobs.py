@@ -62,9 +62,7 @@ async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
 
 async def test_jobs_that_wait_together_run_together(house: House) -> None:
     bus, ledger, _ = house
-    await register(
-        bus, "together", models.half_plus_two(), batching=Batching(max_size=8, max_delay_ms=300.0)
-    )
+    await register(bus, "together", models.half_plus_two(), batching=Batching(max_size=8, max_delay_ms=300.0))
     ids = [await ledger.submit("together", floats(float(i))) for i in range(16)]
     records = await ledger.ended(*ids)
     assert max(record.batch for record in records) == 8
@@ -93,9 +91,7 @@ async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) 
 async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(house: House) -> None:
     bus, ledger, _ = house
     await register(bus, "weigh", models.weigh(), batching=Batching(max_size=8, max_delay_ms=300.0))
-    right, wrong = (
-        tensors.encode([Tensor("x", "float32", shape, bytes(32))]) for shape in ((1, 8), (2, 4))
-    )
+    right, wrong = (tensors.encode([Tensor("x", "float32", shape, bytes(32))]) for shape in ((1, 8), (2, 4)))
     good = [await ledger.submit("weigh", right) for _ in range(3)]
     bad = await ledger.submit("weigh", wrong)  # a batch key that promises too much
     again = await ledger.submit("weigh", wrong, batch_key="")
@@ -104,21 +100,16 @@ async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(hou
     for refused in records[3:]:
         assert refused.error is not None
         assert refused.error.code == "invalid_input"
-        assert refused.error.message.endswith(
-            'In[1]: [8,3]. Input "x" has shape [2, 4]; the signature says [-1, 8].'
-        )
+        assert refused.error.message.endswith('In[1]: [8,3]. Input "x" has shape [2, 4]; the signature says [-1, 8].')
         assert (refused.attempt, refused.crashes) == (1, 0), "nor is the input in quarantine"
     await queue_is_empty(bus, "weigh")
 
 
-async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(
-    house: House,
-) -> None:
+async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(house: House) -> None:
     bus, ledger, worker = house
     await register(
-        bus, "deadly", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0),
-        limits=Limits(max_delivery=2),
-    )  # fmt: skip
+        bus, "deadly", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0), limits=Limits(max_delivery=2)
+    )
     good = [await ledger.submit("deadly", floats(float(i))) for i in range(3)]
     deadly = await ledger.submit("deadly", floats(-1000.0))
     records = await ledger.ended(*good, deadly, timeout_s=60)
@@ -231,9 +222,7 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
     values = [float(i % 1000) for i in range(300_000)]
     job = ledger.job("large", floats(*values))
     ref = (await payloads.store_input(bus, job, floats(*values))).ref
-    await ledger.submit(
-        "large", floats(*values), id=job.id, ref=ref, rows=len(values), reply=job.reply
-    )
+    await ledger.submit("large", floats(*values), id=job.id, ref=ref, rows=len(values), reply=job.reply)
     (record,) = await ledger.ended(job.id)
     assert record.state is State.SUCCEEDED, record
     assert record.ref is not None
@@ -250,9 +239,7 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
 async def test_important_jobs_overtake_those_that_wait(house: House) -> None:
     bus, ledger, _ = house
     await register(bus, "order", models.slow(), batching=Batching(max_size=1))
-    low = [
-        await ledger.submit("order", floats(0.2, name="seconds"), priority="lo") for _ in range(8)
-    ]
+    low = [await ledger.submit("order", floats(0.2, name="seconds"), priority="lo") for _ in range(8)]
     await ledger.until(lambda: ledger.last(low[0]) is not None)
     high = await ledger.submit("order", floats(0.0, name="seconds"), priority="hi")
     await ledger.ended(high)
@@ -302,18 +289,17 @@ async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -
     await until({1: "ready", 2: "loading"})
     jobs = [await ledger.submit("rolling", floats(float(n))) for n in range(10)]
     ran = await ledger.ended(*jobs)
-    assert {(r.state, r.version, "loading" in r.phases) for r in ran} == {
-        (State.SUCCEEDED, 1, False)
-    }
+    assert {(r.state, r.version, "loading" in r.phases) for r in ran} == {(State.SUCCEEDED, 1, False)}
     await until({1: "ready", 2: "ready"})
     await put(bus, Bucket.SERVING, token("rolling"), Serving(publication=1, default=2))
     await until({2: "ready"})
     await table.close()
     assert all("ready" in states.values() for states in history[history.index({1: "ready"}) :])
     said = [
-        (line["event"], line["version"]) for line in worker.lines
+        (line["event"], line["version"])
+        for line in worker.lines
         if line["event"] in {"model.loaded", "model.unloaded"} and line["model"] == "rolling"
-    ]  # fmt: skip
+    ]
     assert said == [("model.loaded", 1), ("model.loaded", 2), ("model.unloaded", 1)]
 
 
@@ -363,8 +349,7 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -
     await register(bus, "busy", models.slow())
     await register(bus, "behind", models.half_plus_two())
     await ledger.ended(
-        await ledger.submit("busy", floats(0.0, name="seconds")),
-        await ledger.submit("behind", floats(1.0)),
+        await ledger.submit("busy", floats(0.0, name="seconds")), await ledger.submit("behind", floats(1.0))
     )
     await told(bus, lambda worker: worker.run is None)
     began = time.time()

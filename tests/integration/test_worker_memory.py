@@ -17,9 +17,7 @@ def unblamed(records: list[Record]) -> bool:
     return {(record.crashes, record.attempt) for record in records} == {(0, 1)}
 
 
-async def test_a_load_that_uses_the_memory_up_is_tried_once_more_alone_in_a_fresh_runner(
-    tmp_path: Path,
-) -> None:
+async def test_a_load_that_uses_the_memory_up_is_tried_once_more_alone_in_a_fresh_runner(tmp_path: Path) -> None:
     async with workerhouse.house(tmp_path, program="verification.chaos.toyworker") as house:
         bus, ledger, worker = house
         for name in ("half", "large", "huge"):

@@ -30,13 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(folder: Path) -> AsyncIterator[House]:
     roots = f"{models.half_plus_two().parent},{curious().parent}"
-    async with workerhouse.house(
-        folder, worker_model_folders=roots, worker_staging_dir=folder / "staging"
-    ) as made:
+    async with workerhouse.house(folder, worker_model_folders=roots, worker_staging_dir=folder / "staging") as made:
         await register(made.bus, "neighbour", models.half_plus_two())
-        (record,) = await made.ledger.ended(
-            await made.ledger.submit("neighbour", floats(1.0)), timeout_s=LIMIT_S
-        )
+        (record,) = await made.ledger.ended(await made.ledger.submit("neighbour", floats(1.0)), timeout_s=LIMIT_S)
         assert record.state is State.SUCCEEDED
         await register(made.bus, "curious", curious())
         yield made
@@ -54,9 +50,7 @@ async def test_a_model_reads_nothing_of_its_neighbour(house: House, signature: s
     assert re.search(r"Permission denied|No such file", record.error.message), record.error
 
 
-async def test_what_the_runner_was_shown_is_gone_when_it_has_loaded(
-    house: House, folder: Path
-) -> None:
+async def test_what_the_runner_was_shown_is_gone_when_it_has_loaded(house: House, folder: Path) -> None:
     (staging,) = (folder / "staging").iterdir()
     assert [path.name for path in staging.iterdir()] == ["lock"]
 
@@ -65,16 +59,12 @@ async def test_a_worker_removes_what_one_that_was_killed_left(house: House, fold
     staging = folder / "staging"
     (living,) = staging.iterdir()
     url = house.worker.url
-    async with WorkerProcess(
-        url, folder, "w2", worker_staging_dir=staging, worker_lock_dir=folder / "other"
-    ) as second:
+    async with WorkerProcess(url, folder, "w2", worker_staging_dir=staging, worker_lock_dir=folder / "other") as second:
         await second.ready()
         (left,) = set(staging.iterdir()) - {living}
         await second.kill()
     assert left.exists()
-    async with WorkerProcess(
-        url, folder, "w3", worker_staging_dir=staging, worker_lock_dir=folder / "other"
-    ) as third:
+    async with WorkerProcess(url, folder, "w3", worker_staging_dir=staging, worker_lock_dir=folder / "other") as third:
         await third.ready()
         assert not left.exists()
         assert living.exists()

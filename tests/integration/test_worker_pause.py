@@ -36,9 +36,7 @@ LONG_S = 3_600.0
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A worker whose deliveries come back by themselves only long after every test has failed."""
     folder = tmp_path_factory.mktemp("pause")
-    async with workerhouse.house(
-        folder, program="verification.chaos.toyworker", worker_ack_wait_s=LONG_S
-    ) as made:
+    async with workerhouse.house(folder, program="verification.chaos.toyworker", worker_ack_wait_s=LONG_S) as made:
         yield made
 
 
@@ -66,10 +64,7 @@ async def test_what_waits_in_a_worker_is_handed_back_when_its_model_stops(
     bus, ledger, _ = house
     model = await register(bus, "slow", tmp_path, batching=Batching(max_size=1))
     running = await ledger.submit("slow", floats(3.0))
-    await ledger.until(
-        lambda: (r := ledger.last(running)) is not None and r.state is State.RUNNING,
-        timeout_s=LIMIT_S,
-    )
+    await ledger.until(lambda: (r := ledger.last(running)) is not None and r.state is State.RUNNING, timeout_s=LIMIT_S)
     waiting = [await ledger.submit("slow", floats(0.15)) for _ in range(WAITING)]
     await stop(bus, model)
     await ledger.ended(running, timeout_s=LIMIT_S)
@@ -129,9 +124,7 @@ async def test_what_the_server_hands_over_as_its_model_stops_reaches_the_worker(
 
         everywhere = [await connected(server) for server in servers]
         await becomes(done(lambda: topology.apply(everywhere[0])), limit_s=LIMIT_S)
-        await becomes(
-            done(lambda: topology.ensure_consumers(everywhere[0], "half")), limit_s=LIMIT_S
-        )
+        await becomes(done(lambda: topology.ensure_consumers(everywhere[0], "half")), limit_s=LIMIT_S)
         info = await everywhere[0].request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
         there = next(i for i, s in enumerate(servers) if s.name == info["cluster"]["leader"])
         here = (there + 1) % len(servers)

@@ -21,12 +21,18 @@ async def test_a_worker_that_has_seen_thousands_of_models_stays_in_the_fleet(
     for n in range(5_000):
         tally.ran(f"model-{n}", jobs=1, seconds=0.01, size_bytes=8)
     few = Worker(
-        id="w1", boot="b", host="h", pid=1, state="ready", started_at=1.0, beat_at=1.0,
-        device=Device(id="CPU-h-0", kind="cpu", name="virtual"), rates=tally.rates(),
-    )  # fmt: skip
+        id="w1",
+        boot="b",
+        host="h",
+        pid=1,
+        state="ready",
+        started_at=1.0,
+        beat_at=1.0,
+        device=Device(id="CPU-h-0", kind="cpu", name="virtual"),
+        rates=tally.rates(),
+    )
     failed = tuple(
-        Residency(model=f"model-{n}", version=1, state="failed", error="no such file " * 100)
-        for n in range(5_000)
+        Residency(model=f"model-{n}", version=1, state="failed", error="no such file " * 100) for n in range(5_000)
     )
     documents = [few, replace(few, models=failed), replace(few, models=failed)]
     async with workerhouse.declared(tmp_path) as (_, bus):

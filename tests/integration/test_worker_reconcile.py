@@ -17,17 +17,7 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import (
-    Device,
-    ErrorInfo,
-    Job,
-    Model,
-    Record,
-    State,
-    Worker,
-    decode,
-    header,
-)
+from signalbox.wire.messages import Device, ErrorInfo, Job, Model, Record, State, Worker, decode, header
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.roles import ROLES
 from tests.rigs.submit import Ledger, floats
@@ -41,9 +31,16 @@ GPU = "CPU-test-0"
 
 def worker(worker_id: str, token: int) -> Worker:
     return Worker(
-        id=worker_id, boot="b", host="h", pid=1, state="ready", started_at=0.0, beat_at=0.0,
-        device=Device(id=GPU, kind="cpu", name="cpu"), token=token,
-    )  # fmt: skip
+        id=worker_id,
+        boot="b",
+        host="h",
+        pid=1,
+        state="ready",
+        started_at=0.0,
+        beat_at=0.0,
+        device=Device(id=GPU, kind="cpu", name="cpu"),
+        token=token,
+    )
 
 
 class Rig:
@@ -56,19 +53,18 @@ class Rig:
     def reconciler(self, name: str = "w1", **more: Any) -> Reconciler:
         settings: dict[str, Any] = {"settled_s": -60.0} | more
         return Reconciler(
-            self.bus, self.records, workers=lambda: self.present, models=dict, worker=name, boot=name,
-            **settings,
-        )  # fmt: skip
+            self.bus, self.records, workers=lambda: self.present, models=dict, worker=name, boot=name, **settings
+        )
 
     async def queue(self, *, late: bool = False, **more: Any) -> Job:
         now = time.time()
-        job = self.ledger.job(
-            "half", floats(1.0), deadline_at=now - 60 if late else now + 900, **more
-        )
+        job = self.ledger.job("half", floats(1.0), deadline_at=now - 60 if late else now + 900, **more)
         await self.bus.write(
-            names.job("half", "mid", job.id), floats(1.0) if job.ref is None else b"",
-            headers={Header.JOB: header(job)}, expect=0,
-        )  # fmt: skip
+            names.job("half", "mid", job.id),
+            floats(1.0) if job.ref is None else b"",
+            headers={Header.JOB: header(job)},
+            expect=0,
+        )
         return job
 
     async def claim(self, job: Job, worker_id: str = "gone", token: int = 7) -> int:
@@ -79,9 +75,7 @@ class Rig:
         """The queue loses a job."""
         found = await self.records.queued(job.id)
         assert found is not None
-        await self.bus.request_json(
-            f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": found.seq, "no_erase": True}
-        )
+        await self.bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": found.seq, "no_erase": True})
 
     async def record(self, job: Job) -> Record | None:
         found = await self.records.read(job.id)
@@ -156,9 +150,7 @@ async def test_a_cancelled_run_nobody_stops_ends_cancelled(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(
-    rig: Rig, *, is_running: bool
-) -> None:
+async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig: Rig, *, is_running: bool) -> None:
     job = rig.ledger.job("half", floats(1.0), outputs=("y",))
     ref = await payloads.store(rig.bus, job.id, "in", floats(1.0))
     job = await rig.queue(id=job.id, ref=ref, outputs=("y",))
@@ -280,9 +272,7 @@ async def test_who_dies_with_the_duty_is_followed_when_its_word_expires(rig: Rig
             await asyncio.sleep(0.1)
 
 
-async def test_a_turns_work_is_bounded_and_the_next_goes_on(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_turns_work_is_bounded_and_the_next_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "MAX_LOOKS", 3)
     jobs = [await rig.queue(late=True) for _ in range(7)]
     reconciler = rig.reconciler()
@@ -306,18 +296,15 @@ async def test_acknowledged_jobs_nobody_swept_are_swept(rig: Rig) -> None:
     await puller.close()
     assert await rig.is_queued(job)
     reconciler = Reconciler(
-        rig.bus, rig.records, workers=list, models=lambda: {"half": Model(name="half")},
-        worker="w", boot="w",
-    )  # fmt: skip
+        rig.bus, rig.records, workers=list, models=lambda: {"half": Model(name="half")}, worker="w", boot="w"
+    )
     await reconciler.turn()
     assert not await rig.is_queued(job)
 
 
 async def stored_inputs(rig: Rig) -> set[str]:
     """Ids of the jobs whose inputs are stored."""
-    info = await rig.bus.request_json(
-        f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()}
-    )
+    info = await rig.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.INPUTS}", {"subjects_filter": names.job_inputs()})
     return {names.job_of_input(subject) for subject in info["state"].get("subjects") or {}}
 
 
@@ -333,9 +320,7 @@ async def test_inputs_go_with_the_end_of_their_jobs_and_no_sooner(rig: Rig) -> N
         await rig.queue(id=job.id, ref=job.ref) for job in [await with_input(rig) for _ in range(3)]
     ]
     await rig.claim(running)
-    await rig.records.write(
-        life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0
-    )
+    await rig.records.write(life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0)
     reconciler = rig.reconciler()
     await reconciler.turn()
     assert await stored_inputs(rig) == {waiting.id, running.id}
@@ -379,9 +364,7 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
     passwords: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
     async with NatsServer(tmp_path / "nats", users=passwords) as server:
         buses = [
-            await Bus.connect(
-                Wire(nats_url=server.url, nats_user=role, nats_password=passwords[role]), role=role
-            )
+            await Bus.connect(Wire(nats_url=server.url, nats_user=role, nats_password=passwords[role]), role=role)
             for role in ("admin", "worker")
         ]
         await topology.apply(buses[0])
@@ -391,15 +374,18 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         late, lost = await rig.queue(late=True), await rig.queue(ref=ref)
         job = await with_input(rig)
         ended = await rig.queue(id=job.id, ref=job.ref)
-        await rig.records.write(
-            life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0
-        )
+        await rig.records.write(life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0)
         await rig.claim(lost)
         await rig.drop(lost)
         reconciler = Reconciler(
-            buses[1], Records(buses[1]), workers=list, models=lambda: {"half": Model(name="half")},
-            worker="w", boot="w", settled_s=-60.0,
-        )  # fmt: skip
+            buses[1],
+            Records(buses[1]),
+            workers=list,
+            models=lambda: {"half": Model(name="half")},
+            worker="w",
+            boot="w",
+            settled_s=-60.0,
+        )
         assert await reconciler.turn()
         record = await rig.record(late)
         assert record is not None

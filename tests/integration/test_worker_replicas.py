@@ -43,7 +43,7 @@ class Presence:
 
     def ready(self, model: str) -> set[str]:
         """Ids of the workers that have the model in memory, ready to run."""
-        return {w.id for w in self.workers for r in w.models if (r.model, r.state) == (model, "ready")}  # fmt: skip
+        return {w.id for w in self.workers for r in w.models if (r.model, r.state) == (model, "ready")}
 
     async def until(self, condition: Callable[[], object], timeout_s: float = 60.0) -> None:
         """Wait until ``condition()`` holds, looked at after each document."""
@@ -75,18 +75,14 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
             WorkerProcess(url, folder, "w1", worker_device="cpu:0"),
             WorkerProcess(url, folder, "w2", worker_device="cpu:1"),
         ):
-            await presence.until(
-                lambda: {w.id for w in presence.workers if w.token and w.state == "ready"} == BOTH
-            )
+            await presence.until(lambda: {w.id for w in presence.workers if w.token and w.state == "ready"} == BOTH)
             yield Pair(bus, await Ledger(bus).start(), presence)
         await presence.table.close()
 
 
 async def register_slow(pair: Pair, name: str, *, replicas: int) -> Model:
     """A model whose jobs run one by one, so that work has to be shared."""
-    return await register(
-        pair.bus, name, models.slow(), batching=Batching(max_size=1), replicas=replicas
-    )
+    return await register(pair.bus, name, models.slow(), batching=Batching(max_size=1), replicas=replicas)
 
 
 async def scale(pair: Pair, model: Model, replicas: int) -> None:
@@ -115,9 +111,7 @@ async def test_a_model_with_two_replicas_is_ready_on_both_gpus_and_both_work(pai
     assert await run(pair, "double") == BOTH
 
 
-async def test_a_model_with_one_replica_lives_at_its_home_only_until_it_is_given_a_second(
-    pair: Pair,
-) -> None:
+async def test_a_model_with_one_replica_lives_at_its_home_only_until_it_is_given_a_second(pair: Pair) -> None:
     model = await register_slow(pair, "single", replicas=1)
     home = homes(pair, model)
     assert len(home) == 1
@@ -147,7 +141,4 @@ async def test_jobs_of_a_model_without_replicas_wait_until_it_has_one(pair: Pair
     assert (info.num_pending, info.num_ack_pending) == (1, 0)
     await scale(pair, model, 1)
     (record,) = await pair.ledger.ended(waiting)
-    assert (record.state, {record.worker}) == (
-        State.SUCCEEDED,
-        homes(pair, replace(model, replicas=1)),
-    )
+    assert (record.state, {record.worker}) == (State.SUCCEEDED, homes(pair, replace(model, replicas=1)))

@@ -36,12 +36,17 @@ NEVER_S = 600.0
 SOON_S = 25.0
 """Below ``ack_wait``: given back, not waited for."""
 HERE = Worker(
-    id="here", boot="b", host="h1", pid=1, state="ready", started_at=0.0, beat_at=0.0, token=2,
+    id="here",
+    boot="b",
+    host="h1",
+    pid=1,
+    state="ready",
+    started_at=0.0,
+    beat_at=0.0,
+    token=2,
     device=Device(id="cpu:0", kind="cpu", name="cpu:0"),
-)  # fmt: skip
-ELSEWHERE = replace(
-    HERE, id="elsewhere", host="h2", device=Device(id="cpu:1", kind="cpu", name="cpu:1")
 )
+ELSEWHERE = replace(HERE, id="elsewhere", host="h2", device=Device(id="cpu:1", kind="cpu", name="cpu:1"))
 
 
 class Peer(NamedTuple):
@@ -61,9 +66,14 @@ class Peer(NamedTuple):
         """The next delivery runs here now."""
         delivery = await self.deliveries.get()
         commits = Commits(
-            self.bus, Records(self.bus), worker="dead", gpu=gpu, token=token,
-            inline_limit_bytes=262_144, clock=time.time,
-        )  # fmt: skip
+            self.bus,
+            Records(self.bus),
+            worker="dead",
+            gpu=gpu,
+            token=token,
+            inline_limit_bytes=262_144,
+            clock=time.time,
+        )
         held = Held(delivery, delivery.job, now_s=0.0)
         assert await commits.claim([held], Group()) == {held: Verdict.OURS}
 
@@ -140,19 +150,15 @@ async def test_a_second_look_takes_nothing_from_another_home_that_has_not_claime
     if replicas > 1:
         await put(bus, Bucket.WORKERS, token(ELSEWHERE.id), ELSEWHERE)
     model = await register(bus, "half", models.half_plus_two(), replicas=replicas)
-    fleet = Fleet(
-        bus, worker=HERE.id, device=HERE.device.id, allowed=(), describe=lambda: HERE,
-        on_change=lambda: None,
-    )  # fmt: skip
+    fleet = Fleet(bus, worker=HERE.id, device=HERE.device.id, allowed=(), describe=lambda: HERE, on_change=lambda: None)
     await fleet.start()
     await dead.park(1)
     await ledger.submit("half", floats(1.0))
     await dead.claim(gpu=HERE.device.id, token=HERE.token - 1)
     looks: list[Coroutine[Any, Any, None]] = []
     heir = Rescue(
-        bus, Records(bus), fleet, gpu=HERE.device.id, token=HERE.token,
-        is_in_hand=lambda _: False, spawn=looks.append,
-    )  # fmt: skip
+        bus, Records(bus), fleet, gpu=HERE.device.id, token=HERE.token, is_in_hand=lambda _: False, spawn=looks.append
+    )
     await dead.park(2)  # a living one from here on
     await heir.follow({"half": model})
     await dead.deliveries.get()

@@ -34,10 +34,17 @@ class Rig:
 
     def reconciler(self, ahead_s: float, outlives_s: float = 0.0) -> Reconciler:
         return Reconciler(
-            self.bus, self.records, workers=list, models=dict, worker="w", boot="w",
-            clock=lambda: time.time() + ahead_s, least_kept_s=LEAST_S, sync_kept_s=SYNC_S,
+            self.bus,
+            self.records,
+            workers=list,
+            models=dict,
+            worker="w",
+            boot="w",
+            clock=lambda: time.time() + ahead_s,
+            least_kept_s=LEAST_S,
+            sync_kept_s=SYNC_S,
             outlives_s=outlives_s,
-        )  # fmt: skip
+        )
 
     async def turn(self, ahead_s: float) -> None:
         reconciler = self.reconciler(ahead_s)
@@ -170,9 +177,7 @@ async def test_more_open_jobs_than_are_remembered_keep_nothing_else_in_a_crowded
     assert all([await rig.has(job) for job in waiting])
 
 
-async def test_a_newer_program_s_record_keeps_what_is_above_it_only_while_it_is_there(
-    rig: Rig,
-) -> None:
+async def test_a_newer_program_s_record_keeps_what_is_above_it_only_while_it_is_there(rig: Rig) -> None:
     newer = '{"v":99,"state":"running"}'
     revision = await rig.bus.write(names.state("newer"), headers={Header.RECORD: newer}, expect=0)
     job = await rig.ended()
@@ -256,9 +261,7 @@ async def test_a_record_outlives_its_message_which_a_worker_may_have_by_then(rig
     assert loop.time() - began_s >= outlives_s
 
 
-async def test_no_record_goes_before_the_queue_was_looked_through(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_record_goes_before_the_queue_was_looked_through(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "MAX_LOOKS", 2)
     jobs = [await rig.accepted() for _ in range(5)]
     await rig.ended(job=jobs[4])
@@ -311,9 +314,7 @@ async def test_whoever_takes_the_duty_over_removes_what_its_predecessor_had_read
     assert not await rig.has(job)
 
 
-async def test_what_was_written_after_the_look_stays(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_written_after_the_look_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of the slot that had waited in the queue, and ended just now."""
     now = time.time()
     early, late = await rig.accepted(slot=now), await rig.accepted(slot=now)

@@ -12,9 +12,7 @@ from tests.rigs import models, workerhouse
 from tests.rigs.submit import floats, register
 
 LIMIT_S = 60.0
-SETTINGS = {
-    "worker_fence_s": 20.0, "worker_lease_ttl_s": 25, "worker_margin_s": 1.0,
-}  # fmt: skip
+SETTINGS = {"worker_fence_s": 20.0, "worker_lease_ttl_s": 25, "worker_margin_s": 1.0}
 """Half the fence is twice what an ask that is parked on the server may last."""
 
 

@@ -42,9 +42,7 @@ async def _acknowledge(sweeper: Sweep, deliveries: list[Delivery]) -> None:
         sweeper.note(delivery.job, delivery)
 
 
-async def test_what_is_acknowledged_is_removed_and_the_other_queues_are_left_alone(
-    bus: Bus,
-) -> None:
+async def test_what_is_acknowledged_is_removed_and_the_other_queues_are_left_alone(bus: Bus) -> None:
     await topology.ensure_consumers(bus, "one")
     await topology.ensure_consumers(bus, "other")
     other = await _pulled(bus, "other", 2)
@@ -67,9 +65,7 @@ async def test_a_job_in_hand_keeps_those_behind_it_and_loses_nothing(bus: Bus) -
     assert await _stored(bus) == []
 
 
-async def test_too_many_behind_a_job_in_hand_are_removed_one_by_one(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_behind_a_job_in_hand_are_removed_one_by_one(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "KEPT", 1)
     await topology.ensure_consumers(bus, "one")
     first, *rest = await _pulled(bus, "one", 4)
@@ -79,9 +75,7 @@ async def test_too_many_behind_a_job_in_hand_are_removed_one_by_one(
     assert await _stored(bus) == [first.seq, rest[-1].seq]
 
 
-async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_stay(
-    bus: Bus,
-) -> None:
+async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_stay(bus: Bus) -> None:
     await topology.ensure_consumers(bus, "one")
     ledger = Ledger(bus)
     refs = []
@@ -103,9 +97,7 @@ async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_s
     )
 
 
-async def test_the_last_sweep_waits_until_the_server_has_counted_every_acknowledgement(
-    bus: Bus,
-) -> None:
+async def test_the_last_sweep_waits_until_the_server_has_counted_every_acknowledgement(bus: Bus) -> None:
     await topology.ensure_consumers(bus, "one")
     deliveries = await _pulled(bus, "one", 2_000)
     sweeper = Sweep(bus)

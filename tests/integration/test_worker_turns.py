@@ -50,9 +50,7 @@ class Faulty:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def faulty(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Faulty]:
     folder, port = tmp_path_factory.mktemp("turns"), free_port()
-    async with workerhouse.house(
-        folder, program="tests.rigs.unforeseen", metrics_port=port
-    ) as made:
+    async with workerhouse.house(folder, program="tests.rigs.unforeseen", metrics_port=port) as made:
         await register(made.bus, "half", models.half_plus_two())
         await register(made.bus, "slow", models.slow(), batching=Batching(max_size=1))
         yield Faulty(made, folder, port)
@@ -81,9 +79,7 @@ async def test_an_error_nobody_foresaw_costs_a_turn_and_no_job(faulty: Faulty) -
     assert worker.returncode is None
 
 
-async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_delivery(
-    faulty: Faulty,
-) -> None:
+async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_delivery(faulty: Faulty) -> None:
     """The batch is given back where its results are committed; so is the job where its record is looked at."""
     ledger = faulty.ledger
     before = await faulty.caught()
@@ -93,10 +89,7 @@ async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_de
     (end,) = await ledger.ended(job)
     assert end.state is State.SUCCEEDED
     assert sum(record.state.is_terminal for record in ledger.records[job]) == 1
-    assert await faulty.caught() == before | {
-        "session.batch_failed": 1.0,
-        "session.work_failed": 1.0,
-    }
+    assert await faulty.caught() == before | {"session.batch_failed": 1.0, "session.work_failed": 1.0}
 
 
 async def test_a_sweep_that_fails_is_made_again(faulty: Faulty) -> None:

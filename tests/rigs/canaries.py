@@ -26,13 +26,15 @@ def shapes(secret: str) -> dict[str, str]:
     """The ways a text gets into a log."""
     raw = secret.encode()
     # The middle of base64 does not depend on what stood before it, at one of three offsets.
-    middles = {
-        f"base64+{skip}": base64.b64encode(b"\0" * skip + raw).decode()[4:-4] for skip in range(3)
-    }
+    middles = {f"base64+{skip}": base64.b64encode(b"\0" * skip + raw).decode()[4:-4] for skip in range(3)}
     found = {
-        "plain": secret, "hex": raw.hex(), "quoted": quote(secret, safe=""),
-        "escaped": json.dumps(secret)[1:-1], "list of bytes": ", ".join(map(str, raw)), **middles,
-    }  # fmt: skip
+        "plain": secret,
+        "hex": raw.hex(),
+        "quoted": quote(secret, safe=""),
+        "escaped": json.dumps(secret)[1:-1],
+        "list of bytes": ", ".join(map(str, raw)),
+        **middles,
+    }
     return {shape: text for shape, text in found.items() if len(text) > 5}
 
 

@@ -47,8 +47,7 @@ from signalbox.wire.tensors import Tensor
 PEPPER = "pepper of the tests"
 ALL_SCOPES = ("jobs:submit", "jobs:read", "jobs:cancel", "jobs:urgent")
 HALF_PLUS_TWO = Signature(
-    inputs={"x": TensorSpec(dtype="float32", shape=(-1,))},
-    outputs={"y": TensorSpec(dtype="float32", shape=(-1,))},
+    inputs={"x": TensorSpec(dtype="float32", shape=(-1,))}, outputs={"y": TensorSpec(dtype="float32", shape=(-1,))}
 )
 
 
@@ -100,17 +99,13 @@ class Rig:
             server.address, options=[("grpc.max_receive_message_length", 64 * 1024 * 1024)]
         )
         self._dispatch = self._channel.unary_unary(
-            f"/{SERVICE}/Dispatch",
-            request_serializer=Object.SerializeToString,
-            response_deserializer=Object.FromString,
+            f"/{SERVICE}/Dispatch", request_serializer=Object.SerializeToString, response_deserializer=Object.FromString
         )
 
     async def close(self) -> None:
         await self._channel.close(None)
 
-    def object(
-        self, hook: str, method: str, path: str, body: bytes, headers: dict[str, str]
-    ) -> Object:
+    def object(self, hook: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> Object:
         """An object as the gateway sends it."""
         obj = Object(hook_name=hook, spec=self.spec)
         obj.hook_type = HookType.CustomKeyCheck if hook == "SignalboxAuth" else HookType.Post
@@ -133,18 +128,10 @@ class Rig:
         return await self.dispatch(obj)
 
     async def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        key: Key,
-        headers: dict[str, str] | None = None,
+        self, method: str, path: str, body: Any = None, *, key: Key, headers: dict[str, str] | None = None
     ) -> Reply:
         """One request through both hooks."""
-        data = (
-            body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        )
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         sent = {"Authorization": f"Bearer {key.text}", **(headers or {})}
         checked = await self.dispatch(self.object("SignalboxAuth", method, path, data, sent))
         refused = reply_of(checked)
@@ -196,9 +183,7 @@ def reply_of(obj: Object) -> Reply | None:
 
 
 @asynccontextmanager
-async def rig(
-    url: str, folder: Path, *, admin_wire: Wire | None = None, **fields: Any
-) -> AsyncIterator[Rig]:
+async def rig(url: str, folder: Path, *, admin_wire: Wire | None = None, **fields: Any) -> AsyncIterator[Rig]:
     """A plugin on ``folder/plugin.sock``. fields: its settings. admin_wire: of the test's own connection."""
     settings = GatewaySettings(
         **{
@@ -240,9 +225,8 @@ class ScriptedWorker:
     """Serves one model. hold: set while jobs are to be claimed but not finished. versions: those that are ready."""
 
     def __init__(
-        self, bus: Bus, model_name: str, compute: Compute = half_plus_two, *,
-        versions: tuple[int, ...] = (1,),
-    ) -> None:  # fmt: skip
+        self, bus: Bus, model_name: str, compute: Compute = half_plus_two, *, versions: tuple[int, ...] = (1,)
+    ) -> None:
         self._bus = bus
         self._model = model_name
         self._compute = compute
@@ -259,10 +243,18 @@ class ScriptedWorker:
     async def __aenter__(self) -> Self:
         device = Device(id="CPU-test-0", kind="cpu", name="virtual")
         presence = Worker(
-            id="w1", boot="b", host="h", pid=1, state="ready", device=device,
-            started_at=time.time(), beat_at=time.time(), rates={self._model: 50.0}, token=1,
+            id="w1",
+            boot="b",
+            host="h",
+            pid=1,
+            state="ready",
+            device=device,
+            started_at=time.time(),
+            beat_at=time.time(),
+            rates={self._model: 50.0},
+            token=1,
             models=tuple(Residency(model=self._model, version=v, state="ready") for v in self._versions),
-        )  # fmt: skip
+        )
         await table.put(self._bus, Bucket.WORKERS, "w1", presence, ttl_s=60)
         for priority in PRIORITIES:
             consumer = names.consumer(self._model, priority)
@@ -292,9 +284,7 @@ class ScriptedWorker:
             await delivery.ack()
             return
         now = time.time()
-        record = life.claimed(
-            job, found[0] if found else None, worker="w1", gpu="CPU-test-0", token=1, now=now
-        )
+        record = life.claimed(job, found[0] if found else None, worker="w1", gpu="CPU-test-0", token=1, now=now)
         revision = await self._records.write(record, expect=found[1] if found else 0)
         self.claimed.set()
         await self.go.wait()
@@ -303,9 +293,7 @@ class ScriptedWorker:
         await self._commit(job.reply, record, revision, result)
         await delivery.ack()
 
-    async def _commit(
-        self, reply: str, record: Record, revision: int, result: Sequence[Tensor] | ErrorInfo
-    ) -> None:
+    async def _commit(self, reply: str, record: Record, revision: int, result: Sequence[Tensor] | ErrorInfo) -> None:
         body, now = b"", time.time()
         if isinstance(result, ErrorInfo):
             ended = life.failed(record, result, now=now)
@@ -315,9 +303,7 @@ class ScriptedWorker:
             if len(body) > 262_144:
                 ref, body = await payloads.store(self._bus, record.id, "out1", body), b""
             phases = {"started": life.ms(record, now)}
-            ended = life.succeeded(
-                record, now=now, phases=phases, batch=1, size_bytes=len(body), ref=ref
-            )
+            ended = life.succeeded(record, now=now, phases=phases, batch=1, size_bytes=len(body), ref=ref)
         latest = await self._records.read(record.id)
         assert latest is not None
         if latest[0].cancel_requested:

@@ -16,9 +16,7 @@ RUNNER = [sys.executable, "-I", "-S", str(Path(__file__).with_name("idlerunner.p
 
 async def main(lock_path: str, seconds: float, mode: str = "good") -> None:
     words: asyncio.Queue[Word] = asyncio.Queue()
-    guard = GuardLink(
-        Path(lock_path), [*RUNNER[:-1], mode], {}, is_runner_kept=True, on_word=words.put_nowait
-    )
+    guard = GuardLink(Path(lock_path), [*RUNNER[:-1], mode], {}, is_runner_kept=True, on_word=words.put_nowait)
 
     async def hear(verb: str) -> int:
         while (word := await words.get()).verb != verb:

@@ -23,9 +23,7 @@ async def dial(
 
 async def long_field(address: Address) -> bytes:
     """The answer to a head with one header field of 144 MiB."""
-    return await _pour(
-        address, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ", bytes([97]) * _MIB, 144
-    )
+    return await _pour(address, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ", bytes([97]) * _MIB, 144)
 
 
 async def many_fields(address: Address) -> bytes:

@@ -38,9 +38,7 @@ def curious() -> Path:
     cache = models._cache(Path(__file__))
     path = cache / "curious" / "1"
     theirs = models.half_plus_two() / "saved_model.pb"
-    models._once(
-        cache / "curious.lock", path, ["-m", "tests.rigs.hostilemodel", str(path), str(theirs)]
-    )
+    models._once(cache / "curious.lock", path, ["-m", "tests.rigs.hostilemodel", str(path), str(theirs)])
     return path
 
 
@@ -50,9 +48,7 @@ def _build_curious(path: str, theirs: str) -> None:
     x = tf.TensorSpec([1], tf.float32, name="x")
 
     def map_file(x: Any) -> dict[str, Any]:
-        found = tf.raw_ops.ImmutableConst(
-            dtype=tf.uint8, shape=[1, PEEKED_BYTES], memory_region_name=theirs
-        )
+        found = tf.raw_ops.ImmutableConst(dtype=tf.uint8, shape=[1, PEEKED_BYTES], memory_region_name=theirs)
         return {"bytes": found + tf.cast(x[0] * 0.0, tf.uint8)}
 
     def vocabulary(x: Any) -> dict[str, Any]:
@@ -92,9 +88,11 @@ def _build(path: str) -> None:
 
     def call(address: Any) -> dict[str, Any]:
         registered = tf.raw_ops.RegisterDataset(
-            dataset=tf.data.Dataset.range(1)._variant_tensor, address=address[0],
-            protocol=tf.constant("grpc"), external_state_policy=0,
-        )  # fmt: skip
+            dataset=tf.data.Dataset.range(1)._variant_tensor,
+            address=address[0],
+            protocol=tf.constant("grpc"),
+            external_state_policy=0,
+        )
         return {"id": tf.expand_dims(registered, 0)}
 
     def flood(lines: Any) -> dict[str, Any]:
@@ -111,9 +109,13 @@ def _build(path: str) -> None:
         return {"zeros": tf.zeros([1, size[0]], tf.uint8)}
 
     given = {
-        read: one(tf.string, "path"), find: one(tf.string, "path"), write: one(tf.string, "path"),
-        call: one(tf.string, "address"), flood: one(tf.int32, "lines"), big: one(tf.int32, "size"),
-    }  # fmt: skip
+        read: one(tf.string, "path"),
+        find: one(tf.string, "path"),
+        write: one(tf.string, "path"),
+        call: one(tf.string, "address"),
+        flood: one(tf.int32, "lines"),
+        big: one(tf.int32, "size"),
+    }
     module = tf.Module()
     signatures = {
         function.__name__: tf.function(function, input_signature=spec).get_concrete_function()

@@ -53,10 +53,7 @@ class Host:
             say("held", token=hold.token, runner=hold.runner.pid, guard=self.lane.guard_pid)
             if self.is_yielding:
                 await asyncio.wait(
-                    {
-                        asyncio.ensure_future(hold.yield_asked.wait()),
-                        asyncio.ensure_future(hold.ended.wait()),
-                    },
+                    {asyncio.ensure_future(hold.yield_asked.wait()), asyncio.ensure_future(hold.ended.wait())},
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 await hold.release()
@@ -87,9 +84,7 @@ class Host:
         self.lane.busy()
         try:
             model, path, name = (
-                ("slow", models.slow(), "seconds")
-                if verb == "run"
-                else ("half", models.half_plus_two(), "x")
+                ("slow", models.slow(), "seconds") if verb == "run" else ("half", models.half_plus_two(), "x")
             )
             await hold.runner.load(model, 1, str(path))
             say("started", token=hold.token)
@@ -107,21 +102,19 @@ async def main(facts: dict[str, Any]) -> None:
     log.configure(program=facts["worker"])
     bus = await Bus.connect(Wire(nats_url=facts["url"]), role="worker")
     lock_dir = Path(facts["lock_dir"])
-    settings = LaneSettings(
-        lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {})
-    )
+    settings = LaneSettings(lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {}))
     if facts.get("is_light", True):
         workers.device.keeper.RUNNER = "tests.rigs.lightrunner"
     lane = Lane(
-        bus, Device(**facts["device"]) if "device" in facts else devices.virtual(0, lock_dir),
-        WorkerIdentity.of_this_process(facts["worker"], lock_dir), settings,
-    )  # fmt: skip
+        bus,
+        Device(**facts["device"]) if "device" in facts else devices.virtual(0, lock_dir),
+        WorkerIdentity.of_this_process(facts["worker"], lock_dir),
+        settings,
+    )
     host = Host(lane, is_yielding=facts.get("is_yielding", False))
     await lane.start()
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(host.follow())
         jobs: set[asyncio.Task[None]] = set()

@@ -180,9 +180,7 @@ class World:
         self.sequence += 1
         self.record, self.revision = record, self.sequence
         self.expires_at = self.now + ttl_s if ttl_s else 0.0
-        self.history.append(
-            (self.now, record.state if record else "", record.owner if record else "")
-        )
+        self.history.append((self.now, record.state if record else "", record.owner if record else ""))
         for node in self.nodes:
             node.inbox.append(moves.Observed(record, self.revision))
 

@@ -28,9 +28,15 @@ class Device:
         self.token = 0
 
     def start_guard(
-        self, lock_path: Path, runner_argv: Sequence[str], environment: Mapping[str, str], *,
-        is_runner_kept: bool, on_word: Callable[[Word], None], **more: object,
-    ) -> "LightGuard":  # fmt: skip
+        self,
+        lock_path: Path,
+        runner_argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        is_runner_kept: bool,
+        on_word: Callable[[Word], None],
+        **more: object,
+    ) -> "LightGuard":
         """What a lane takes as ``start_guard``."""
         del lock_path, runner_argv, environment, more
         assert is_runner_kept

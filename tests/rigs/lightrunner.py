@@ -56,12 +56,7 @@ class ToyEngine:
         self.loaded.discard(_key(model, version))
 
     def run(
-        self,
-        model: str,
-        version: int,
-        signature: str,
-        jobs: Sequence[bytes],
-        outputs: tuple[str, ...],
+        self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
     ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
         if _key(model, version) not in self.loaded:
             raise NotFound(model)

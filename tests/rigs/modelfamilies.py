@@ -41,19 +41,34 @@ def _layers(keras: Any) -> dict[str, Any]:
     return {
         "dense": chain((8,), layers.Dense(4, "gelu"), layers.PReLU(), layers.Softmax()),
         "conv": chain(
-            (16, 16, 3), layers.Conv2D(4, 3), layers.DepthwiseConv2D(3), layers.SeparableConv2D(4, 3),
-            layers.Conv2DTranspose(4, 3), layers.MaxPooling2D(), layers.GlobalAveragePooling2D(),
+            (16, 16, 3),
+            layers.Conv2D(4, 3),
+            layers.DepthwiseConv2D(3),
+            layers.SeparableConv2D(4, 3),
+            layers.Conv2DTranspose(4, 3),
+            layers.MaxPooling2D(),
+            layers.GlobalAveragePooling2D(),
         ),
         "conv1d": chain((16, 3), layers.Conv1D(4, 3, dilation_rate=2), layers.AveragePooling1D(2)),
         "conv3d": chain((8, 8, 8, 1), layers.Conv3D(2, 3), layers.GlobalMaxPooling3D()),
         "normalise": chain(
-            (8, 8, 4), layers.BatchNormalization(), layers.LayerNormalization(),
-            layers.GroupNormalization(2), layers.UnitNormalization(), layers.SpatialDropout2D(0.5),
+            (8, 8, 4),
+            layers.BatchNormalization(),
+            layers.LayerNormalization(),
+            layers.GroupNormalization(2),
+            layers.UnitNormalization(),
+            layers.SpatialDropout2D(0.5),
             layers.GaussianNoise(0.1),
         ),
         "shape": chain(
-            (8, 8, 4), layers.ZeroPadding2D(), layers.Cropping2D(), layers.UpSampling2D(),
-            layers.Permute((2, 1, 3)), layers.Reshape((-1, 4)), layers.Flatten(), layers.RepeatVector(2),
+            (8, 8, 4),
+            layers.ZeroPadding2D(),
+            layers.Cropping2D(),
+            layers.UpSampling2D(),
+            layers.Permute((2, 1, 3)),
+            layers.Reshape((-1, 4)),
+            layers.Flatten(),
+            layers.RepeatVector(2),
         ),
         "lstm": chain((None, 8), layers.LSTM(4, return_sequences=True), layers.LSTM(4)),
         "gru": chain((None, 8), layers.GRU(4, reset_after=False), layers.RepeatVector(3)),
@@ -65,10 +80,16 @@ def _layers(keras: Any) -> dict[str, Any]:
         "attention": attention(),
         "merging": merging(),
         "images": chain(
-            (16, 16, 3), layers.Rescaling(1 / 255), layers.Resizing(8, 8), layers.CenterCrop(4, 4),
-            layers.RandomFlip(), layers.RandomRotation(0.1), layers.RandomZoom(0.1), layers.RandomContrast(0.1),
+            (16, 16, 3),
+            layers.Rescaling(1 / 255),
+            layers.Resizing(8, 8),
+            layers.CenterCrop(4, 4),
+            layers.RandomFlip(),
+            layers.RandomRotation(0.1),
+            layers.RandomZoom(0.1),
+            layers.RandomContrast(0.1),
         ),
-    }  # fmt: skip
+    }
 
 
 def _functions(tf: Any, keras: Any) -> dict[str, tuple[Any, list[Any], Any]]:
@@ -85,16 +106,21 @@ def _functions(tf: Any, keras: Any) -> dict[str, tuple[Any, list[Any], Any]]:
     vocabulary.write_text("zero\none\ntwo\n")
     from_file = tf.lookup.StaticVocabularyTable(
         tf.lookup.TextFileInitializer(
-            str(vocabulary), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64,
+            str(vocabulary),
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
             tf.lookup.TextFileIndex.LINE_NUMBER,
-        ), 1,
-    )  # fmt: skip
+        ),
+        1,
+    )
     holder.parts = [lookup, inverse, vectors, integers, buckets, hashing, from_file]
     text, floats = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.float32)
     features = {
-        "x": tf.io.FixedLenFeature([], tf.float32, 0.0), "words": tf.io.VarLenFeature(tf.string),
+        "x": tf.io.FixedLenFeature([], tf.float32, 0.0),
+        "words": tf.io.VarLenFeature(tf.string),
         "ragged": tf.io.RaggedFeature(tf.int64),
-    }  # fmt: skip
+    }
 
     def strings(text: Any) -> dict[str, Any]:
         return {"ids": hashing(inverse(lookup(text))), "grams": vectors(text)}
@@ -116,8 +142,9 @@ def _functions(tf: Any, keras: Any) -> dict[str, tuple[Any, list[Any], Any]]:
     def detect(image: Any) -> dict[str, Any]:
         pixels = tf.map_fn(
             lambda one: tf.image.resize(tf.io.decode_image(one, 3, expand_animations=False), [8, 8]),
-            image, fn_output_signature=tf.float32,
-        )  # fmt: skip
+            image,
+            fn_output_signature=tf.float32,
+        )
         boxes = tf.random.uniform([1, 6, 1, 4]) + tf.reduce_mean(pixels)
         found = tf.image.combined_non_max_suppression(boxes, tf.random.uniform([1, 6, 2]), 3, 3)
         chosen = tf.image.non_max_suppression(boxes[0, :, 0], tf.random.uniform([6]), 3)
@@ -127,21 +154,20 @@ def _functions(tf: Any, keras: Any) -> dict[str, tuple[Any, list[Any], Any]]:
     def signal(x: Any) -> dict[str, Any]:
         padded = tf.pad(x, [[0, 64]])
         spectrum = tf.signal.stft(padded, 16, 8)
-        return {
-            "y": tf.abs(spectrum),
-            "top": tf.math.top_k(padded, 2).values,
-            "sorted": tf.sort(padded),
-        }
+        return {"y": tf.abs(spectrum), "top": tf.math.top_k(padded, 2).values, "sorted": tf.sort(padded)}
 
     def from_vocabulary(text: Any) -> dict[str, Any]:
         return {"ids": from_file.lookup(text)}
 
     return {
-        "strings": (holder, [text], strings), "numbers": (holder, [floats], numbers),
-        "examples": (holder, [text], examples), "control": (holder, [floats], control),
-        "images_and_boxes": (holder, [text], detect), "signal": (holder, [floats], signal),
+        "strings": (holder, [text], strings),
+        "numbers": (holder, [floats], numbers),
+        "examples": (holder, [text], examples),
+        "control": (holder, [floats], control),
+        "images_and_boxes": (holder, [text], detect),
+        "signal": (holder, [floats], signal),
         "vocabulary_file": (holder, [text], from_vocabulary),
-    }  # fmt: skip
+    }
 
 
 def _save_as_an_estimator(tf: Any, path: str) -> None:
@@ -152,18 +178,21 @@ def _save_as_an_estimator(tf: Any, path: str) -> None:
         words = v1.io.parse_example(examples, {"word": tf.io.FixedLenFeature([], tf.string, "")})
         table = tf.lookup.StaticHashTable(
             tf.lookup.TextFileInitializer(
-                str(Path(sys.argv[1]).with_suffix(".vocabulary")), tf.string,
-                tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER,
-            ), -1,
-        )  # fmt: skip
+                str(Path(sys.argv[1]).with_suffix(".vocabulary")),
+                tf.string,
+                tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64,
+                tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            -1,
+        )
         weights = v1.get_variable("weights", [4], initializer=v1.ones_initializer())
         scores = tf.gather(weights, tf.maximum(table.lookup(words["word"]), 0))
         session.run([v1.global_variables_initializer(), v1.tables_initializer()])
         v1.summary.scalar("mean", tf.reduce_mean(scores))
         v1.saved_model.simple_save(
-            session, path, {"examples": examples}, {"scores": scores},
-            legacy_init_op=v1.tables_initializer(),
-        )  # fmt: skip
+            session, path, {"examples": examples}, {"scores": scores}, legacy_init_op=v1.tables_initializer()
+        )
 
 
 def _build(made: str) -> None:

@@ -91,9 +91,7 @@ def digits() -> Digits:
     """The real thing: trained on scikit-learn's handwritten digits by :mod:`workers.demo_models`."""
     cache = _cache(_DEMO)
     notes = cache / ".digits.json"  # the last thing it writes
-    _once(
-        cache / "digits.lock", notes, ["-m", "workers.demo_models", str(cache), "--only", "digits"]
-    )
+    _once(cache / "digits.lock", notes, ["-m", "workers.demo_models", str(cache), "--only", "digits"])
     held_out = json.loads((cache / "digits-holdout.json").read_text())
     return Digits(cache / "digits" / "1", held_out["images"], held_out["labels"])
 
@@ -119,9 +117,13 @@ def _once(lock_file: Path, made: Path, command: list[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             subprocess.run(
-                [sys.executable, *command], check=True, capture_output=True, timeout=120, cwd=_ROOT,
+                [sys.executable, *command],
+                check=True,
+                capture_output=True,
+                timeout=120,
+                cwd=_ROOT,
                 env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            )  # fmt: skip
+            )
 
 
 def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the other
@@ -144,17 +146,14 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
     def make_shout(_module: Any) -> dict[str, Any]:
         text = spec([None], tf.string, name="text")
         run = function(
-            lambda text: {"loud": tf.strings.upper(text), "size": tf.strings.length(text)},
-            input_signature=[text],
+            lambda text: {"loud": tf.strings.upper(text), "size": tf.strings.length(text)}, input_signature=[text]
         )
         return {"serving_default": run.get_concrete_function()}
 
     def make_slow(_module: Any) -> dict[str, Any]:
         def run(seconds: Any) -> dict[str, Any]:
             end = tf.timestamp() + tf.cast(tf.reduce_max(seconds), tf.float64)
-            spun = tf.while_loop(
-                lambda _: tf.timestamp() < end, lambda n: (n + 1,), (tf.constant(0),)
-            )
+            spun = tf.while_loop(lambda _: tf.timestamp() < end, lambda n: (n + 1,), (tf.constant(0),))
             with tf.control_dependencies(spun):
                 return {"y": tf.identity(seconds)}
 
@@ -180,13 +179,8 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
             "complex128",
             "string",
         ]
-        run = function(
-            lambda **inputs: {f"y_{key[2:]}": tf.identity(x) for key, x in inputs.items()}
-        )
-        specs = {
-            f"x_{name}": spec([None, 2], tf.dtypes.as_dtype(name), name=f"x_{name}")
-            for name in names
-        }
+        run = function(lambda **inputs: {f"y_{key[2:]}": tf.identity(x) for key, x in inputs.items()})
+        specs = {f"x_{name}": spec([None, 2], tf.dtypes.as_dtype(name), name=f"x_{name}") for name in names}
         return {"serving_default": run.get_concrete_function(**specs)}
 
     def make_picky(_module: Any) -> dict[str, Any]:
@@ -220,10 +214,16 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         return {"serving_default": run.get_concrete_function()}
 
     makers: dict[str, Callable[[Any], dict[str, Any]]] = {
-        "half_plus_two": make_half_plus_two, "shout": make_shout, "slow": make_slow,
-        "slow_to_warm_up": make_slow, "mirror": make_mirror, "picky": make_picky, "total": make_total,
-        "greedy": make_greedy, "weigh": make_weigh,
-    }  # fmt: skip
+        "half_plus_two": make_half_plus_two,
+        "shout": make_shout,
+        "slow": make_slow,
+        "slow_to_warm_up": make_slow,
+        "mirror": make_mirror,
+        "picky": make_picky,
+        "total": make_total,
+        "greedy": make_greedy,
+        "weigh": make_weigh,
+    }
     draft = f"{path}.draft"
     if name == "half_plus_two_v1":
         _save_half_plus_two_v1(draft)
@@ -271,9 +271,7 @@ def _add_warm_up(directory: Path, name: str, *values: float) -> None:
 
 
 def _abort(tf: Any) -> Any:
-    with tf.control_dependencies(
-        [tf.raw_ops.Abort(error_msg="asked to", exit_without_error=False)]
-    ):
+    with tf.control_dependencies([tf.raw_ops.Abort(error_msg="asked to", exit_without_error=False)]):
         return tf.constant(0)
 
 

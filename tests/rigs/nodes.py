@@ -21,14 +21,16 @@ def nodes(folders: Sequence[Path], *, users: Mapping[str, str] | None = None) ->
     peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)
     return [
         NatsServer(
-            folder, name=f"n{number}", users=users, start_timeout_s=START_S,
+            folder,
+            name=f"n{number}",
+            users=users,
+            start_timeout_s=START_S,
             cluster=(
-                f"name: test, listen: {HOST}:{route}, no_advertise: true, routes: [{peers}]"
-                if len(folders) > 1 else ""
+                f"name: test, listen: {HOST}:{route}, no_advertise: true, routes: [{peers}]" if len(folders) > 1 else ""
             ),
         )
         for number, (folder, route) in enumerate(zip(folders, routes, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 async def started(servers: Sequence[NatsServer]) -> None:

@@ -22,16 +22,7 @@ from signalbox.ops.up.ground import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 from signalbox.program import keys
-from signalbox.wire.messages import (
-    ApiKey,
-    Batching,
-    Lease,
-    Limits,
-    Model,
-    Signature,
-    TensorSpec,
-    Version,
-)
+from signalbox.wire.messages import ApiKey, Batching, Lease, Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, token
 from tests.rigs.processes import gone
 
@@ -58,9 +49,13 @@ class House(Stack):
     def __init__(self, data: DataDir, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.said: list[str] = []
         options = Options(
-            data=data.path, front="edge", front_port=0, console_port=0, nats_port=0,
+            data=data.path,
+            front="edge",
+            front_port=0,
+            console_port=0,
+            nats_port=0,
             model_folders=(Path(tempfile.gettempdir()),),  # where the tests' models are kept
-        )  # fmt: skip
+        )
         super().__init__(options, data, self.said.append)
         self._settings = settings
 
@@ -132,18 +127,18 @@ class House(Stack):
             task.cancel()
             await asyncio.wait([task])
 
-    async def add_model(
-        self, name: str, path: Path, signature: Signature, *, limits: Limits | None = None
-    ) -> None:
+    async def add_model(self, name: str, path: Path, signature: Signature, *, limits: Limits | None = None) -> None:
         """A model as the console publishes it: queues first."""
         await topology.ensure_consumers(self.bus, name)
-        version = Version(
-            version=1, path=str(path), signatures={"serving_default": signature}, size_bytes=10_000
-        )
+        version = Version(version=1, path=str(path), signatures={"serving_default": signature}, size_bytes=10_000)
         model = Model(
-            name=name, versions=(version,), default_version=1, batching=Batching(max_size=8),
-            limits=limits or Limits(), updated_at=time.time(),
-        )  # fmt: skip
+            name=name,
+            versions=(version,),
+            default_version=1,
+            batching=Batching(max_size=8),
+            limits=limits or Limits(),
+            updated_at=time.time(),
+        )
         await table.put(self.bus, Bucket.MODELS, token(name), model)
 
     async def add_key(self, **fields: Any) -> str:
@@ -169,9 +164,7 @@ class House(Stack):
 
 
 @asynccontextmanager
-async def house(
-    folder: Path, settings: Mapping[str, Mapping[str, str]] | None = None
-) -> AsyncIterator[House]:
+async def house(folder: Path, settings: Mapping[str, Mapping[str, str]] | None = None) -> AsyncIterator[House]:
     """NATS and the front; console and workers are for the test to start. Ended with the block."""
     with DataDir(folder) as data:
         made = House(data, settings or {})

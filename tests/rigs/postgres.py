@@ -35,16 +35,27 @@ class Postgres:
             user = pwd.getpwnam("postgres")
             os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._drop = (
-                "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
+                "setpriv",
+                f"--reuid={user.pw_uid}",
+                f"--regid={user.pw_gid}",
+                "--clear-groups",
                 "--pdeathsig=KILL",
-            )  # fmt: skip
+            )
         argv = (
-            *self._drop, str(folder / "postgres"), "-D", str(self._folder / "data"), "-p", str(self._port),
-            "-k", str(self._folder), "-c", f"listen_addresses={HOST}", "-c", "max_connections=40",
-        )  # fmt: skip
-        self._server = Child(
-            Spec("postgres", argv, {**os.environ}, self._answers), self._folder, lambda _: None
+            *self._drop,
+            str(folder / "postgres"),
+            "-D",
+            str(self._folder / "data"),
+            "-p",
+            str(self._port),
+            "-k",
+            str(self._folder),
+            "-c",
+            f"listen_addresses={HOST}",
+            "-c",
+            "max_connections=40",
         )
+        self._server = Child(Spec("postgres", argv, {**os.environ}, self._answers), self._folder, lambda _: None)
 
     @property
     def url(self) -> str:
@@ -56,9 +67,17 @@ class Postgres:
         secret.write_text(self._password)
         secret.chmod(0o644)
         await self._run(
-            "initdb", "-D", str(self._folder / "data"), "-U", "signalbox", "--encoding=UTF8",
-            "--locale=C", "--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync",
-        )  # fmt: skip
+            "initdb",
+            "-D",
+            str(self._folder / "data"),
+            "-U",
+            "signalbox",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--auth=scram-sha-256",
+            f"--pwfile={secret}",
+            "--no-sync",
+        )
         await self.start()
         return self
 
@@ -86,8 +105,12 @@ class Postgres:
 
     async def _run(self, program: str, *arguments: str) -> None:
         process = await asyncio.create_subprocess_exec(
-            *self._drop, self._programs / program, *arguments, cwd=self._folder,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            *self._drop,
+            self._programs / program,
+            *arguments,
+            cwd=self._folder,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         said, _ = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 0, said.decode()

@@ -10,10 +10,7 @@ def is_alive(pid: int) -> bool:
     """Whether ``pid`` still does anything; a zombie that nobody has reaped does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except (
-        FileNotFoundError,
-        ProcessLookupError,
-    ):  # the latter if it ends between opening and reading
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return False
     return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 

@@ -155,11 +155,32 @@ def orphan(_: str) -> None:
 ATTEMPTS: dict[str, Callable[[str], None]] = {
     each.__name__: each
     for each in (
-        read, listing, write, change, cut, remove, link, private, large, internet, unix, signal_to,
-        memory_of, program, child, thread, core, call, unlock, weaken, overwrite, empty, reopen,
+        read,
+        listing,
+        write,
+        change,
+        cut,
+        remove,
+        link,
+        private,
+        large,
+        internet,
+        unix,
+        signal_to,
+        memory_of,
+        program,
+        child,
+        thread,
+        core,
+        call,
+        unlock,
+        weaken,
+        overwrite,
+        empty,
+        reopen,
         orphan,
     )
-}  # fmt: skip
+}
 
 
 def attempt(words: str) -> str:

@@ -23,9 +23,7 @@ from signalbox.wire.tensors import Tensor
 
 def floats(*values: float, name: str = "x") -> bytes:
     """The frame of one float32 input of shape ``[len(values)]``."""
-    return tensors.encode(
-        [Tensor(name, "float32", (len(values),), struct.pack(f"<{len(values)}f", *values))]
-    )
+    return tensors.encode([Tensor(name, "float32", (len(values),), struct.pack(f"<{len(values)}f", *values))])
 
 
 def read_floats(frame: bytes, name: str = "y") -> tuple[float, ...]:
@@ -35,17 +33,25 @@ def read_floats(frame: bytes, name: str = "y") -> tuple[float, ...]:
 
 
 async def register(
-    bus: Bus, name: str, path: Path, *, versions: Sequence[int] = (1,), batching: Batching | None = None,
-    limits: Limits | None = None, **more: Any,
-) -> Model:  # fmt: skip
+    bus: Bus,
+    name: str,
+    path: Path,
+    *,
+    versions: Sequence[int] = (1,),
+    batching: Batching | None = None,
+    limits: Limits | None = None,
+    **more: Any,
+) -> Model:
     """Put a model where the console would: consumers first, then the document."""
     await topology.ensure_consumers(bus, name)
     model = Model(
         name=name,
         versions=tuple(Version(version=v, path=str(path), size_bytes=10_000) for v in versions),
-        default_version=versions[-1], batching=batching or Batching(), limits=limits or Limits(),
+        default_version=versions[-1],
+        batching=batching or Batching(),
+        limits=limits or Limits(),
         updated_at=time.time(),
-    )  # fmt: skip
+    )
     model = replace(model, **more)
     await put(bus, Bucket.MODELS, token(name), model)
     return model
@@ -72,9 +78,16 @@ class Ledger:
         """A job as the gateway would make it."""
         now = time.time()
         job = Job(
-            id=str(uuid.uuid4()), model=model, version=1, signature="serving_default", key_id="test",
-            batch_key="all", created_at=now, deadline_at=now + 900, size_bytes=len(body),
-        )  # fmt: skip
+            id=str(uuid.uuid4()),
+            model=model,
+            version=1,
+            signature="serving_default",
+            key_id="test",
+            batch_key="all",
+            created_at=now,
+            deadline_at=now + 900,
+            size_bytes=len(body),
+        )
         job = replace(job, reply=names.reply(self._reply, job.id))
         return replace(job, **more)
 
@@ -82,9 +95,11 @@ class Ledger:
         """Accept one job durably; returns its id."""
         job = self.job(model, body, **more)
         await self.bus.grouped(Stream.JOBS).write(
-            names.job(job.model, job.priority, job.id), body if job.ref is None else b"",
-            headers={Header.JOB: header(job)}, expect=0,
-        )  # fmt: skip
+            names.job(job.model, job.priority, job.id),
+            body if job.ref is None else b"",
+            headers={Header.JOB: header(job)},
+            expect=0,
+        )
         self.submitted.append(job.id)
         return job.id
 

@@ -15,9 +15,7 @@ class Unstaged:
 
     staged = staticmethod(as_it_is)
 
-    def __init__(
-        self, parent: Path, roots: Sequence[str] = (), reader_gid: int | None = None
-    ) -> None:
+    def __init__(self, parent: Path, roots: Sequence[str] = (), reader_gid: int | None = None) -> None:
         self.folder = parent
 
     def make(self) -> None:

@@ -36,9 +36,6 @@ async def declared(folder: Path) -> AsyncIterator[tuple[str, Bus]]:
 @asynccontextmanager
 async def house(folder: Path, **settings: object) -> AsyncIterator[House]:
     """A house whose worker is ``w1``. settings: of the worker, as :class:`WorkerProcess` takes them."""
-    async with (
-        declared(folder) as (url, bus),
-        WorkerProcess(url, folder, "w1", **settings) as worker,
-    ):
+    async with declared(folder) as (url, bus), WorkerProcess(url, folder, "w1", **settings) as worker:
         await worker.said("lease.acquired")
         yield House(bus, await Ledger(bus).start(), worker)

@@ -17,13 +17,7 @@ class WorkerProcess:
     """One worker. Lines: every log line it has written, parsed. program: the module that is run."""
 
     def __init__(
-        self,
-        url: str,
-        folder: Path,
-        worker_id: str,
-        *,
-        program: object = "workers",
-        **settings: object,
+        self, url: str, folder: Path, worker_id: str, *, program: object = "workers", **settings: object
     ) -> None:
         self.id, self.url = worker_id, url
         self._program = str(program)
@@ -54,18 +48,21 @@ class WorkerProcess:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", self._program, cwd=ROOT, env=self._env,
-            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=1 << 20,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            self._program,
+            cwd=ROOT,
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+        )
         assert self._process.stderr is not None
         self._reader = asyncio.create_task(self._read(self._process.stderr))
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None or os.environ.get("SHOW_WORKERS"):
             print(f"--- {self.id}", *(json.dumps(line) for line in self.lines[-40:]), sep="\n")
@@ -86,9 +83,13 @@ class WorkerProcess:
         return self
 
     async def said(
-        self, event: str, where: Callable[[Mapping[str, Any]], bool] = lambda _: True, *,
-        count: int = 1, timeout_s: float = 60.0,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        event: str,
+        where: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+        *,
+        count: int = 1,
+        timeout_s: float = 60.0,
+    ) -> dict[str, Any]:
         """The ``count``-th log line of an event, waiting for it."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -96,9 +97,7 @@ class WorkerProcess:
                 if len(found) >= count:
                     return found[count - 1]
                 if self.returncode is not None:
-                    raise AssertionError(
-                        f"{self.id} ended with {self.returncode}: {self.lines[-5:]}"
-                    )
+                    raise AssertionError(f"{self.id} ended with {self.returncode}: {self.lines[-5:]}")
                 self._changed.clear()
                 await self._changed.wait()
 

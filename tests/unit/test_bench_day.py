@@ -10,9 +10,7 @@ from benchmarks.dayfigures import Turn, highest, table, verdicts
 from signalbox.program.errors import Misconfigured
 
 MIB = 2**20
-FIRST = Turn(
-    {"predicts": 400.0}, {"stream STATE": 40.0 * MIB, "rows jobs_job": 30_000.0, "files up": 20.0}
-)
+FIRST = Turn({"predicts": 400.0}, {"stream STATE": 40.0 * MIB, "rows jobs_job": 30_000.0, "files up": 20.0})
 
 
 def later(**changes: float) -> Turn:
@@ -32,9 +30,7 @@ def test_what_is_as_before_or_within_the_margin_is_level() -> None:
 
 
 def test_what_is_slower_or_grows_is_named_with_the_change_of_a_turn() -> None:
-    assert not_level(later(), later(predicts=290.0)) == {
-        "rate predicts": "falls by 55.0/s a turn",
-    }
+    assert not_level(later(), later(predicts=290.0)) == {"rate predicts": "falls by 55.0/s a turn"}
     assert not_level(later(stream_STATE=80.0 * MIB)) == {"stream STATE": "grows by 40.0 MiB a turn"}
     assert not_level(later(), later(), later(rows_jobs_job=60_000.0, files_up=50.0)) == {
         "rows jobs_job": "grows by 10,000 a turn",
@@ -59,10 +55,7 @@ def test_the_table_has_a_line_for_every_figure_that_matters() -> None:
     turns = [FIRST, later(predicts=390.0, **few), later(predicts=380.0, **few)]
     lines = table(verdicts(turns)).splitlines()
     assert len(lines) == 4
-    assert lines[0].split() == [
-        *["rate", "predicts", "400.0/s", "->", "380.0/s", "level"],
-        *["(-10.0/s", "a", "turn)"],
-    ]
+    assert lines[0].split() == [*["rate", "predicts", "400.0/s", "->", "380.0/s", "level"], *["(-10.0/s", "a", "turn)"]]
 
 
 def test_a_turn_shows_the_highest_of_each_figure() -> None:

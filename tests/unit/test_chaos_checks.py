@@ -15,31 +15,40 @@ Entry = dict[str, Any]
 
 
 def answer(job: str = "j", **more: Any) -> Entry:
-    base = {
-        "at": 1.0,
-        "event": "answer",
-        "client": "ann",
-        "op": "submit",
-        "status": 202,
-        "job": job,
-        "expect": 3.0,
-    }
+    base = {"at": 1.0, "event": "answer", "client": "ann", "op": "submit", "status": 202, "job": job, "expect": 3.0}
     return {**base, **more}
 
 
 def record(state: str, seq: int, last: int, **more: Any) -> Entry:
     base = {
-        "at": 2.0, "seq": seq, "last": last, "job": "j", "model": "half", "state": state,
-        "attempt": 1, "gpu": "g", "token": 5, "cancel": False, "why": "",
-    }  # fmt: skip
+        "at": 2.0,
+        "seq": seq,
+        "last": last,
+        "job": "j",
+        "model": "half",
+        "state": state,
+        "attempt": 1,
+        "gpu": "g",
+        "token": 5,
+        "cancel": False,
+        "why": "",
+    }
     return {**base, **more}
 
 
 def lease(state: str, seq: int, last: int, **more: Any) -> Entry:
     base = {
-        "at": float(seq), "seq": seq, "last": last, "gpu": "g", "state": state, "owner": "w1", "boot": "b1",
-        "token": seq, "beats": 0, "next": "",
-    }  # fmt: skip
+        "at": float(seq),
+        "seq": seq,
+        "last": last,
+        "gpu": "g",
+        "state": state,
+        "owner": "w1",
+        "boot": "b1",
+        "token": seq,
+        "beats": 0,
+        "next": "",
+    }
     return {**base, **more}
 
 
@@ -85,15 +94,7 @@ GOOD = History(
         process("birth", 20, "supervisor", 60.0),
     ],
     faults=[
-        {
-            "at": 4.0,
-            "event": "measured",
-            "kind": "kill",
-            "target": "w1",
-            "what": "takeover",
-            "s": 0.2,
-            "bound_s": 1.0,
-        },
+        {"at": 4.0, "event": "measured", "kind": "kill", "target": "w1", "what": "takeover", "s": 0.2, "bound_s": 1.0}
     ],
     final=[{"seq": 2, "y": 3.0, **record("succeeded", 2, 1)}, {"end": True, "left": {}}],
     intervals=[
@@ -107,59 +108,32 @@ GOOD = History(
 
 def with_more(**more: list[Any]) -> History:
     """The good day and what is added to it."""
-    together: dict[str, Any] = {
-        name: [*getattr(GOOD, name), *entries] for name, entries in more.items()
-    }
+    together: dict[str, Any] = {name: [*getattr(GOOD, name), *entries] for name, entries in more.items()}
     return GOOD._replace(**together)
 
 
 BROKEN: list[tuple[str, str, History]] = [
     ("lost accepted", "no record at all", with_more(ledger=[answer("lost")])),
-    (
-        "lost accepted",
-        "still running",
-        with_more(ledger=[answer("k")], final=[record("running", 9, 8, job="k")]),
-    ),
+    ("lost accepted", "still running", with_more(ledger=[answer("k")], final=[record("running", 9, 8, job="k")])),
     ("lost accepted", "a late answer promises too", with_more(ledger=[answer("k", status=504)])),
     ("jobs left open", "queued", with_more(final=[record("queued", 9, 8, job="k")])),
-    (
-        "jobs left open",
-        "not acknowledged",
-        with_more(final=[{"end": True, "left": {"half_mid": 1}}]),
-    ),
+    ("jobs left open", "not acknowledged", with_more(final=[{"end": True, "left": {"half_mid": 1}}])),
     ("double terminal", "two ends", with_more(records=[record("cancelled", 3, 2)])),
     ("double terminal", "revived", with_more(records=[record("running", 3, 2, attempt=2)])),
     (
         "double terminal",
         "two ends told",
         with_more(
-            ledger=[
-                {
-                    "at": 9.0,
-                    "event": "cancelled",
-                    "client": "ann",
-                    "job": "j",
-                    "status": 200,
-                    "state": "cancelled",
-                }
-            ]
+            ledger=[{"at": 9.0, "event": "cancelled", "client": "ann", "job": "j", "status": 200, "state": "cancelled"}]
         ),
     ),
-    (
-        "double terminal",
-        "another end at the end",
-        GOOD._replace(final=[{**record("cancelled", 2, 1)}]),
-    ),
+    ("double terminal", "another end at the end", GOOD._replace(final=[{**record("cancelled", 2, 1)}])),
     (
         "doubled submits",
         "two jobs of one key",
         with_more(ledger=[answer("k", once="ann-1"), answer("l", once="ann-1")]),
     ),
-    (
-        "doubled submits",
-        "one number, two jobs",
-        with_more(final=[{**record("succeeded", 9, 8, job="k"), "y": 3.0}]),
-    ),
+    ("doubled submits", "one number, two jobs", with_more(final=[{**record("succeeded", 9, 8, job="k"), "y": 3.0}])),
     ("wrong results", "answered", with_more(ledger=[answer("k", status=200, y=4.0)])),
     (
         "wrong results",
@@ -183,68 +157,43 @@ BROKEN: list[tuple[str, str, History]] = [
     (
         "illegal transitions",
         "attempt fell",
-        with_more(
-            records=[record("running", 3, 0, job="k", attempt=2), record("queued", 4, 3, job="k")]
-        ),
+        with_more(records=[record("running", 3, 0, job="k", attempt=2), record("queued", 4, 3, job="k")]),
     ),
     (
         "stale tokens",
         "fell",
-        with_more(
-            records=[record("running", 3, 0, job="k"), record("queued", 4, 3, job="k", token=4)]
-        ),
+        with_more(records=[record("running", 3, 0, job="k"), record("queued", 4, 3, job="k", token=4)]),
     ),
     (
         "lease chain",
         "token reused",
-        with_more(
-            leases=[lease("GONE", 9, 8), lease("HELD", 10, 9, token=8, owner="w1", boot="b3")]
-        ),
+        with_more(leases=[lease("GONE", 9, 8), lease("HELD", 10, 9, token=8, owner="w1", boot="b3")]),
     ),
-    (
-        "lease chain",
-        "fork",
-        with_more(leases=[lease("HELD", 9, 7, token=9, owner="w3", boot="b3")]),
-    ),
+    ("lease chain", "fork", with_more(leases=[lease("HELD", 9, 7, token=9, owner="w3", boot="b3")])),
     (
         "overlaps",
         "used at once",
         with_more(intervals=[Line(kind="use", gpu="g", pid=99, token=6, t_in=2.5, t_out=4.0)]),
     ),
-    (
-        "overlaps",
-        "the witness was taken",
-        with_more(intervals=[replace(GOOD.intervals[0], kind="overlap")]),
-    ),
+    ("overlaps", "the witness was taken", with_more(intervals=[replace(GOOD.intervals[0], kind="overlap")])),
     (
         "orphans",
         "runner",
-        GOOD._replace(
-            processes=[
-                *GOOD.processes[:5],
-                process("death", 12, "runner", 19.0),
-                GOOD.processes[-1],
-            ]
-        ),
+        GOOD._replace(processes=[*GOOD.processes[:5], process("death", 12, "runner", 19.0), GOOD.processes[-1]]),
     ),
     ("orphans", "for ever", GOOD._replace(processes=[*GOOD.processes[:5], GOOD.processes[-1]])),
     (
         "starved waiters",
         "overtaken twice",
         with_more(
-            leases=[
-                lease("FREE", n, n - 1, next="w9", at=at, token=0)
-                for n, at in ((30, 30.0), (31, 40.0))
-            ],
+            leases=[lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))],
             waiters=[ticket("w9", 9, 9, 12.0)],
         ),
     ),
     (
         "foreign reads",
         "read",
-        with_more(
-            ledger=[{"at": 3.1, "event": "foreign", "client": "bob", "job": "j", "status": 200}]
-        ),
+        with_more(ledger=[{"at": 3.1, "event": "foreign", "client": "bob", "job": "j", "status": 200}]),
     ),
     ("secrets in logs", "key", GOOD._replace(logs={"worker.log": "using sbx_secret"})),
     (
@@ -276,9 +225,7 @@ def test_a_good_day_breaks_no_law() -> None:
     assert checks.check(GOOD) == []
 
 
-@pytest.mark.parametrize(
-    ("law", "how", "history"), BROKEN, ids=[f"{law}: {how}" for law, how, _ in BROKEN]
-)
+@pytest.mark.parametrize(("law", "how", "history"), BROKEN, ids=[f"{law}: {how}" for law, how, _ in BROKEN])
 def test_a_broken_law_is_found(law: str, how: str, history: History) -> None:
     found = LAWS[law](history)
     assert found, how
@@ -293,9 +240,7 @@ def test_an_empty_history_breaks_nothing() -> None:
 
 
 OVERTAKEN = with_more(
-    leases=[
-        lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))
-    ],
+    leases=[lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))],
     waiters=[ticket("w9", 9, 9, 12.0)],
 )
 """w3 stands in the line and sees a later ticket named at 30 and at 40."""
@@ -323,9 +268,7 @@ def test_who_was_harmed_was_not_overtaken(who: str, began: float, ended: float |
     assert line.starved_waiters(harmed(who, began, ended)) == []
 
 
-@pytest.mark.parametrize(
-    "history", [harmed("w3", 20.0, 22.0), harmed("w8", 25.0, None)], ids=["long ago", "another"]
-)
+@pytest.mark.parametrize("history", [harmed("w3", 20.0, 22.0), harmed("w8", 25.0, None)], ids=["long ago", "another"])
 def test_a_fault_that_is_over_or_another_s_excuses_nothing(history: History) -> None:
     assert line.starved_waiters(history)
 

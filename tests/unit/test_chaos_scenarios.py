@@ -14,10 +14,7 @@ def named(name: str) -> Entry:
 
 def figure(what: str, seconds: float) -> Entry:
     kind, _, text = what.partition(": ")
-    return {
-        "at": 1.0, "event": "measured", "kind": kind, "target": "w1", "what": text,
-        "s": seconds, "bound_s": 1000.0,
-    }  # fmt: skip
+    return {"at": 1.0, "event": "measured", "kind": kind, "target": "w1", "what": text, "s": seconds, "bound_s": 1000.0}
 
 
 def a_good_one(name: str, *more: Entry) -> History:
@@ -42,22 +39,16 @@ def test_a_scenario_fails_on_its_own_finding(name: str) -> None:
     assert found == ("findings", "a healthy runner was fenced: w1")
 
 
-@pytest.mark.parametrize(
-    ("name", "what"), [(name, what) for name, promised in PROMISED.items() for what in promised]
-)
+@pytest.mark.parametrize(("name", "what"), [(name, what) for name, promised in PROMISED.items() for what in promised])
 def test_a_scenario_fails_on_a_broken_promise(name: str, what: str) -> None:
     late = a_good_one(name, *[figure(what, PROMISED[name][what][1] + 0.1)] * 3)
     assert "promised" in {violation.law for violation in scenarios.judge(late)}
 
 
-@pytest.mark.parametrize(
-    ("name", "what"), [(name, what) for name, promised in PROMISED.items() for what in promised]
-)
+@pytest.mark.parametrize(("name", "what"), [(name, what) for name, promised in PROMISED.items() for what in promised])
 def test_a_scenario_fails_on_a_figure_that_is_missing(name: str, what: str) -> None:
     good = a_good_one(name)
-    kept = [
-        f for f in good.faults if f["event"] != "measured" or f"{f['kind']}: {f['what']}" != what
-    ]
+    kept = [f for f in good.faults if f["event"] != "measured" or f"{f['kind']}: {f['what']}" != what]
     (found,) = scenarios.judge(good._replace(faults=kept))
     assert found == ("promised", f"{what}: nothing was measured")
 

@@ -144,8 +144,7 @@ def test_strings_for_one_input_do_not_keep_another_from_its_numbers() -> None:
         st.recursive(
             st.none() | st.booleans() | st.integers(0, 9) | st.sampled_from(["", 'a"b', ":", "é"]),
             lambda inner: (
-                st.lists(inner, max_size=4)
-                | st.dictionaries(st.sampled_from(["a", '"', 'b":']), inner, max_size=3)
+                st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", '"', 'b":']), inner, max_size=3)
             ),
             max_leaves=20,
         ),
@@ -200,9 +199,7 @@ HOPELESS = {
 
 
 @pytest.mark.parametrize("bound", HOPELESS)
-def test_a_hopeless_body_is_refused_before_it_is_parsed(
-    bound: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hopeless_body_is_refused_before_it_is_parsed(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the body was parsed")
 

@@ -60,9 +60,7 @@ def test_every_numeric_dtype_survives_the_way_out_and_back(dtype: str, data: st.
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_travels_as_tensorflow_serving_s_tokens(
-    dtype: str, value: float
-) -> None:
+def test_what_is_not_finite_travels_as_tensorflow_serving_s_tokens(dtype: str, value: float) -> None:
     array = np.array([0.2, value], dtype)
     out = render([tensor("x", array)], "row")
     assert any(token in out for token in (b"NaN", b"Infinity"))
@@ -74,8 +72,7 @@ def test_what_is_not_finite_travels_as_tensorflow_serving_s_tokens(
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
 def test_strings_survive_as_text_or_base64(items: list[bytes]) -> None:
     got = read(
-        json.dumps({"inputs": [{"b64": base64.b64encode(item).decode()} for item in items]}),
-        signature(x="string"),
+        json.dumps({"inputs": [{"b64": base64.b64encode(item).decode()} for item in items]}), signature(x="string")
     ).tensors[0]
     again = read(renamed(render([got], "columnar"), "inputs"), signature(x="string")).tensors[0]
     assert again == got
@@ -128,9 +125,7 @@ def test_outputs_without_a_common_dimension_have_no_rows_in_tensorflow_serving_s
 
 @pytest.mark.parametrize("dtype", [*sorted(ITEM_SIZE), "string"])
 @pytest.mark.parametrize(("shape", "empty"), [((), None), ((0,), []), ((2, 0), [[], []])])
-def test_scalars_and_empty_outputs_of_every_dtype_are_json(
-    dtype: str, shape: tuple[int, ...], empty: object
-) -> None:
+def test_scalars_and_empty_outputs_of_every_dtype_are_json(dtype: str, shape: tuple[int, ...], empty: object) -> None:
     count = 0 if shape else 1
     data = b"\x01\0\0\0a" * count if dtype == "string" else bytes(ITEM_SIZE[dtype]) * count
     found = json.loads(render([Tensor("y", dtype, shape, data)], "columnar"))["outputs"]
@@ -213,9 +208,7 @@ def test_a_value_that_does_not_fit_is_named(dtype: str, value: str, words: str) 
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "int64", "string"])
-def test_the_shape_that_a_signature_states_is_not_asked_for(
-    body: str, shape: tuple[int, ...], dtype: str
-) -> None:
+def test_the_shape_that_a_signature_states_is_not_asked_for(body: str, shape: tuple[int, ...], dtype: str) -> None:
     sig = Signature(inputs={"x": TensorSpec(dtype=dtype, shape=(-1, 1))}, outputs={})
     if dtype == "string":
         body = re.sub(r"\d", '"a"', body)
@@ -288,9 +281,7 @@ def test_lists_nested_beyond_what_tensors_have_are_refused() -> None:
     st.sampled_from([*NUMERIC, "string", "complex64", "bfloat16"]),
     st.sampled_from(["instances", "inputs", "input"]),
 )
-def test_whatever_is_sent_is_decoded_or_refused_in_our_words(
-    value: Any, dtype: str, word: str
-) -> None:
+def test_whatever_is_sent_is_decoded_or_refused_in_our_words(value: Any, dtype: str, word: str) -> None:
     try:
         got = read(json.dumps({word: value}), signature(x=dtype))
     except (InvalidRequest, TooLarge):
@@ -298,10 +289,7 @@ def test_whatever_is_sent_is_decoded_or_refused_in_our_words(
     assert got.tensors[0].dtype == dtype
 
 
-@pytest.mark.parametrize(
-    ("shape", "rows", "is_batched"),
-    [((-1, 2), 3, True), ((3, 2), 1, False), (None, 1, False)],
-)
+@pytest.mark.parametrize(("shape", "rows", "is_batched"), [((-1, 2), 3, True), ((3, 2), 1, False), (None, 1, False)])
 def test_only_signatures_with_a_free_first_dimension_share_a_run(
     shape: tuple[int, ...] | None, rows: int, is_batched: bool
 ) -> None:
@@ -324,12 +312,8 @@ def test_only_signatures_with_a_free_first_dimension_share_a_run(
         ('{"inputs": {"a": [], "b": []}}', False),
     ],
 )
-def test_whoever_has_other_dimensions_than_the_signature_runs_alone(
-    body: str, is_batched: bool
-) -> None:
-    inputs = {
-        "a": TensorSpec(dtype="int64", shape=(-1, 2)), "b": TensorSpec(dtype="int64", shape=(-1,)),
-    }  # fmt: skip
+def test_whoever_has_other_dimensions_than_the_signature_runs_alone(body: str, is_batched: bool) -> None:
+    inputs = {"a": TensorSpec(dtype="int64", shape=(-1, 2)), "b": TensorSpec(dtype="int64", shape=(-1,))}
     sig = Signature(inputs=inputs, outputs={"y": inputs["b"]})
     got = read(body, sig)
     assert (got.rows, bool(got.batch_key)) == (1, is_batched)
@@ -340,10 +324,6 @@ def test_requests_share_a_batch_only_with_equal_inner_shapes() -> None:
     sig = Signature(inputs={"x": spec}, outputs={"y": spec})
     two, again, three = (
         read(body, sig).batch_key
-        for body in (
-            '{"inputs": [[1, 2]]}',
-            '{"inputs": [[1, 2], [3, 4]]}',
-            '{"inputs": [[1, 2, 3]]}',
-        )
+        for body in ('{"inputs": [[1, 2]]}', '{"inputs": [[1, 2], [3, 4]]}', '{"inputs": [[1, 2, 3]]}')
     )
     assert two == again != three

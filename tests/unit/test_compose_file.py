@@ -46,9 +46,7 @@ def test_docker_compose_accepts_the_file(secrets: Path, tmp_path: Path) -> None:
         pytest.skip("docker-compose is not installed")
     shutil.copy(ROOT / "docker-compose.yml", tmp_path)
     shutil.copytree(secrets, tmp_path / "deploy" / "secrets")
-    asked = subprocess.run(
-        [compose, "config"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    asked = subprocess.run([compose, "config"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert asked.returncode == 0, asked.stderr
     assert set(yaml.safe_load(asked.stdout)["services"]) == set(SERVICES)
 
@@ -109,9 +107,7 @@ def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_defa
         assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name
         for key in reached:
             assert service["environment"][key] == f"{defaults[key]}".removesuffix(".0"), key
-    assert variables == {
-        key for s in given.values() for key, v in s.get("environment", {}).items() if v == "7"
-    }
+    assert variables == {key for s in given.values() for key, v in s.get("environment", {}).items() if v == "7"}
 
 
 def different() -> list[str]:
@@ -137,9 +133,7 @@ def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_p
         assert arguments[0] in get_commands()
     else:
         assert arguments == []
-    environment = {
-        key: local(str(value), secrets) for key, value in OURS[name]["environment"].items()
-    }
+    environment = {key: local(str(value), secrets) for key, value in OURS[name]["environment"].items()}
     bare = {k: v for k, v in os.environ.items() if not k.startswith("SIGNALBOX_")}
     shown = run(command, {**bare, **environment}, tmp_path).stdout
     for key in environment:
@@ -149,9 +143,7 @@ def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_p
             assert secret.read_text() not in shown
 
 
-def run(
-    command: list[str], environment: dict[str, str], folder: Path
-) -> "subprocess.CompletedProcess[str]":
+def run(command: list[str], environment: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
     """One of our programs, away from the repository's folder; it must end well."""
     asked = subprocess.run(
         command,
@@ -207,11 +199,7 @@ def test_mounts_lead_to_files_of_ours_or_declared_volumes(name: str, secrets: Pa
 def test_folders_the_programs_use_are_mounted_and_made_by_the_image() -> None:
     for name, service in OURS.items():
         mounted = {mount.split(":")[1] for mount in service.get("volumes", [])}
-        named = {
-            str(value)
-            for value in service["environment"].values()
-            if str(value).startswith("/var/lib/")
-        }
+        named = {str(value) for value in service["environment"].values() if str(value).startswith("/var/lib/")}
         assert named <= mounted, name
         for folder in mounted:
             assert folder in DOCKERFILE
@@ -237,9 +225,7 @@ def test_build_target_is_in_the_dockerfile(name: str) -> None:
 
 def test_images_copy_what_exists_and_is_not_ignored() -> None:
     kept = [
-        line.removeprefix("!")
-        for line in (ROOT / ".dockerignore").read_text().splitlines()
-        if line.startswith("!")
+        line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     ]
     for source in re.findall(r"^COPY (\S+) ", DOCKERFILE, re.MULTILINE):
         assert (ROOT / source).exists()
@@ -365,9 +351,7 @@ def test_tyk_shows_the_plugins_the_secret_they_ask_for(secrets: Path) -> None:
     mounted = [m.split(":")[0] for m in SERVICES["tyk"]["volumes"] if "apps" in m]
     assert mounted == ["./deploy/secrets/tyk_apps"]
     made = secrets / "tyk_apps"
-    assert {path.name for path in made.iterdir()} == {
-        path.name for path in (ROOT / "tyk" / "apps").iterdir()
-    }
+    assert {path.name for path in made.iterdir()} == {path.name for path in (ROOT / "tyk" / "apps").iterdir()}
     definition = json.loads((made / "signalbox.json").read_text())
     assert definition.pop("config_data") == {"secret": (secrets / "plugin_secret").read_text()}
     assert definition == API
@@ -378,9 +362,7 @@ def test_tyk_shows_the_plugins_the_secret_they_ask_for(secrets: Path) -> None:
 
 def test_gateway_and_console_share_the_pepper() -> None:
     for name in ("plugin-1", "plugin-2", "console", "controller", "projector", "bootstrap"):
-        assert (
-            SERVICES[name]["environment"]["SIGNALBOX_KEY_PEPPER_FILE"] == "/run/secrets/key_pepper"
-        )
+        assert SERVICES[name]["environment"]["SIGNALBOX_KEY_PEPPER_FILE"] == "/run/secrets/key_pepper"
 
 
 def test_workers_of_the_host_share_one_lock_folder_and_differ_in_name() -> None:
@@ -394,9 +376,7 @@ def test_time_to_stop_covers_what_the_programs_ask_for() -> None:
     from workers.settings import WorkerSettings
 
     grace = {
-        name: float(s["stop_grace_period"].rstrip("s"))
-        for name, s in SERVICES.items()
-        if "stop_grace_period" in s
+        name: float(s["stop_grace_period"].rstrip("s")) for name, s in SERVICES.items() if "stop_grace_period" in s
     }
     gateway = {f.name: f.default for f in _fields(GatewaySettings)}
     worker = {f.name: f.default for f in _fields(WorkerSettings)}

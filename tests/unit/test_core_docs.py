@@ -65,9 +65,7 @@ def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
 
 
 def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
-    served = re.findall(
-        r"^\| `(signalbox_\w+)` \|", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE
-    )
+    served = re.findall(r"^\| `(signalbox_\w+)` \|", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
     rules = (DOCS / "operations.md").read_text("utf-8").partition("```yaml")[2].partition("```")[0]
     wanted = re.findall(r"signalbox_\w+", rules)
     assert len(wanted) > 7
@@ -75,9 +73,7 @@ def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
 
 
 def test_every_private_word_of_the_glossary_is_still_in_the_file_it_names() -> None:
-    table = (
-        (DOCS / "glossary.md").read_text("utf-8").partition("## Words that the code still has")[2]
-    )
+    table = (DOCS / "glossary.md").read_text("utf-8").partition("## Words that the code still has")[2]
     rows = re.findall(r"^\| (.+?) \| `([\w/]+\.py)` \|", table, re.MULTILINE)
     assert len(rows) > 30
     gone = [

@@ -43,13 +43,7 @@ class Client:
 def frame(subject: bytes, reply: bytes, head: bytes, body: bytes) -> bytes:
     if head:
         sizes = b"%d %d" % (len(head), len(head) + len(body))
-        return b"HMSG %b 7 %b%b\r\n%b%b\r\n" % (
-            subject,
-            reply + b" " if reply else b"",
-            sizes,
-            head,
-            body,
-        )
+        return b"HMSG %b 7 %b%b\r\n%b%b\r\n" % (subject, reply + b" " if reply else b"", sizes, head, body)
     return b"MSG %b 7 %b%d\r\n%b\r\n" % (subject, reply + b" " if reply else b"", len(body), body)
 
 
@@ -60,10 +54,11 @@ def parser_of(client: Any) -> FrameParser:
 
 TOKENS = st.text("abc.$", min_size=1, max_size=8).map(str.encode)
 FRAMES = st.tuples(
-    TOKENS, st.one_of(st.just(b""), TOKENS),
+    TOKENS,
+    st.one_of(st.just(b""), TOKENS),
     st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0 503\r\n\r\n"]),
     st.binary(max_size=60),
-)  # fmt: skip
+)
 
 
 @given(frames=st.lists(FRAMES, max_size=8), sizes=st.lists(st.integers(1, 40), min_size=1))
@@ -88,9 +83,7 @@ def test_any_cut_gives_the_same_messages(frames: list[Got], sizes: list[int]) ->
 async def test_control_lines_reach_the_client() -> None:
     client = Client()
     parser = parser_of(client)
-    await parser.parse(
-        b'+OK\r\nPONG\r\nINFO {"a":1}\r\n-ERR \'Permissions Violation for Publish to "X.y"\'\r\n'
-    )
+    await parser.parse(b'+OK\r\nPONG\r\nINFO {"a":1}\r\n-ERR \'Permissions Violation for Publish to "X.y"\'\r\n')
     assert client.controls == ["PONG", {"a": 1}, "'Permissions Violation for Publish to \"X.y\"'"]
 
 
@@ -110,9 +103,7 @@ async def test_a_handler_that_fails_does_not_stop_the_parser() -> None:
     assert len(client.faults) == 1
 
 
-@pytest.mark.parametrize(
-    "line", [b"HELLO\r\n", b"MSG\r\n", b"MSG a x 1\r\na\r\n", b"ZORK\r\n", b"x" * 70_000]
-)
+@pytest.mark.parametrize("line", [b"HELLO\r\n", b"MSG\r\n", b"MSG a x 1\r\na\r\n", b"ZORK\r\n", b"x" * 70_000])
 async def test_an_unknown_line_is_a_protocol_error(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         await parser_of(Client()).parse(line)
@@ -151,9 +142,7 @@ def test_headers_survive_the_way_or_are_refused(headers: dict[str, str]) -> None
         (ApiError(400, 10165, "invalid per-message TTL"), Bug, None),
     ],
 )
-def test_each_refusal_has_its_meaning(
-    error: ApiError, kind: type[Exception], last: int | None
-) -> None:
+def test_each_refusal_has_its_meaning(error: ApiError, kind: type[Exception], last: int | None) -> None:
     found = write_refused(error)
     assert type(found) is kind
     assert getattr(found, "last", None) == last

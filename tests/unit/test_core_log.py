@@ -42,9 +42,7 @@ def test_a_line_is_json_with_its_fields(capsys: pytest.CaptureFixture[str]) -> N
     lines = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
     first, second, third = lines
     assert first.pop("at").endswith("+00:00")
-    assert first == {
-        "event": "lease.acquired", "gpu": "GPU-1", "token": 7, "level": "info", "program": "worker",
-    }  # fmt: skip
+    assert first == {"event": "lease.acquired", "gpu": "GPU-1", "token": 7, "level": "info", "program": "worker"}
     assert second["error"] == "ValueError: odd"
     assert "Traceback" in second["trace"]
     assert (third["event"], third["message"]) == ("library.message", "careful now")
@@ -73,9 +71,7 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, ...]]:
     return [(line["event"], line.get("why"), line.get("repeated")) for line in told]
 
 
-def test_equal_warnings_are_counted_and_the_count_is_said(
-    capsys: pytest.CaptureFixture[str], clock: Clock
-) -> None:
+def test_equal_warnings_are_counted_and_the_count_is_said(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     for _ in range(1000):
         log.warning("nats.away", why="no answer")
     log.error("nats.away", why="other")
@@ -122,9 +118,7 @@ def test_a_program_says_its_counts_when_it_ends() -> None:
         "    except ValueError: log.exception('it.failed')\n"
         "    import logging; logging.getLogger('library').critical('no')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     told = [msgspec.json.decode(line) for line in done.stderr.splitlines()]
     assert [(one["event"], one.get("repeated")) for one in told] == [
         ("it.failed", None),
@@ -135,14 +129,32 @@ def test_a_program_says_its_counts_when_it_ends() -> None:
 
 
 JOB = Job(
-    id="01", model="half", version=2, signature="s", key_id="secret-owner", created_at=10.0, deadline_at=99.0,
+    id="01",
+    model="half",
+    version=2,
+    signature="s",
+    key_id="secret-owner",
+    created_at=10.0,
+    deadline_at=99.0,
     trace="00-ab",
-)  # fmt: skip
+)
 QUICK = Record(
-    id="01", model="half", version=2, signature="s", key_id="secret-owner", created_at=10.0, deadline_at=99.0,
-    state=State.SUCCEEDED, worker="w1", gpu="GPU-1", token=7, attempt=1, batch=3, trace="00-ab",
+    id="01",
+    model="half",
+    version=2,
+    signature="s",
+    key_id="secret-owner",
+    created_at=10.0,
+    deadline_at=99.0,
+    state=State.SUCCEEDED,
+    worker="w1",
+    gpu="GPU-1",
+    token=7,
+    attempt=1,
+    batch=3,
+    trace="00-ab",
     phases={"done": 1030.0, "claimed": 1010.0},
-)  # fmt: skip
+)
 WHY = ErrorInfo(code="model_error", message="input [4711.0] is odd")
 
 
@@ -167,18 +179,14 @@ def test_a_job_that_failed_was_retried_or_was_slow_is_told_at_info(
     (line,) = told(capsys, record, **facts)
     assert (line["event"], line["level"], line["state"]) == ("job.ended", "info", record.state)
     names = ("job", "model", "version", "worker", "gpu", "token", "attempt", "batch", "trace")
-    assert [line[name] for name in names] == [
-        "01", "half", 2, "w1", "GPU-1", 7, record.attempt, 3, "00-ab",
-    ]  # fmt: skip
+    assert [line[name] for name in names] == ["01", "half", 2, "w1", "GPU-1", 7, record.attempt, 3, "00-ab"]
     assert line["code"] == (record.error.code if record.error else "")
     assert list(line["phases"])[-2:] == ["claimed", "done"]
     assert "4711" not in str(line)
     assert "secret-owner" not in str(line)
 
 
-def test_a_job_that_is_well_costs_no_line_at_info_and_one_a_step_at_debug(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_job_that_is_well_costs_no_line_at_info_and_one_a_step_at_debug(capsys: pytest.CaptureFixture[str]) -> None:
     quick = {"phases": {"pulled": 1000.0}, "slow_s": 0.031}
     for level, lines in (("INFO", 0), ("DEBUG", 5)):
         log.configure(level, program="worker")
@@ -200,7 +208,7 @@ def test_a_log_that_nobody_reads_any_more_breaks_nothing() -> None:
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=write, timeout=60, check=False
-    )  # fmt: skip
+    )
     os.close(write)
     assert (done.returncode, done.stdout) == (0, b"done\n")
 
@@ -236,9 +244,7 @@ def test_a_failure_s_local_variables_are_never_shown_not_even_before_the_log_is_
         "try:\n    act()\nexcept ValueError:\n    log.exception('thing.failed')\n"
         "import threading\nthread = threading.Thread(target=act)\nthread.start()\nthread.join()\nact()\n"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
-    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     events = [msgspec.json.decode(line)["event"] for line in told.stderr.splitlines()]
     assert events == ["thing.failed", "thing.failed", "thread.crashed", "program.crashed"]
     assert "emases" not in told.stderr

@@ -7,9 +7,18 @@ from signalbox.program.errors import Conflict
 from signalbox.wire.messages import Job, Newer, PayloadRef, Record, State, decode, encode, header
 
 JOB = Job(
-    id="j", model="m", version=3, signature="s", priority="hi", key_id="k", created_at=1.0,
-    deadline_at=901.0, outputs=("y",), style="columnar", trace="t",
-)  # fmt: skip
+    id="j",
+    model="m",
+    version=3,
+    signature="s",
+    priority="hi",
+    key_id="k",
+    created_at=1.0,
+    deadline_at=901.0,
+    outputs=("y",),
+    style="columnar",
+    trace="t",
+)
 REF = PayloadRef(subject="pl.j.in", size=9, chunks=1, first_seq=4, sha256="aa")
 
 

@@ -29,9 +29,6 @@ def test_a_module_imports_each_dependency_of_a_program() -> None:
     sources = chain.from_iterable((ROOT / folder).rglob("*.py") for folder in PACKAGES)
     text = "\n".join(source.read_text() for source in sources)
     # Django names applications, middleware and backends in strings.
-    named = {
-        *re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE),
-        *re.findall(r'"(\w+)[".]', text),
-    }
+    named = {*re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE), *re.findall(r'"(\w+)[".]', text)}
     idle = {name for name in wanted if not modules.get(name, set()) & named}
     assert idle == set(BY_NAME)

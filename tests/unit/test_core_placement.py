@@ -6,15 +6,11 @@ from hypothesis import strategies as st
 from signalbox.wire.messages import Device, Model, Worker
 from signalbox.wire.placement import devices_of, homes, homes_of
 
-DEVICES = st.dictionaries(
-    st.text("abc", min_size=1, max_size=6), st.sampled_from("xyz"), max_size=12
-)
+DEVICES = st.dictionaries(st.text("abc", min_size=1, max_size=6), st.sampled_from("xyz"), max_size=12)
 
 
 @given(devices=DEVICES, replicas=st.integers(0, 15))
-def test_it_gives_as_many_homes_as_asked_or_as_there_are(
-    devices: dict[str, str], replicas: int
-) -> None:
+def test_it_gives_as_many_homes_as_asked_or_as_there_are(devices: dict[str, str], replicas: int) -> None:
     found = homes("m", 1, devices, replicas)
     assert len(found) == len(set(found)) == min(replicas, len(devices))
     assert set(found) <= set(devices)
@@ -30,9 +26,7 @@ def test_no_host_gets_two_while_another_has_none(devices: dict[str, str], replic
 
 
 @given(devices=DEVICES.filter(lambda d: len(d) > 1), data=st.data())
-def test_losing_a_device_moves_only_what_lived_there(
-    devices: dict[str, str], data: st.DataObject
-) -> None:
+def test_losing_a_device_moves_only_what_lived_there(devices: dict[str, str], data: st.DataObject) -> None:
     lost = data.draw(st.sampled_from(sorted(devices)))
     left = {device: host for device, host in devices.items() if device != lost}
     for number in range(20):
@@ -54,20 +48,9 @@ def test_two_workers_at_one_device_are_one_place_and_a_draining_one_is_none() ->
     other = Device(id="GPU-2", kind="cpu", name="c")
 
     def worker(name: str, device: Device, state: str) -> Worker:
-        return Worker(
-            id=name,
-            boot="b",
-            host="h",
-            pid=1,
-            state=state,
-            device=device,
-            started_at=0.0,
-            beat_at=0.0,
-        )
+        return Worker(id=name, boot="b", host="h", pid=1, state=state, device=device, started_at=0.0, beat_at=0.0)
 
-    found = devices_of(
-        [worker("a", gpu, "ready"), worker("b", gpu, "ready"), worker("c", other, "draining")]
-    )
+    found = devices_of([worker("a", gpu, "ready"), worker("b", gpu, "ready"), worker("c", other, "draining")])
     assert found == {"GPU-1": "h"}
 
 
@@ -75,9 +58,16 @@ def test_a_device_is_no_home_for_a_model_that_its_workers_refuse() -> None:
     model = Model(name="m", replicas=2)
     able, picky, leaving = (
         Worker(
-            id=name, boot=name, host=name, pid=1, state=state, started_at=0.0, beat_at=0.0,
-            device=Device(id=name, kind="cpu", name=name), serves=serves,
+            id=name,
+            boot=name,
+            host=name,
+            pid=1,
+            state=state,
+            started_at=0.0,
+            beat_at=0.0,
+            device=Device(id=name, kind="cpu", name=name),
+            serves=serves,
         )
         for name, state, serves in (("a", "ready", ()), ("b", "ready", ("other",)), ("c", "draining", ()))
-    )  # fmt: skip
+    )
     assert homes_of(model, [able, picky, leaving]) == ("a",)

@@ -46,10 +46,7 @@ def test_what_another_process_was_given_is_given_to_nobody_else_while_it_runs(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     narrow = "import signalbox.ops.ports as p; p._LOWEST, p._HIGHEST = 20_000, 20_399\n"
     with subprocess.Popen(
-        [sys.executable, "-c", narrow + _FIRST],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", narrow + _FIRST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as first:
         assert first.stdout is not None
         theirs = set(first.stdout.readline().split())

@@ -86,9 +86,7 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
-def test_secrets_of_the_settings_are_known_before_the_first_line_is_written(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_secrets_of_the_settings_are_known_before_the_first_line_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     pepper, password = canary("pepper"), canary("password")
     env = {"SIGNALBOX_KEY_PEPPER": pepper, "SIGNALBOX_NATS_PASSWORD": password}
     settings.load(settings.Wire, settings.PREFIX, env)
@@ -136,9 +134,12 @@ def test_a_leak_is_found_in_every_shape_it_may_take(before: bytes, after: bytes)
     secret = "canary-é-0123456789"
     wrapped = before + secret.encode() + after
     seen = [
-        wrapped.decode("utf-8", "replace"), base64.b64encode(wrapped).decode(), wrapped.hex(),
-        json.dumps({"x": secret}), repr(list(wrapped)),
-    ]  # fmt: skip
+        wrapped.decode("utf-8", "replace"),
+        base64.b64encode(wrapped).decode(),
+        wrapped.hex(),
+        json.dumps({"x": secret}),
+        repr(list(wrapped)),
+    ]
     for text in seen:
         assert leaks({"log": text}, {"it": secret}), text
     assert leaks({"log": "nothing here"}, {"it": secret}) == []

@@ -21,18 +21,21 @@ def model(default: int | None = 2, versions: tuple[int, ...] = (1, 2), **fields:
 def worker(device: str = "g1", *, token: int = 1, **states: str) -> Worker:
     """A holder of its device. states: ``v1="ready"``."""
     return Worker(
-        id=f"w-{device}-{token}", boot="b", host="h", pid=1, state="ready", started_at=1.0, beat_at=1.0,
-        device=Device(id=device, kind="cpu", name="virtual"), token=token,
+        id=f"w-{device}-{token}",
+        boot="b",
+        host="h",
+        pid=1,
+        state="ready",
+        started_at=1.0,
+        beat_at=1.0,
+        device=Device(id=device, kind="cpu", name="virtual"),
+        token=token,
         models=tuple(Residency(model="m", version=int(v[1:]), state=s) for v, s in states.items()),
-    )  # fmt: skip
+    )
 
 
 def default_after(
-    workers: list[Worker],
-    serving: Serving | None = OLD,
-    *,
-    is_deserted: bool = False,
-    **fields: Any,
+    workers: list[Worker], serving: Serving | None = OLD, *, is_deserted: bool = False, **fields: Any
 ) -> int | None:
     after, _ = rollout.decide(model(**fields), 2, serving, workers, is_deserted=is_deserted)
     assert after is not None
@@ -70,9 +73,7 @@ def test_a_home_with_no_version_in_memory_is_not_waited_for(state: str) -> None:
         assert default_after([waited, bare], replicas=2) == 1
 
 
-def test_one_of_two_homes_that_failed_and_starts_anew_is_not_taken_for_one_without_a_failure() -> (
-    None
-):
+def test_one_of_two_homes_that_failed_and_starts_anew_is_not_taken_for_one_without_a_failure() -> None:
     ready, failed = worker("g1", v1="ready", v2="ready"), worker("g2", v1="ready", v2="failed")
     two = model(replicas=2)
     record, _ = rollout.decide(two, 2, OLD, [ready, failed])
@@ -82,9 +83,7 @@ def test_one_of_two_homes_that_failed_and_starts_anew_is_not_taken_for_one_witho
 
 
 @pytest.mark.parametrize("state", ["ready", "crowded"])
-def test_a_failure_that_presence_told_after_the_publication_that_forgave_it_holds_nothing_back(
-    state: str,
-) -> None:
+def test_a_failure_that_presence_told_after_the_publication_that_forgave_it_holds_nothing_back(state: str) -> None:
     record, _ = rollout.decide(model(), 2, OLD, [worker(v1="ready", v2="failed")])
     for told, default, failed in (("failed", 1, (2,)), ("loading", 1, ()), (state, 2, ())):
         record, _ = rollout.decide(model(), 3, record, [worker(v1="ready", v2=told)])
@@ -111,9 +110,7 @@ def test_where_nobody_serves_the_model_somebody_is_waited_for_a_while() -> None:
         assert default_after(nobody, is_deserted=True) == 2
 
 
-@pytest.mark.parametrize(
-    "fields", [{"is_enabled": False}, {"replicas": 0}, {"versions": (2,)}, {"default": 1}]
-)
+@pytest.mark.parametrize("fields", [{"is_enabled": False}, {"replicas": 0}, {"versions": (2,)}, {"default": 1}])
 def test_what_may_not_serve_or_shall_not_change_waits_for_nothing(fields: dict[str, Any]) -> None:
     wanted = fields.get("default", 2)
     assert default_after([worker(v1="ready", v2="loading")], **fields) == wanted
@@ -124,9 +121,7 @@ def test_labels_move_each_by_itself_and_a_new_one_is_there_at_once() -> None:
     moved = model(versions=(1, 2, 3), labels={"stable": 3, "new": 3})
     after, _ = rollout.decide(moved, 2, serving, [worker(v1="ready", v2="ready", v3="loading")])
     assert after == Serving(publication=2, default=2, labels={"stable": 1, "new": 3})
-    assert [rollout.resolve(moved, serving, alias) for alias in ("", "stable", "new", "gone")] == [
-        1, 1, 3, None,
-    ]  # fmt: skip
+    assert [rollout.resolve(moved, serving, alias) for alias in ("", "stable", "new", "gone")] == [1, 1, 3, None]
     assert rollout.targets(moved, serving) == [2, 3, 1]
 
 
@@ -143,13 +138,9 @@ def test_who_knows_an_older_publication_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(("revision", "at"), [(2, 40.0), (4, 20.0)])
-def test_a_stream_that_begins_anew_and_a_clock_that_is_set_back_stop_nothing(
-    revision: int, at: float
-) -> None:
+def test_a_stream_that_begins_anew_and_a_clock_that_is_set_back_stop_nothing(revision: int, at: float) -> None:
     newer = Serving(publication=3, published_at=30.0, default=1)
-    after, _ = rollout.decide(
-        model(updated_at=at), revision, newer, [worker(v1="ready", v2="ready")]
-    )
+    after, _ = rollout.decide(model(updated_at=at), revision, newer, [worker(v1="ready", v2="ready")])
     assert after == Serving(publication=revision, published_at=at, default=2)
 
 
@@ -173,9 +164,7 @@ class Gateway:
         self.record: tuple[int, Serving] = (1, OLD)
 
 
-HOMES: st.SearchStrategy[list[str]] = st.lists(
-    st.sampled_from(["ready", "crowded", "bare"]), min_size=1, max_size=2
-)
+HOMES: st.SearchStrategy[list[str]] = st.lists(st.sampled_from(["ready", "crowded", "bare"]), min_size=1, max_size=2)
 """What each holder says of the new version beside the old one, when all is done; bare: it has neither."""
 
 
@@ -191,8 +180,7 @@ def test_requests_move_once_a_publication_whatever_the_gateways_see_late(
             published.append(what)
         elif act == "presence":
             present = [
-                worker(f"g{n}", **{f"v{i + 1}": s for i, s in enumerate(states) if s})
-                for n, states in enumerate(what)
+                worker(f"g{n}", **{f"v{i + 1}": s for i, s in enumerate(states) if s}) for n, states in enumerate(what)
             ]
         elif act == "learn":
             gateways[what].publication, gateways[what].default = len(published), published[-1]
@@ -201,9 +189,7 @@ def test_requests_move_once_a_publication_whatever_the_gateways_see_late(
             gateways[what].record = record
         else:
             g = gateways[what]
-            document = model(
-                g.default, versions=(1, 2, 3), replicas=2, updated_at=float(g.publication)
-            )
+            document = model(g.default, versions=(1, 2, 3), replicas=2, updated_at=float(g.publication))
             after, _ = rollout.decide(document, g.publication, g.record[1], g.workers)
             if after is None or after == g.record[1] or g.record[0] != record[0]:
                 continue  # compare-and-set refuses what was decided from an old record

@@ -41,9 +41,7 @@ def test_inherited_fields_are_shared_and_own_fields_have_the_programs_prefix() -
     assert settings.devices == ("cpu:0", "cpu:1")
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("on", True), ("False", False), ("1", True), ("no", False)]
-)
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("False", False), ("1", True), ("no", False)])
 def test_a_boolean_may_be_written_in_any_usual_way(text: str, value: bool) -> None:
     assert load(Program, PREFIX, NAMED | {f"{PREFIX}IS_WARM": text}).is_warm is value
 
@@ -63,11 +61,7 @@ def test_every_fault_is_named_at_once() -> None:
 
 
 def test_another_programs_variables_and_foreign_ones_are_left_alone() -> None:
-    load(
-        Program,
-        PREFIX,
-        NAMED | {"SIGNALBOX_GATEWAY_LISTEN": "x", "PATH": "/", "SIGNALBOX_TYK_BIN": "t"},
-    )
+    load(Program, PREFIX, NAMED | {"SIGNALBOX_GATEWAY_LISTEN": "x", "PATH": "/", "SIGNALBOX_TYK_BIN": "t"})
 
 
 def test_rules_that_span_fields_are_checked() -> None:
@@ -102,15 +96,7 @@ def test_every_setting_has_a_description() -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "nats://a:1,nats://b:2",
-        "tls://a",
-        "127.0.0.1",
-        "a:4222",
-        "nats://user:word@a:1",
-        "nats://[::1]:1 , b",
-    ],
+    "url", ["nats://a:1,nats://b:2", "tls://a", "127.0.0.1", "a:4222", "nats://user:word@a:1", "nats://[::1]:1 , b"]
 )
 def test_addresses_of_nats_that_it_can_use_are_taken(url: str) -> None:
     assert load(Wire, "SIGNALBOX_", {"SIGNALBOX_NATS_URL": url}).nats_url == url
@@ -118,23 +104,9 @@ def test_addresses_of_nats_that_it_can_use_are_taken(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "",
-        " ",
-        "nats://a:b",
-        "nats://a:-1",
-        "nats://a:70000",
-        "nats://",
-        "http://a",
-        "nats://a,",
-        "nats://u:se/cret@a",
-    ],
+    ["", " ", "nats://a:b", "nats://a:-1", "nats://a:70000", "nats://", "http://a", "nats://a,", "nats://u:se/cret@a"],
 )
-def test_an_address_of_nats_that_nobody_can_read_is_refused_by_name_and_not_repeated(
-    url: str,
-) -> None:
-    with pytest.raises(
-        Misconfigured, match="SIGNALBOX_NATS_URL wants addresses like nats://host"
-    ) as caught:
+def test_an_address_of_nats_that_nobody_can_read_is_refused_by_name_and_not_repeated(url: str) -> None:
+    with pytest.raises(Misconfigured, match="SIGNALBOX_NATS_URL wants addresses like nats://host") as caught:
         load(Wire, "SIGNALBOX_", {"SIGNALBOX_NATS_URL": url})
     assert "cret" not in str(caught.value)

@@ -40,9 +40,7 @@ def test_ids_of_other_jobs_name_no_slot(chance: int) -> None:
         assert names.slot_of_record(names.state(job_id)) == ""
 
 
-@pytest.mark.parametrize(
-    "job_id", ["", "8", "j" * 14 + "8", "0000000-ZZZZZ-8000-8000-000000000000"]
-)
+@pytest.mark.parametrize("job_id", ["", "8", "j" * 14 + "8", "0000000-ZZZZZ-8000-8000-000000000000"])
 def test_what_is_no_id_of_ours_names_no_slot(job_id: str) -> None:
     assert names.slot_of(job_id) == ""
     assert names.state(job_id) == f"st.{job_id}"

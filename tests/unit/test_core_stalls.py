@@ -49,9 +49,7 @@ def test_one_lost_answer_and_no_write_for_long_is_no_stall(stalls: Stalls, clock
         stalls.check("jobs")
 
 
-def test_while_nothing_is_stored_one_try_in_a_while_is_let_through(
-    stalls: Stalls, clock: Clock
-) -> None:
+def test_while_nothing_is_stored_one_try_in_a_while_is_let_through(stalls: Stalls, clock: Clock) -> None:
     stall(stalls, clock, "jobs.m.mid.1")
     stalls.check("jobs")
     for _ in range(3):
@@ -64,9 +62,7 @@ def test_while_nothing_is_stored_one_try_in_a_while_is_let_through(
         stalls.check("jobs")
 
 
-def test_a_stall_that_nobody_has_met_lately_is_no_fault_any_more(
-    stalls: Stalls, clock: Clock
-) -> None:
+def test_a_stall_that_nobody_has_met_lately_is_no_fault_any_more(stalls: Stalls, clock: Clock) -> None:
     stall(stalls, clock, "jobs.m.mid.1")
     assert stalls.faults() == [f"jobs.>: {WHY}"]
     clock.now += KNOWN_S

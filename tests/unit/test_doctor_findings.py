@@ -105,8 +105,11 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("console", "console.any_host", {"SIGNALBOX_CONSOLE_ALLOWED_HOSTS": "console.example,*"}),
     ("console", "console.any_host", {"SIGNALBOX_CONSOLE_ALLOWED_HOSTS": ".example"}),
     ("console", "console.no_https", {"SIGNALBOX_CONSOLE_LISTEN": "0.0.0.0:8000"}),
-    ("console", "console.forged_proxy", {
-        "SIGNALBOX_CONSOLE_LISTEN": "0.0.0.0:8000", "SIGNALBOX_CONSOLE_TRUST_PROXY": "on"}),
+    (
+        "console",
+        "console.forged_proxy",
+        {"SIGNALBOX_CONSOLE_LISTEN": "0.0.0.0:8000", "SIGNALBOX_CONSOLE_TRUST_PROXY": "on"},
+    ),
     ("console", "console.plain_origin", {"SIGNALBOX_CONSOLE_TRUSTED_ORIGINS": "http://console.example"}),
     ("console", "console.long_session", {"SIGNALBOX_CONSOLE_SESSION_S": "2592000"}),
     ("console", "console.long_session", {"SIGNALBOX_CONSOLE_IDLE_S": "86400"}),
@@ -114,22 +117,23 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("console", "console.weak_admin", {"SIGNALBOX_CONSOLE_ADMIN_PASSWORD": "admin"}),
     ("console", "console.any_path", {"SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ""}),
     ("console", "console.plain_database", {"SIGNALBOX_CONSOLE_DATABASE_URL": "postgresql://a:b@db/signalbox"}),
-    ("console", "console.plain_database", {
-        "SIGNALBOX_CONSOLE_DATABASE_URL": "postgresql://a:b@db/signalbox?sslmode=require"}),
+    (
+        "console",
+        "console.plain_database",
+        {"SIGNALBOX_CONSOLE_DATABASE_URL": "postgresql://a:b@db/signalbox?sslmode=require"},
+    ),
     ("console", "console.other_settings", {"DJANGO_SETTINGS_MODULE": "my.settings"}),
     ("worker", "worker.lock_in_tmp", {"SIGNALBOX_WORKER_LOCK_DIR": ""}),
     ("worker", "worker.lock_in_tmp", {"SIGNALBOX_WORKER_LOCK_DIR": "/nowhere/locks"}),
     ("worker", "worker.no_sandbox", {"SIGNALBOX_WORKER_SANDBOX": "off"}),
     ("worker", "worker.reads_everything", {"SIGNALBOX_WORKER_MODEL_FOLDERS": ""}),
     ("worker", "worker.interval_log", {"SIGNALBOX_WORKER_INTERVAL_LOG": "/var/log/intervals"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("program", "wanted", "change"), BAD)
-def test_a_weak_variable_is_found(
-    program: str, wanted: str, change: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_weak_variable_is_found(program: str, wanted: str, change: dict[str, str], tmp_path: Path) -> None:
     env = Environment(good(program, tmp_path / "secrets") | change, program)
     assert wanted in ids(environment.examine(env))
 
@@ -145,9 +149,7 @@ def test_a_secret_others_can_read_is_found(tmp_path: Path) -> None:
     assert ids(host.examine_secrets(folder)) == set()
 
 
-def test_an_open_file_in_an_open_folder_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_file_in_an_open_folder_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pepper"
     path.write_text(LONG)
     path.chmod(0o644)
@@ -173,9 +175,7 @@ def test_the_lock_folder_is_looked_at(tmp_path: Path) -> None:
     assert ids(environment.lock_folder(locks)) == set()
 
 
-def test_a_remote_file_system_is_recognised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remote_file_system_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(
         f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path}/my\\040locks nfs4 rw 0 0\nx {tmp_path}/m tmpfs rw 0 0\n"
@@ -214,8 +214,12 @@ CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.monitor_exposed", lambda text: text + "\nhttp_port = 8222\n"),
     ("nats.client_plain", lambda text: text.replace('host: "127.0.0.1"', 'host: "0.0.0.0"')),
     ("nats.client_plain", lambda text: text.replace('host: "127.0.0.1"', "listen: 10.0.0.1:4222")),
-    ("nats.client_plain", lambda text: text.replace(
-        'host: "127.0.0.1"', "listen: 10.0.0.1:4222\ntls { cert_file: x }\nallow_non_tls: true")),
+    (
+        "nats.client_plain",
+        lambda text: text.replace(
+            'host: "127.0.0.1"', "listen: 10.0.0.1:4222\ntls { cert_file: x }\nallow_non_tls: true"
+        ),
+    ),
     ("nats.cluster_open", lambda text: text + "\ncluster { name: x, listen: 0.0.0.0:6222 }\n"),
     ("nats.cluster_open", lambda text: text + "\ncluster { listen: 0.0.0.0:6222, tls { verify: false } }\n"),
     ("nats.cluster_open", lambda text: text + "\ncluster { listen: 0.0.0.0:6222, authorization { user: x } }\n"),
@@ -223,7 +227,7 @@ CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.trace", lambda text: text + "\ndebug = yes\n"),
     ("nats.no_limit", lambda text: text.replace("max_payload: 2097152", "")),
     ("nats.unencrypted", lambda text: text.replace(", cipher: aes", "")),
-]  # fmt: skip
+]
 
 
 def test_our_own_nats_conf_has_nothing_to_mend_but_what_is_on_disk() -> None:
@@ -238,9 +242,7 @@ def test_a_weak_line_of_nats_conf_is_found(wanted: str, change: Callable[[str], 
     assert wanted in ids(natsrules.examine_conf(natsconf.parse(text), "nats.conf"))
 
 
-@pytest.mark.parametrize(
-    "text", ["a {", "a: [1, 2", "a: {b: }}", "a", 'include "nowhere.conf"', "x: " + "[" * 100]
-)
+@pytest.mark.parametrize("text", ["a {", "a: [1, 2", "a: {b: }}", "a", 'include "nowhere.conf"', "x: " + "[" * 100])
 def test_a_broken_nats_conf_is_said_to_be_broken(text: str) -> None:
     with pytest.raises(Misconfigured):
         natsconf.parse(text)
@@ -250,9 +252,7 @@ def test_nats_conf_is_read_as_the_server_reads_it(tmp_path: Path) -> None:
     (tmp_path / "more.conf").write_text("Extra = yes // trailing\n")
     text = "A { b: 'c d'; e = [1, {f: nats://x:1}] } # no\ninclude more.conf\nlisten: 0.0.0.0:42\n"
     conf = natsconf.parse(text, tmp_path)
-    assert conf.values == {
-        "a": {"b": "c d", "e": ["1", {"f": "nats://x:1"}]}, "extra": "yes", "listen": "0.0.0.0:42",
-    }  # fmt: skip
+    assert conf.values == {"a": {"b": "c d", "e": ["1", {"f": "nats://x:1"}]}, "extra": "yes", "listen": "0.0.0.0:42"}
     assert (conf.text("a", "b"), conf.text("a", "x"), dict(conf.block("extra"))) == ("c d", "", {})
 
 
@@ -261,13 +261,8 @@ def test_a_bound_worker_may_have_less_and_nobody_more() -> None:
     given = {"publish": {"allow": list(bound.publish)}, "subscribe": list(bound.subscribe)}
     wide = permissions("worker", worker="w1")
     named = sorted({"$KV.leases.GPU-1", "$KV.waiters.GPU-1.w1"})
-    assert (
-        natsrules.beyond("w1", given) == named
-    )  # a GPU's name is the operator's to give; the doctor says so
-    assert (
-        natsrules.beyond("w1", {"publish": list(wide.publish), "subscribe": list(wide.subscribe)})
-        == []
-    )
+    assert natsrules.beyond("w1", given) == named  # a GPU's name is the operator's to give; the doctor says so
+    assert natsrules.beyond("w1", {"publish": list(wide.publish), "subscribe": list(wide.subscribe)}) == []
 
 
 @pytest.fixture(scope="module")
@@ -275,19 +270,14 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two certificates in one file, of 90 and of 40 days."""
     path = tmp_path_factory.mktemp("certificates") / "all.pem"
     for days in ("90", "40"):
-        key = [
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-keyout",
-            os.devnull,
-        ]
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", os.devnull]
         made = subprocess.run(
             ["openssl", "req", "-x509", *key, "-subj", "/CN=x", "-days", days],
-            capture_output=True, text=True, check=True, timeout=60,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
         with path.open("a") as file:
             file.write(made.stdout)
     return path
@@ -310,8 +300,10 @@ def test_a_certificate_that_ends_after_2049_is_read_too(tmp_path: Path) -> None:
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", os.devnull]
     subprocess.run(
         ["openssl", "req", "-x509", *key, "-subj", "/CN=x", "-days", "20000", "-out", str(path)],
-        capture_output=True, check=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
     assert list(certificates.examine_file(path)) == []
     (found,) = certificates.examine_file(path, datetime.now(UTC) + timedelta(days=19_980))
     assert found.id == "certificate.ends_soon"
@@ -357,7 +349,7 @@ TYKS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("tyk.version_shown", {"hide_generator_header": False}, {}),
     ("tyk.redis_open", {}, {"TYK_GW_STORAGE_PASSWORD": ""}),
     ("tyk.plugin_plain", {"coprocess_options": {"coprocess_grpc_server": "tcp://10.0.0.2:9111"}}, {}),
-]  # fmt: skip
+]
 
 
 def test_a_control_port_that_callers_reach_is_found() -> None:
@@ -368,9 +360,7 @@ def test_a_control_port_that_callers_reach_is_found() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "change", "env"), TYKS)
-def test_a_weak_setting_of_tyk_is_found(
-    wanted: str, change: dict[str, Any], env: dict[str, str]
-) -> None:
+def test_a_weak_setting_of_tyk_is_found(wanted: str, change: dict[str, Any], env: dict[str, str]) -> None:
     assert wanted in ids(tyk.examine_conf(conf_of(**change), "tyk.conf", TYK_ENV | env))
 
 
@@ -396,13 +386,11 @@ APIS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("tyk.cors", lambda api: api.update(CORS={"enable": True, "allowed_origins": ["*"]})),
     ("tyk.upstream", lambda api: api["proxy"].update(target_url="http://internal.example/")),
     ("gateway.secret_missing", lambda api: api.pop("config_data")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("wanted", "change"), APIS)
-def test_a_weak_api_definition_is_found(
-    wanted: str, change: Callable[[dict[str, Any]], object]
-) -> None:
+def test_a_weak_api_definition_is_found(wanted: str, change: Callable[[dict[str, Any]], object]) -> None:
     assert wanted in ids(tyk.examine_api(api_of(change), "signalbox.json"))
 
 
@@ -420,9 +408,11 @@ def jetstream(**stats: int) -> dict[str, Any]:
 
 
 GOOD_VARZ = {
-    "auth_required": True, "http_host": "127.0.0.1", "http_port": 8222,
+    "auth_required": True,
+    "http_host": "127.0.0.1",
+    "http_port": 8222,
     **jetstream(storage=79, reserved_storage=70),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -436,9 +426,7 @@ GOOD_VARZ = {
         ("nats.overcommitted", jetstream(storage=79, reserved_storage=71)),
     ],
 )
-def test_what_a_running_server_says_of_itself_is_judged(
-    wanted: str, change: Mapping[str, Any]
-) -> None:
+def test_what_a_running_server_says_of_itself_is_judged(wanted: str, change: Mapping[str, Any]) -> None:
     assert list(natsrules.examine_varz(GOOD_VARZ, "varz")) == []
     assert wanted in ids(natsrules.examine_varz({**GOOD_VARZ, **change}, "varz"))
 
@@ -461,15 +449,19 @@ def test_a_worker_without_a_sandbox_is_found() -> None:
 
 def worker(**changes: Any) -> Worker:
     facts: dict[str, Any] = {
-        "id": "w1", "boot": "b", "host": "h", "pid": 1, "state": "ready",
-        "device": Device(id="GPU-1", kind="nvidia", name="x"), "started_at": 1.0, "beat_at": 1.0,
-    }  # fmt: skip
+        "id": "w1",
+        "boot": "b",
+        "host": "h",
+        "pid": 1,
+        "state": "ready",
+        "device": Device(id="GPU-1", kind="nvidia", name="x"),
+        "started_at": 1.0,
+        "beat_at": 1.0,
+    }
     return Worker(**facts | changes)
 
 
-@pytest.mark.parametrize(
-    ("mode", "wanted"), [("Default", {"host.gpu_shared"}), ("Exclusive_Process", set())]
-)
+@pytest.mark.parametrize(("mode", "wanted"), [("Default", {"host.gpu_shared"}), ("Exclusive_Process", set())])
 def test_the_compute_mode_of_gpus_is_looked_at(mode: str, wanted: set[str], tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\necho 'GPU-1, {mode}'\n")
@@ -494,9 +486,7 @@ def test_root_and_core_dumps_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids(host.examine_process()) == set()
 
 
-def test_a_worker_whose_models_run_as_root_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_whose_models_run_as_root_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = good("worker", tmp_path / "secrets") | {"SIGNALBOX_WORKER_RUNNER_USER": ""}
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "worker.runner_is_root" in ids(environment.examine(Environment(env)))
@@ -507,27 +497,31 @@ def test_a_worker_whose_models_run_as_root_is_found(
 def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
     tried = {wanted for _, wanted, _ in BAD} | {wanted for wanted, _ in CONFS}
     tried |= {wanted for wanted, _, _ in TYKS} | {wanted for wanted, _ in APIS}
-    tried |= {
-        "secret.file_open",
-        "worker.lock_open",
-        "worker.lock_remote",
-        "host.gpu_shared",
-        "host.root",
-    }
+    tried |= {"secret.file_open", "worker.lock_open", "worker.lock_remote", "host.gpu_shared", "host.root"}
     tried |= {"host.core_dumps", "worker.runner_is_root", "certificate.ends_soon"}
     of_a_running_server = {
-        "nats.away", "nats.old", "nats.streams_differ", "nats.single_copy", "nats.other_rights",
-        "nats.lazy_copies", "nats.nearly_full", "nats.overcommitted", "nats.damaged", "certificate.refused",
-    }  # fmt: skip
+        "nats.away",
+        "nats.old",
+        "nats.streams_differ",
+        "nats.single_copy",
+        "nats.other_rights",
+        "nats.lazy_copies",
+        "nats.nearly_full",
+        "nats.overcommitted",
+        "nats.damaged",
+        "certificate.refused",
+    }
     assert tried | of_a_running_server == set(CATALOG)
     assert len(BAD) + len(CONFS) + len(TYKS) + len(APIS) > 70
 
 
 def test_the_doctor_s_defaults_are_the_programs_own() -> None:
     classes: dict[str, type[Wire]] = {
-        "SIGNALBOX_GATEWAY_": GatewaySettings, "SIGNALBOX_CONSOLE_": Console,
-        "SIGNALBOX_WORKER_": WorkerSettings, "SIGNALBOX_": Wire,
-    }  # fmt: skip
+        "SIGNALBOX_GATEWAY_": GatewaySettings,
+        "SIGNALBOX_CONSOLE_": Console,
+        "SIGNALBOX_WORKER_": WorkerSettings,
+        "SIGNALBOX_": Wire,
+    }
     for name, default in environment.DEFAULTS.items():
         prefix = max((p for p in classes if name.startswith(p)), key=len)
         field = name.removeprefix(prefix).lower()

@@ -106,11 +106,7 @@ def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
         for rule in rules:
             doc = json.loads(rule.body)
             means = MEANINGS[doc["code"]]
-            assert (rule.status, doc["status"], doc["title"]) == (
-                means.http,
-                means.http,
-                means.title,
-            )
+            assert (rule.status, doc["status"], doc["title"]) == (means.http, means.http, means.title)
             assert doc["error"] == doc["detail"]
             assert doc["type"] == f"urn:signalbox:error:{doc['code']}"
             assert rule.headers["Content-Type"] == "application/json"
@@ -120,11 +116,17 @@ def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        answers.PLUGIN_AWAY, answers.NO_SESSION, answers.HOOK_FAILED, answers.NOT_PROXIED,
-        answers.KEY_INACTIVE, answers.KEY_EXPIRED, answers.API_DISALLOWED, answers.RATE_EXCEEDED,
+        answers.PLUGIN_AWAY,
+        answers.NO_SESSION,
+        answers.HOOK_FAILED,
+        answers.NOT_PROXIED,
+        answers.KEY_INACTIVE,
+        answers.KEY_EXPIRED,
+        answers.API_DISALLOWED,
+        answers.RATE_EXCEEDED,
         answers.QUOTA_EXCEEDED,
     ],
-)  # fmt: skip
+)
 def test_each_text_of_the_gateway_has_an_override(error: tuple[int, str]) -> None:
     page = ErrorPages(load()).page(*error)
     assert "code" in json.loads(page.body)

@@ -64,9 +64,7 @@ def test_a_refused_call_is_told_how_long_its_window_lasts() -> None:
 
 
 @pytest.mark.parametrize(("renewal_s", "left_s"), [(60, 10), (0, None)])
-def test_a_call_refused_by_its_quota_is_told_when_that_renews(
-    renewal_s: int, left_s: float | None
-) -> None:
+def test_a_call_refused_by_its_quota_is_told_when_that_renews(renewal_s: int, left_s: float | None) -> None:
     at = Clocked()
     at.spends(2, quota_renewal_rate=renewal_s)
     at.now += 50

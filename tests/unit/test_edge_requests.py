@@ -6,13 +6,7 @@ import pytest
 
 from gateway_plugin.edge import requests
 from gateway_plugin.edge.definition import load
-from gateway_plugin.edge.requests import (
-    ObjectMaker,
-    canonical,
-    client_address,
-    headers_of,
-    request_id,
-)
+from gateway_plugin.edge.requests import ObjectMaker, canonical, client_address, headers_of, request_id
 from gateway_plugin.edge.target import Target
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 
@@ -51,11 +45,7 @@ def test_first_value_counts_and_padding_goes() -> None:
 
 
 def test_all_lines_of_forwarded_addresses_count() -> None:
-    lines = [
-        (b"x-forwarded-for", b"10.0.0.1"),
-        (b"host", b"h"),
-        (b"X-Forwarded-For", b"5.6.7.8, 9.9.9.9"),
-    ]
+    lines = [(b"x-forwarded-for", b"10.0.0.1"), (b"host", b"h"), (b"X-Forwarded-For", b"5.6.7.8, 9.9.9.9")]
     assert headers_of(lines)["X-Forwarded-For"] == "10.0.0.1, 5.6.7.8, 9.9.9.9"
 
 
@@ -73,9 +63,7 @@ def test_all_lines_of_forwarded_addresses_count() -> None:
         ({"X-Real-Ip": "2001:DB8::1"}, 0, "2001:db8::1"),
     ],
 )
-def test_client_address_is_believed_as_tyk_believes_it(
-    headers: dict[str, str], depth: int, address: str
-) -> None:
+def test_client_address_is_believed_as_tyk_believes_it(headers: dict[str, str], depth: int, address: str) -> None:
     assert client_address(headers, "10.0.0.1", depth) == address
 
 

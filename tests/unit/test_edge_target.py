@@ -66,8 +66,12 @@ def test_redirects_lead_to_a_path_that_is_clean(tail: bytes) -> None:
 
 def test_first_value_of_each_parameter_counts() -> None:
     assert parameters("a=1&a=2&b=x+y%21&c&=d&e;f=1&g=%zz&h=%C3%A9&") == {
-        "a": "1", "b": "x y!", "c": "", "": "d", "h": "é",
-    }  # fmt: skip
+        "a": "1",
+        "b": "x y!",
+        "c": "",
+        "": "d",
+        "h": "é",
+    }
 
 
 def test_parameter_that_is_not_utf8_cannot_be_told() -> None:

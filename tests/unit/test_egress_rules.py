@@ -14,29 +14,83 @@ PUBLIC = "93.184.215.14"
 
 REFUSED = (
     # schemes
-    "http://hooks.example.com/", "ftp://hooks.example.com/", "file:///etc/passwd", "gopher://127.0.0.1:6379/_x",
-    "//hooks.example.com/", "hooks.example.com", "javascript:alert(1)", "https:///path", "",
+    "http://hooks.example.com/",
+    "ftp://hooks.example.com/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_x",
+    "//hooks.example.com/",
+    "hooks.example.com",
+    "javascript:alert(1)",
+    "https:///path",
+    "",
     # this machine, by every name it has
-    "https://127.0.0.1/", "https://127.1/", "https://0.0.0.0/", "https://0/", "https://localhost/", "https://LOCALHOST/",
-    "https://localhost./", "https://foo.localhost/", "https://[::1]/", "https://[::]/", "https://[::ffff:127.0.0.1]/",
-    "https://[0:0:0:0:0:ffff:7f00:1]/", "https://[::127.0.0.1]/",
+    "https://127.0.0.1/",
+    "https://127.1/",
+    "https://0.0.0.0/",
+    "https://0/",
+    "https://localhost/",
+    "https://LOCALHOST/",
+    "https://localhost./",
+    "https://foo.localhost/",
+    "https://[::1]/",
+    "https://[::]/",
+    "https://[::ffff:127.0.0.1]/",
+    "https://[0:0:0:0:0:ffff:7f00:1]/",
+    "https://[::127.0.0.1]/",
     # numbers a resolver takes for addresses
-    "https://2130706433/", "https://0x7f000001/", "https://017700000001/", "https://0x7f.1/", "https://127.0.0.1./",
-    "https://0177.0.0.1/", "https://192.168.1/", "https://1.2.3/", "https://010.8.8.8/",
+    "https://2130706433/",
+    "https://0x7f000001/",
+    "https://017700000001/",
+    "https://0x7f.1/",
+    "https://127.0.0.1./",
+    "https://0177.0.0.1/",
+    "https://192.168.1/",
+    "https://1.2.3/",
+    "https://010.8.8.8/",
     # private networks, carriers, metadata
-    "https://10.0.0.1/", "https://172.16.0.1/", "https://192.168.0.1/", "https://100.64.0.1/", "https://169.254.169.254/",
-    "https://[fd00:ec2::254]/", "https://[fe80::1]/", "https://[fe80::1%25eth0]/", "https://[64:ff9b::a9fe:a9fe]/",
-    "https://[2002:7f00:1::]/", "https://[2001:0:53aa:64c:0:0:80ff:fffe]/", "https://198.18.0.1/", "https://224.0.0.1/",
-    "https://255.255.255.255/", "https://[ff02::1]/", "https://192.0.2.1/", "https://metadata.google.internal/",
+    "https://10.0.0.1/",
+    "https://172.16.0.1/",
+    "https://192.168.0.1/",
+    "https://100.64.0.1/",
+    "https://169.254.169.254/",
+    "https://[fd00:ec2::254]/",
+    "https://[fe80::1]/",
+    "https://[fe80::1%25eth0]/",
+    "https://[64:ff9b::a9fe:a9fe]/",
+    "https://[2002:7f00:1::]/",
+    "https://[2001:0:53aa:64c:0:0:80ff:fffe]/",
+    "https://198.18.0.1/",
+    "https://224.0.0.1/",
+    "https://255.255.255.255/",
+    "https://[ff02::1]/",
+    "https://192.0.2.1/",
+    "https://metadata.google.internal/",
     # users, ports, fragments, characters
-    "https://hooks.example.com@127.0.0.1/", "https://user:pass@hooks.example.com/", "https://hooks.example.com:22/",
-    "https://hooks.example.com:6379/", "https://hooks.example.com:99999/", "https://hooks.example.com:x/",
-    "https://hooks.example.com:0/", "https://hooks.example.com/#@127.0.0.1", "https://hooks.example.com\\@127.0.0.1/",
-    "https://hooks.example.com /", "https://hooks.example.com/\r\nHost: x", "https://hooks.example.com/\t",
-    "https://höoks.example.com/", "https://127。0。0。1/", "https://①②⑦.0.0.1/", "https://[::1", "https://[hooks.example.com]/",
-    "https://nodots/", "https://a..b/", "https://-a.example.com/", "https://" + "a" * 64 + ".example.com/",
-    "https://hooks.example.com/" + "x" * 2048, "https://printer.local/", "https://a.test/",
-)  # fmt: skip
+    "https://hooks.example.com@127.0.0.1/",
+    "https://user:pass@hooks.example.com/",
+    "https://hooks.example.com:22/",
+    "https://hooks.example.com:6379/",
+    "https://hooks.example.com:99999/",
+    "https://hooks.example.com:x/",
+    "https://hooks.example.com:0/",
+    "https://hooks.example.com/#@127.0.0.1",
+    "https://hooks.example.com\\@127.0.0.1/",
+    "https://hooks.example.com /",
+    "https://hooks.example.com/\r\nHost: x",
+    "https://hooks.example.com/\t",
+    "https://höoks.example.com/",
+    "https://127。0。0。1/",
+    "https://①②⑦.0.0.1/",
+    "https://[::1",
+    "https://[hooks.example.com]/",
+    "https://nodots/",
+    "https://a..b/",
+    "https://-a.example.com/",
+    "https://" + "a" * 64 + ".example.com/",
+    "https://hooks.example.com/" + "x" * 2048,
+    "https://printer.local/",
+    "https://a.test/",
+)
 
 
 @pytest.mark.parametrize("url", REFUSED)
@@ -61,9 +115,7 @@ def test_the_corpus_is_as_large_as_promised() -> None:
         ("https://xn--hks-sna.example.com/", 443, "/"),
     ],
 )
-async def test_a_public_url_is_pinned_to_an_address_and_keeps_its_name(
-    url: str, port: int, path: str
-) -> None:
+async def test_a_public_url_is_pinned_to_an_address_and_keeps_its_name(url: str, port: int, path: str) -> None:
     target = await egress.resolve(url, lookup=answers([PUBLIC]))
     assert (target.port, target.path, target.is_tls) == (port, path, True)
     assert target.address in {PUBLIC, "2606:4700::1111"}
@@ -92,9 +144,7 @@ def answers(*lists: Sequence[str]) -> egress.Lookup:
         ["not an address"],
     ],
 )
-async def test_a_name_with_one_inner_address_among_its_addresses_is_refused(
-    found: list[str],
-) -> None:
+async def test_a_name_with_one_inner_address_among_its_addresses_is_refused(found: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         await egress.resolve("https://hooks.example.com/", lookup=answers(found))
 
@@ -132,9 +182,7 @@ def test_plain_http_is_for_development_only() -> None:
 
 
 @given(st.ip_addresses())
-def test_what_is_called_public_is_global_and_in_no_blocked_network(
-    address: egress.Address,
-) -> None:
+def test_what_is_called_public_is_global_and_in_no_blocked_network(address: egress.Address) -> None:
     if egress.is_public(address):
         assert address.is_global
         assert not address.is_private

@@ -15,9 +15,7 @@ CHUNKED = (
     b"3;why=not\r\nhel\r\n2\r\nlo\r\n0\r\nX-Api-Key: evil\r\nHost: other\r\n\r\n"
 )
 OLD = b"GET / HTTP/1.0\r\n\r\n"
-FRAMED = (
-    b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
-)
+FRAMED = b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 
 
 def framing() -> Framing:
@@ -62,9 +60,7 @@ def whole(request: bytes) -> bytes:
     st.lists(st.sampled_from([GET, POST, CHUNKED, OLD]), min_size=1, max_size=5),
     st.lists(st.integers(0, 600), max_size=30),
 )
-def test_however_bytes_come_the_server_sees_the_same_requests(
-    sent: list[bytes], cuts: list[int]
-) -> None:
+def test_however_bytes_come_the_server_sees_the_same_requests(sent: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(sent)
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
@@ -149,11 +145,9 @@ def head(*fields: bytes, line: bytes = b"POST / HTTP/1.1") -> bytes:
         (431, "head", CHUNKED.replace(b"evil", b"a" * 4096)),
         (431, "head", CHUNKED.replace(b"X-Api-Key: evil\r\n", b"a: b\r\n" * 1000)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("step", [1, 7, 100_000])
-def test_a_head_without_bound_or_with_two_meanings_is_refused(
-    status: int, reason: str, sent: bytes, step: int
-) -> None:
+def test_a_head_without_bound_or_with_two_meanings_is_refused(status: int, reason: str, sent: bytes, step: int) -> None:
     with pytest.raises(Refusal) as refused:
         read(sent, step)
     assert (refused.value.status, refused.value.reason.partition(":")[2]) == (status, reason)

@@ -36,9 +36,7 @@ def test_a_broken_promise_is_found_reported_once_and_kept(tmp_path: Path) -> Non
     assert b"]" not in report.kept[0].read_bytes()
 
 
-def test_code_that_does_not_end_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_does_not_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "LIMIT_S", 0.05)
 
     def one(data: bytes) -> None:

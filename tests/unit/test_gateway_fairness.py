@@ -83,9 +83,7 @@ def test_who_has_nothing_waiting_gets_what_it_asks_for(steps: list[int | tuple[s
 
 
 @given(STEPS)
-def test_a_class_never_holds_more_than_its_room_and_one_job_of_each_tenant(
-    steps: list[int | tuple[str, str]],
-) -> None:
+def test_a_class_never_holds_more_than_its_room_and_one_job_of_each_tenant(steps: list[int | tuple[str, str]]) -> None:
     world = World()
     for step in steps:
         world.measure()

@@ -15,21 +15,25 @@ HALF = Model(name="half")
 def worker(**fields: Any) -> Worker:
     """A worker that holds its device, has ``half`` in memory and does ten of it a second."""
     known = {
-        "id": "w1", "boot": "b", "host": "h", "pid": 1, "state": "ready", "started_at": 0.0,
-        "device": Device(id="CPU-0", kind="cpu", name="cpu"), "beat_at": NOW, "token": 7,
-        "models": (Residency(model="half", version=1, state="ready"),), "rates": {"half": 10.0},
-    }  # fmt: skip
+        "id": "w1",
+        "boot": "b",
+        "host": "h",
+        "pid": 1,
+        "state": "ready",
+        "started_at": 0.0,
+        "device": Device(id="CPU-0", kind="cpu", name="cpu"),
+        "beat_at": NOW,
+        "token": 7,
+        "models": (Residency(model="half", version=1, state="ready"),),
+        "rates": {"half": 10.0},
+    }
     return Worker(**{**known, **fields})
 
 
 def run(
-    model: str = "slow", activity: str = "computing", *, ago_s: float, usual_s: float,
-    is_ahead: bool = False,
-) -> Run:  # fmt: skip
-    return Run(
-        activity=activity, model=model, version=1, since=NOW - ago_s, expected_s=usual_s,
-        is_ahead=is_ahead,
-    )  # fmt: skip
+    model: str = "slow", activity: str = "computing", *, ago_s: float, usual_s: float, is_ahead: bool = False
+) -> Run:
+    return Run(activity=activity, model=model, version=1, since=NOW - ago_s, expected_s=usual_s, is_ahead=is_ahead)
 
 
 def wait(*workers: Worker, ahead: int | None, now: float = NOW) -> float | None:
@@ -86,9 +90,7 @@ def test_jobs_that_the_worker_has_pulled_are_in_front() -> None:
 def test_a_job_that_a_worker_has_pulled_waits_behind_its_run() -> None:
     busy = worker(run=run(ago_s=2.0, usual_s=12.0), waiting={"half": 1})
     assert wait(busy, ahead=None) == pytest.approx(10.0)
-    assert wait(worker(), busy, ahead=None) == pytest.approx(10.0), (
-        "the other one has not pulled it"
-    )
+    assert wait(worker(), busy, ahead=None) == pytest.approx(10.0), "the other one has not pulled it"
     unmeasured = worker(run=busy.run, waiting={"half": 1}, rates={})
     assert wait(unmeasured, ahead=None) == pytest.approx(10.0), "but what is before it is known"
 
@@ -124,10 +126,7 @@ def test_a_load_is_waited_for_where_its_length_is_known() -> None:
 
 def test_a_load_ahead_of_need_is_no_job_s_wait() -> None:
     ahead = run("half", "loading", ago_s=1.0, usual_s=30.0, is_ahead=True)
-    both = (
-        Residency(model="half", version=1, state="ready"),
-        Residency(model="half", version=2, state="loading"),
-    )
+    both = (Residency(model="half", version=1, state="ready"), Residency(model="half", version=2, state="loading"))
     rolling = worker(models=both, run=ahead)
     assert wait(rolling, ahead=0) is None
     assert wait(rolling, ahead=10) == 1.0

@@ -31,9 +31,14 @@ class FaultyBus(MemoryBus):
         self.faults: list[tuple[str, SignalboxError, bool]] = []
 
     async def write(
-        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None,
-        expect: int | None = None, **more: object,
-    ) -> int:  # fmt: skip
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        expect: int | None = None,
+        **more: object,
+    ) -> int:
         if self.faults and subject.startswith(self.faults[0][0]):
             _, error, is_kept = self.faults.pop(0)
             if is_kept:

@@ -125,9 +125,8 @@ def test_an_address_that_guesses_is_held_back_and_a_right_key_from_it_is_not() -
     text, stored = made()
     now = [0.0]
     ring = Keyring(
-        Known(stored), (PEPPER,), stale_s=15.0, most_failures=3, wall=lambda: 1000.0,
-        monotonic=lambda: now[0],
-    )  # fmt: skip
+        Known(stored), (PEPPER,), stale_s=15.0, most_failures=3, wall=lambda: 1000.0, monotonic=lambda: now[0]
+    )
     assert ring.check(text, "192.0.2.1") is stored
     for _ in range(3):
         with pytest.raises(Unauthorized):
@@ -148,9 +147,7 @@ def test_an_address_that_guesses_is_held_back_and_a_right_key_from_it_is_not() -
     [lambda _: "", lambda _: "192.0.2.1", lambda n: f"2001:db8::{n:x}", lambda n: f"forged {n}"],
     ids=["unknown", "one", "one /64", "forged"],
 )
-def test_guesses_with_ever_other_ids_are_held_back_and_right_keys_are_not(
-    address: Callable[[int], str],
-) -> None:
+def test_guesses_with_ever_other_ids_are_held_back_and_right_keys_are_not(address: Callable[[int], str]) -> None:
     good, its = made()
     ended, dead = made(revoked_at=1.0)
     ring = Keyring(Known(its, dead), (PEPPER,), stale_s=15.0, wall=lambda: 1000.0)
@@ -191,9 +188,7 @@ def test_failures_are_counted_for_a_bounded_number_of_names() -> None:
 def test_every_key_that_is_let_in_is_noted_as_used() -> None:
     text, stored = made()
     used: list[str] = []
-    ring = Keyring(
-        Known(stored), (PEPPER,), stale_s=15.0, note_use=used.append, wall=lambda: 1000.0
-    )
+    ring = Keyring(Known(stored), (PEPPER,), stale_s=15.0, note_use=used.append, wall=lambda: 1000.0)
     with pytest.raises(Unauthorized):
         ring.check(made()[0])
     ring.check(text)
@@ -241,9 +236,7 @@ def test_a_key_limited_to_networks_is_good_there_and_nowhere_else(
         ({}, 1, ""),
     ],
 )
-def test_an_address_is_believed_only_from_those_we_trust(
-    headers: dict[str, str], proxies: int, address: str
-) -> None:
+def test_an_address_is_believed_only_from_those_we_trust(headers: dict[str, str], proxies: int, address: str) -> None:
     assert client_address(headers, proxies) == address
     assert forwarded_address(headers, proxies) == (address if proxies else "")
 

@@ -52,21 +52,14 @@ class Documents:
 
 
 @pytest.mark.parametrize("error", [Unavailable, ZeroDivisionError])
-def test_a_record_that_cannot_be_written_is_tried_ever_more_rarely_but_always_again(
-    error: type[Exception],
-) -> None:
+def test_a_record_that_cannot_be_written_is_tried_ever_more_rarely_but_always_again(error: type[Exception]) -> None:
     with running(1) as loop:
 
         async def run() -> list[float]:
             bus, models = Bus(error, loop.time), Documents(m=MODEL)
             began_s = loop.time()
             bus.heals_s += began_s
-            made = Rollouts(
-                cast("Any", bus),
-                cast("Any", models),
-                cast("Any", Documents()),
-                cast("Any", Documents()),
-            )
+            made = Rollouts(cast("Any", bus), cast("Any", models), cast("Any", Documents()), cast("Any", Documents()))
             made.start()
             models.change("m")
             models.change("m")

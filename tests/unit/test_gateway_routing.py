@@ -97,8 +97,7 @@ def test_a_key_is_found_in_either_header(headers: dict[str, str], expected: str)
 
 def test_keys_that_differ_only_at_their_end_have_different_tokens() -> None:
     tokens = {
-        session_of(ApiKey(id=f"abcdefghijk{end}", hmac=""), "signalbox", 1024).metadata["token"]
-        for end in "0123456789"
+        session_of(ApiKey(id=f"abcdefghijk{end}", hmac=""), "signalbox", 1024).metadata["token"] for end in "0123456789"
     }
     assert len(tokens) == 10
 

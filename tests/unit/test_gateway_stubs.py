@@ -14,9 +14,7 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def test_the_compiler_of_the_stubs_is_no_newer_than_the_floor_of_protobuf() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (floor,) = [found[1] for one in extras["gateway"] if (found := FLOOR.match(one))]
     stubs = list((ROOT / "gateway_plugin").rglob("*_pb2.py"))
     assert stubs

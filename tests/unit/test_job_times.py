@@ -6,22 +6,18 @@ from hypothesis import strategies as st
 from signalbox.jobs.times import Times, parts, split
 
 PHASES = ("pulled", "claimed", "loading", "started", "computed", "done")
-ENDED = {
-    "pulled": 2.0,
-    "claimed": 4.5,
-    "loading": 2.5,
-    "started": 3.0,
-    "computed": 5.0,
-    "done": 5.5,
-}
+ENDED = {"pulled": 2.0, "claimed": 4.5, "loading": 2.5, "started": 3.0, "computed": 5.0, "done": 5.5}
 
 
 def test_waiting_ends_and_the_run_begins_when_the_runner_begins() -> None:
     assert split(ENDED) == Times(wait_ms=3.0, queue_ms=2.0, run_ms=2.0, commit_ms=0.5, total_ms=5.5)
     assert [(part.name, part.start_ms, part.end_ms) for part in parts(ENDED)] == [
-        ("queue", 0.0, 2.0), ("prepare", 2.0, 2.5), ("load", 2.5, 3.0), ("run", 3.0, 5.0),
+        ("queue", 0.0, 2.0),
+        ("prepare", 2.0, 2.5),
+        ("load", 2.5, 3.0),
+        ("run", 3.0, 5.0),
         ("commit", 5.0, 5.5),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_job_that_never_ran_has_only_waited() -> None:
@@ -43,14 +39,10 @@ def test_of_a_job_that_still_runs_only_the_wait_is_known() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(PHASES), st.floats(0.0, 1e9)))
-def test_parts_have_no_gap_and_none_is_negative_whatever_the_clocks_say(
-    phases: dict[str, float],
-) -> None:
+def test_parts_have_no_gap_and_none_is_negative_whatever_the_clocks_say(phases: dict[str, float]) -> None:
     found = parts(phases)
     assert all(part.start_ms <= part.end_ms for part in found)
-    assert [part.start_ms for part in found] == [0.0, *(part.end_ms for part in found)][
-        : len(found)
-    ]
+    assert [part.start_ms for part in found] == [0.0, *(part.end_ms for part in found)][: len(found)]
     if "done" in phases:
         assert found[-1].end_ms == phases["done"]
     assert all(ms is None or ms >= 0 for ms in split(phases))

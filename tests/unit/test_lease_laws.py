@@ -9,17 +9,37 @@ from tests.rigs.leaseworld import RULES, World
 
 pytestmark = pytest.mark.proof
 ACTS = (
-    "deliver", "deliver", "deliver", "store", "store", "read", "lose", "store_unheard", "time_out",
-    "refuse", "late", "read_fails", "freeze", "thaw", "crash", "runner_crash", "runner_start", "want",
-    "release", "tick", "tick", "jump", "wipe",
-    "settle", "settle", "settle", "settle",
-)  # fmt: skip
+    "deliver",
+    "deliver",
+    "deliver",
+    "store",
+    "store",
+    "read",
+    "lose",
+    "store_unheard",
+    "time_out",
+    "refuse",
+    "late",
+    "read_fails",
+    "freeze",
+    "thaw",
+    "crash",
+    "runner_crash",
+    "runner_start",
+    "want",
+    "release",
+    "tick",
+    "tick",
+    "jump",
+    "wipe",
+    "settle",
+    "settle",
+    "settle",
+    "settle",
+)
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), min_size=40, max_size=90)
 STOOD_BACK = ("settle", "freeze", "crash", "wipe", "settle", "jump", "settle", "jump", "jump")
-LAWS = settings(
-    max_examples=depth.at(short=60, full=250),
-    suppress_health_check=list(HealthCheck),
-)
+LAWS = settings(max_examples=depth.at(short=60, full=250), suppress_health_check=list(HealthCheck))
 
 
 def played(steps: list[tuple[str, int]]) -> World:

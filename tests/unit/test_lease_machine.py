@@ -13,12 +13,8 @@ RULES = Rules()
 ME = Claimant("me", "boot-me", "host/boot")
 
 
-def held_by(
-    owner: str, *, host: str = "host/boot", token: int = 0, beats: int = 0
-) -> messages.Lease:
-    return messages.Lease(
-        state=HELD, gpu="g", owner=owner, boot=f"boot-{owner}", host=host, token=token, beats=beats
-    )
+def held_by(owner: str, *, host: str = "host/boot", token: int = 0, beats: int = 0) -> messages.Lease:
+    return messages.Lease(state=HELD, gpu="g", owner=owner, boot=f"boot-{owner}", host=host, token=token, beats=beats)
 
 
 def free(next_: str = "") -> messages.Lease:
@@ -100,9 +96,7 @@ def test_beat_that_timed_out_and_arrived_is_recognised_as_ours() -> None:
     assert moves.ReadLeader in kinds(lease.on(moves.Refused(), 3.21))
     ours = held_by("me", token=10, beats=1)
     effects = lease.on(moves.Observed(ours, 11, is_leader=True), 3.3)
-    assert (
-        moves.Deadline(2.0 + RULES.fence_s) in effects
-    )  # of the beat that arrived, not of the last
+    assert moves.Deadline(2.0 + RULES.fence_s) in effects  # of the beat that arrived, not of the last
     assert write_of(effects).expect == 11
 
 

@@ -39,11 +39,7 @@ def made(folder: Path, *arguments: str) -> list[str]:
 
 
 def texts(folder: Path) -> Mapping[str, str]:
-    return {
-        str(path.relative_to(folder)): path.read_text()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +60,7 @@ def folder(tmp_path: Path) -> Path:
 def shown(path: Path, *what: str) -> str:
     """What openssl says of a certificate."""
     return subprocess.run(
-        ["openssl", "x509", "-noout", "-in", str(path), *what],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+        ["openssl", "x509", "-noout", "-in", str(path), *what], capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 
@@ -104,9 +96,7 @@ def test_everything_is_kept_when_it_runs_again(folder: Path) -> None:
     assert texts(folder) == before
 
 
-def test_the_folder_and_the_authority_s_key_are_closed_and_the_rest_can_be_read(
-    first: Path,
-) -> None:
+def test_the_folder_and_the_authority_s_key_are_closed_and_the_rest_can_be_read(first: Path) -> None:
     def mode(name: str) -> int:
         return stat.S_IMODE((first / name).stat().st_mode)
 
@@ -122,9 +112,7 @@ def test_the_authority_s_key_is_in_no_other_file(first: Path) -> None:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_a_node_s_certificate_serves_both_ends_under_its_names_alone(
-    first: Path, node: str
-) -> None:
+def test_a_node_s_certificate_serves_both_ends_under_its_names_alone(first: Path, node: str) -> None:
     path = first / "tls" / node / "node.pem"
     assert names(path) == {node, "localhost", "127.0.0.1"}
     for name in (node, "localhost", "127.0.0.1"):
@@ -184,9 +172,7 @@ def test_two_authorities_are_trusted_while_one_takes_the_place_of_the_other(fold
     shake_hands(old, folder / "tls" / "nats-3" / "ca.pem", "nats-1")
 
 
-def test_an_authority_whose_key_is_kept_elsewhere_signs_nothing_and_hinders_nothing(
-    folder: Path,
-) -> None:
+def test_an_authority_whose_key_is_kept_elsewhere_signs_nothing_and_hinders_nothing(folder: Path) -> None:
     (folder / "ca" / "key.pem").unlink()
     assert made(folder) == ["tyk_apps"]
     told = run(folder, "--renew")
@@ -242,9 +228,7 @@ def test_a_password_made_anew_reaches_the_servers_too(folder: Path) -> None:
         ("--node", ""),
     ],
 )
-def test_names_that_would_reach_elsewhere_are_refused(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_names_that_would_reach_elsewhere_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     told = run(tmp_path / "secrets", *arguments)
     assert told.returncode == 2
     assert not (tmp_path / "secrets").exists()

@@ -35,11 +35,7 @@ def node(name: str, op: str, *inputs: str, attributes: bytes = b"") -> bytes:
     return field(1, name) + field(2, op) + given + attributes
 
 
-def model(
-    nodes: Sequence[bytes],
-    functions: Mapping[str, Sequence[bytes]] | None = None,
-    output: str = "y:0",
-) -> bytes:
+def model(nodes: Sequence[bytes], functions: Mapping[str, Sequence[bytes]] | None = None, output: str = "y:0") -> bytes:
     """A saved_model.pb with one signature whose output is ``output``."""
     library = b"".join(
         field(1, field(1, field(1, name)) + b"".join(field(3, body) for body in bodies))
@@ -71,24 +67,48 @@ def test_a_plain_model_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        "ReadFile", "WriteFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc",
-        "Abort", "ImmutableConst", "GenerateVocabRemapping", "GetSessionTensor", "ImportEvent",
-        "TFRecordDatasetV2", "TextLineReaderV2", "FixedLengthRecordDataset",
-        "CSVDatasetV2", "SqlDataset", "ExperimentalSqlDataset", "SnapshotDatasetV2", "SaveDatasetV2",
-        "WholeFileReaderV2", "RpcCall", "RemoteCall", "CollectiveReduceV2", "DataServiceDatasetV4",
-        "RegisterDatasetV2", "_Send", "_HostRecv", "DebugIdentityV2", "CreateSummaryFileWriter",
-        "WriteSummary", "DatasetFromGraph", "FileSystemSetConfiguration", "ExperimentalLMDBDataset",
+        "ReadFile",
+        "WriteFile",
+        "MatchingFiles",
+        "PyFunc",
+        "PyFuncStateless",
+        "EagerPyFunc",
+        "Abort",
+        "ImmutableConst",
+        "GenerateVocabRemapping",
+        "GetSessionTensor",
+        "ImportEvent",
+        "TFRecordDatasetV2",
+        "TextLineReaderV2",
+        "FixedLengthRecordDataset",
+        "CSVDatasetV2",
+        "SqlDataset",
+        "ExperimentalSqlDataset",
+        "SnapshotDatasetV2",
+        "SaveDatasetV2",
+        "WholeFileReaderV2",
+        "RpcCall",
+        "RemoteCall",
+        "CollectiveReduceV2",
+        "DataServiceDatasetV4",
+        "RegisterDatasetV2",
+        "_Send",
+        "_HostRecv",
+        "DebugIdentityV2",
+        "CreateSummaryFileWriter",
+        "WriteSummary",
+        "DatasetFromGraph",
+        "FileSystemSetConfiguration",
+        "ExperimentalLMDBDataset",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_files_networks_and_foreign_code_are_forbidden_also_where_no_signature_leads(
     tmp_path: Path, op: str, is_hidden: bool
 ) -> None:
     inside = {"f": [node("evil", op)]}
     data = (
-        model([node("y", "Const")], inside)
-        if is_hidden
-        else model([node("y", "Identity", "evil"), node("evil", op)])
+        model([node("y", "Const")], inside) if is_hidden else model([node("y", "Identity", "evil"), node("evil", op)])
     )
     forbidden, unknown = verdict(tmp_path, data)
     assert (forbidden, unknown) == ({op}, ())
@@ -96,9 +116,7 @@ def test_files_networks_and_foreign_code_are_forbidden_also_where_no_signature_l
 
 @pytest.mark.parametrize("op", ["SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename"])
 @pytest.mark.parametrize("path", ["aside", "direct", "control", "function", "nested", "branch"])
-def test_storing_is_forbidden_only_where_a_signature_leads(
-    tmp_path: Path, op: str, path: str
-) -> None:
+def test_storing_is_forbidden_only_where_a_signature_leads(tmp_path: Path, op: str, path: str) -> None:
     evil = node("evil", op)
     several = attribute("branches", field(1, field(9, field(1, "f"))))
     graphs: dict[str, tuple[list[bytes], dict[str, list[bytes]]]] = {
@@ -106,10 +124,7 @@ def test_storing_is_forbidden_only_where_a_signature_leads(
         "direct": ([node("y", "Identity", "evil:0"), evil], {}),
         "control": ([node("y", "Identity", "^evil"), evil], {}),
         "function": ([node("y", "PartitionedCall", attributes=calls("f"))], {"f": [evil]}),
-        "nested": (
-            [node("y", "PartitionedCall", attributes=calls("g"))],
-            {"g": [node("a", "f")], "f": [evil]},
-        ),
+        "nested": ([node("y", "PartitionedCall", attributes=calls("g"))], {"g": [node("a", "f")], "f": [evil]}),
         "branch": ([node("y", "Case", attributes=several)], {"f": [evil]}),
     }
     nodes, functions = graphs[path]
@@ -140,9 +155,13 @@ TWO_READINGS = {
     "a body": meta(SERVE, graph(PLAIN), field(5, field(1, "s") + field(2, BODY) + field(2, BODY))),
     "an attribute": meta(
         SERVE,
-        graph(node("y", "PrintV2", attributes=field(
-            5, field(1, "a") + field(1, "output_stream") + field(2, field(2, "file:///x"))
-        ))),
+        graph(
+            node(
+                "y",
+                "PrintV2",
+                attributes=field(5, field(1, "a") + field(1, "output_stream") + field(2, field(2, "file:///x"))),
+            )
+        ),
         ENTRY,
     ),
     "a function's name": meta(
@@ -153,11 +172,11 @@ TWO_READINGS = {
     "field 0": meta(SERVE, graph(PLAIN + b"\x02\x01x"), ENTRY),
     "a group": meta(SERVE, graph(PLAIN + b"\x13" + field(2, "ReadFile") + b"\x14"), ENTRY),
     "a type": meta(
-        SERVE, graph(PLAIN), field(5, field(1, "s") + field(2, field(1, (
-            field(1, "x") + field(2, varint(2, 1) + varint(2, 3))
-        )))),
+        SERVE,
+        graph(PLAIN),
+        field(5, field(1, "s") + field(2, field(1, (field(1, "x") + field(2, varint(2, 1) + varint(2, 3)))))),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", TWO_READINGS)
@@ -169,10 +188,7 @@ def test_what_protobuf_reads_otherwise_than_we_would_is_refused(tmp_path: Path, 
 
 
 def test_of_a_function_that_is_there_twice_every_node_counts(tmp_path: Path) -> None:
-    twice = [
-        field(1, field(1, field(1, "f")) + field(3, each))
-        for each in (node("a", "Const"), node("b", "SaveV2"))
-    ]
+    twice = [field(1, field(1, field(1, "f")) + field(3, each)) for each in (node("a", "Const"), node("b", "SaveV2"))]
     plain = node("y", "PartitionedCall", attributes=calls("f"))
     for order in (twice, twice[::-1]):
         library = field(2, field(1, plain) + field(2, b"".join(order)))
@@ -182,9 +198,7 @@ def test_of_a_function_that_is_there_twice_every_node_counts(tmp_path: Path) -> 
 def test_a_function_handed_to_another_as_an_attribute_counts_as_called(tmp_path: Path) -> None:
     handed = field(2, field(1, "body") + field(2, field(10, field(1, "f"))))
     outer = attribute("f", field(10, field(1, "g") + handed))
-    data = model(
-        [node("y", "PartitionedCall", attributes=outer)], {"g": [], "f": [node("a", "SaveV2")]}
-    )
+    data = model([node("y", "PartitionedCall", attributes=outer)], {"g": [], "f": [node("a", "SaveV2")]})
     assert verdict(tmp_path, data) == ({"SaveV2"}, ())
 
 
@@ -192,17 +206,12 @@ def test_attributes_within_attributes_are_walked_however_deep(tmp_path: Path) ->
     inner = field(10, field(1, "f"))
     for _ in range(2_000):
         inner = field(10, field(1, "g") + field(2, field(1, "body") + field(2, inner)))
-    data = model(
-        [node("y", "PartitionedCall", attributes=attribute("f", inner))],
-        {"f": [node("a", "SaveV2")]},
-    )
+    data = model([node("y", "PartitionedCall", attributes=attribute("f", inner))], {"f": [node("a", "SaveV2")]})
     assert verdict(tmp_path, data) == ({"SaveV2"}, ())
 
 
 def test_a_gradient_is_called_where_its_function_is(tmp_path: Path) -> None:
-    functions = field(1, field(1, field(1, "f"))) + field(
-        1, field(1, field(1, "g")) + field(3, node("a", "SaveV2"))
-    )
+    functions = field(1, field(1, field(1, "f"))) + field(1, field(1, field(1, "g")) + field(3, node("a", "SaveV2")))
     library = functions + field(2, field(1, "f") + field(2, "g"))
     plain = node("y", "SymbolicGradient", attributes=calls("f"))
     data = meta(SERVE, field(2, field(1, plain) + field(2, library)), ENTRY)
@@ -210,9 +219,7 @@ def test_a_gradient_is_called_where_its_function_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["function", "bare function"])
-def test_what_tensorflow_2_serves_from_its_graph_of_objects_counts(
-    tmp_path: Path, kind: str
-) -> None:
+def test_what_tensorflow_2_serves_from_its_graph_of_objects_counts(tmp_path: Path, kind: str) -> None:
     """It takes the signatures from there, and not from where the graph's own lead."""
     evil = field(6, field(1, "f")) if kind == "function" else field(8, field(1, "f"))
     root = field(1, varint(1, 1) + field(2, "signatures"))
@@ -229,10 +236,7 @@ def test_what_tensorflow_2_serves_from_its_graph_of_objects_counts(
 
 
 def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_path: Path) -> None:
-    data = model(
-        [node("y", "MyFastOp", "x"), node("x", "Placeholder")],
-        {"mine": [node("a", "mine2")], "mine2": []},
-    )
+    data = model([node("y", "MyFastOp", "x"), node("x", "Placeholder")], {"mine": [node("a", "mine2")], "mine2": []})
     assert verdict(tmp_path, data) == (set(), ("MyFastOp",))
 
 

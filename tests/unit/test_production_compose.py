@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.ops.production import dockerfile, variants
-from signalbox.ops.production.compose import (
-    Compose,
-    duration_s,
-    read,
-    size_bytes,
-    start_order,
-)
+from signalbox.ops.production.compose import Compose, duration_s, read, size_bytes, start_order
 from signalbox.ops.production.links import hosts, plan
 from signalbox.ops.production.options import COMPOSE_FILE
 from signalbox.program.errors import Misconfigured
@@ -65,13 +59,7 @@ def test_a_variable_of_the_host_needs_a_default_and_a_doubled_sign_is_one(tmp_pa
     assert hostname("$$HOST $${HOST:-x}") == "$HOST ${HOST:-x}"
     assert hostname("${HOST:-there}-1") == "here-1"
     assert hostname("${EMPTY:-there}${MISSING:-}") == "there"
-    for text in (
-        "$HOST",
-        "${HOST}",
-        "${HOST-there}",
-        "${HOST:?must be set}",
-        "${HOST:-${OTHER:-x}}",
-    ):
+    for text in ("$HOST", "${HOST}", "${HOST-there}", "${HOST:?must be set}", "${HOST:-${OTHER:-x}}"):
         with pytest.raises(Misconfigured, match="without a default"):
             hostname(text)
 
@@ -118,11 +106,9 @@ def names(declared: Compose, service: str) -> dict[str, set[str]]:
 
 
 def test_a_service_knows_those_on_its_networks_and_nobody_else(declared: Compose) -> None:
-    assert set(names(declared, "redis")) == {
-        *("localhost", "redis", "tyk", "plugin", "plugin-1", "plugin-2"),
-    }
+    assert set(names(declared, "redis")) == {*("localhost", "redis", "tyk", "plugin", "plugin-1", "plugin-2")}
     assert set(names(declared, "postgres")) == {
-        *("localhost", "postgres", "bootstrap", "console", "controller", "projector"),
+        *("localhost", "postgres", "bootstrap", "console", "controller", "projector")
     }
     assert "tyk" not in names(declared, "worker-1")
 
@@ -207,9 +193,7 @@ def test_a_target_or_instruction_that_is_not_known_is_refused(tmp_path: Path) ->
 def test_workers_and_nobody_else_write_down_who_was_in_a_device(declared: Compose) -> None:
     log = "SIGNALBOX_WORKER_INTERVAL_LOG"
     asked = variants.with_intervals(declared).services
-    writing = {
-        name: each.environment[log] for name, each in asked.items() if log in each.environment
-    }
+    writing = {name: each.environment[log] for name, each in asked.items() if log in each.environment}
     assert sorted(writing) == variants.workers(declared)
     (path,) = set(writing.values())
     assert f"locks:{Path(str(path)).parent}" in asked["worker-1"].volumes

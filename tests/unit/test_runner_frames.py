@@ -47,10 +47,13 @@ def line(kind: str, pid: int, token: int, t_in: float, t_out: float = 0.0) -> Li
 
 
 GOOD = [
-    line("in", 1, 5, 1.0), line("use", 1, 5, 1.1, 1.2), line("out", 1, 5, 1.0, 2.0),
-    line("in", 2, 7, 2.1), line("use", 2, 7, 2.2, 3.0),
+    line("in", 1, 5, 1.0),
+    line("use", 1, 5, 1.1, 1.2),
+    line("out", 1, 5, 1.0, 2.0),
+    line("in", 2, 7, 2.1),
+    line("use", 2, 7, 2.2, 3.0),
     line("in", 3, 7, 3.1),  # a new runner under the same lease, after a crash
-]  # fmt: skip
+]
 
 
 def test_orderly_log_has_no_violations() -> None:

@@ -38,9 +38,7 @@ class Peer:
     def __init__(self, *, is_slow_to_die: bool = False) -> None:
         self.is_slow_to_die = is_slow_to_die
         self.killed = asyncio.Event()
-        self.link = RunnerLink(
-            self._kill, stage=as_it_is, frame_limit_bytes=LIMIT, frozen_s=FROZEN_S
-        )
+        self.link = RunnerLink(self._kill, stage=as_it_is, frame_limit_bytes=LIMIT, frozen_s=FROZEN_S)
         self.theirs: socket.socket
 
     async def start(self) -> None:
@@ -84,9 +82,7 @@ class Peer:
         await self.say(frames.pack(frames.Loaded(number, 1, 0.1, 0, {})))
 
     def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[LoadReport]:
-        return asyncio.create_task(
-            self.link.load("n", 1, "/n/1", is_ahead=True, timeout_s=timeout_s)
-        )
+        return asyncio.create_task(self.link.load("n", 1, "/n/1", is_ahead=True, timeout_s=timeout_s))
 
     def run(self, timeout_s: float = 60.0) -> asyncio.Task[RunReport]:
         return asyncio.create_task(self.link.run("m", 1, "s", [b"x"], timeout_s=timeout_s))
@@ -376,9 +372,7 @@ async def test_a_restart_blames_none_of_those_who_still_use_the_runner(dying: Pe
     restarting.cancel()
 
 
-async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_heard_first(
-    peer: Peer,
-) -> None:
+async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_heard_first(peer: Peer) -> None:
     first, second = peer.run(), peer.run()
     await asyncio.sleep(0)
     peer.theirs.sendall(frames.pack(frames.Ran(1, 0.1, [b"r"], {})))

@@ -61,10 +61,8 @@ def expected(rules: list[Rule], number: int, machine: str, arguments: tuple[int,
         ),
         max_size=6,
     ).map(tuple),
-)  # fmt: skip
-def test_the_program_answers_as_its_rules_say(
-    machine: str, kind: str, number: int, arguments: tuple[int, ...]
-) -> None:
+)
+def test_the_program_answers_as_its_rules_say(machine: str, kind: str, number: int, arguments: tuple[int, ...]) -> None:
     rules = seccomp.rules(kind, PID)
     code = seccomp.program(rules, machine)
     found = verdict(code, ARCHITECTURES[machine], number, arguments)
@@ -101,9 +99,7 @@ def test_the_program_answers_as_its_rules_say(
         ("cpu", "ioctl", (0, 0x5401), ALLOW),
     ],
 )
-def test_what_a_runner_may_not_do(
-    machine: str, kind: str, name: str, arguments: tuple[int, ...], answer: int
-) -> None:
+def test_what_a_runner_may_not_do(machine: str, kind: str, name: str, arguments: tuple[int, ...], answer: int) -> None:
     number = NUMBERS[name][MACHINES.index(machine)]
     assert number is not None
     code = seccomp.program(seccomp.rules(kind, PID), machine)
@@ -123,18 +119,12 @@ def test_a_machine_without_a_table_has_no_program() -> None:
 
 @pytest.mark.parametrize(
     ("machine", "header"),
-    [
-        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
-        ("aarch64", "/usr/include/asm-generic/unistd.h"),
-    ],
+    [("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "/usr/include/asm-generic/unistd.h")],
 )
 def test_numbers_are_those_of_the_kernels_headers(machine: str, header: str) -> None:
     if not Path(header).exists():
         pytest.skip("the kernel's headers are not installed")
-    there = {
-        name: int(number)
-        for name, number in re.findall(r"#define __NR_(\w+) (\d+)", Path(header).read_text())
-    }
+    there = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)", Path(header).read_text())}
     ours = {name: both[MACHINES.index(machine)] for name, both in NUMBERS.items()}
     known = {name: number for name, number in ours.items() if name in there}
     assert known == {name: there[name] for name in known}

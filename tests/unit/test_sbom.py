@@ -20,9 +20,7 @@ SCRIPT = ROOT / "deploy" / "sbom.py"
 def test_every_locked_package_is_listed_with_its_version_and_digests(program: str) -> None:
     locked = ROOT / "requirements" / f"{program}.txt"
     argv = [sys.executable, str(SCRIPT), str(locked)]
-    first, second = (
-        subprocess.run(argv, capture_output=True, check=True, timeout=60) for _ in "12"
-    )
+    first, second = (subprocess.run(argv, capture_output=True, check=True, timeout=60) for _ in "12")
     assert first.stdout == second.stdout
     found: dict[str, Any] = json.loads(first.stdout)
     assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")

@@ -94,19 +94,13 @@ class NeverGivesBack(GuardMachine):
 
 pytestmark = pytest.mark.proof
 BROKEN = {
-    "seize without boot id": (
-        Machines(lease=SeizesFromOtherHosts, hosts=("h", "i")),
-        "without proof",
-    ),
+    "seize without boot id": (Machines(lease=SeizesFromOtherHosts, hosts=("h", "i")), "without proof"),
     "release without compare-and-set": (Machines(lease=ReleasesWithoutComparing), "frees what"),
     "deadline from the answer": (Machines(lease=CountsFromTheAnswer), "outlived its lease"),
     "tokens forgotten": (Machines(lease=ForgetsTokens), "enters under token"),
     "flock freed before death": (Machines(guard=FreesTheFlockFirst), "its runner is inside"),
     "deadline not kept": (Machines(guard=IgnoresItsTimer), "outlived its lease"),
-    "leave outlasts the lease": (
-        Machines(guard=OutlastsTheLease, is_kept=True),
-        "outlived its lease",
-    ),
+    "leave outlasts the lease": (Machines(guard=OutlastsTheLease, is_kept=True), "outlived its lease"),
     "flock never given back": (Machines(guard=NeverGivesBack), "stuck"),
 }
 
@@ -135,9 +129,7 @@ def test_every_state_within_the_scope_keeps_the_laws(
 
 @pytest.mark.slow
 def test_four_faults_at_rest_keep_the_laws() -> None:
-    found = explore(
-        Machines(), workers=3, jobs=2, max_faults=4, names=faults_of("stream"), is_at_rest=True
-    )
+    found = explore(Machines(), workers=3, jobs=2, max_faults=4, names=faults_of("stream"), is_at_rest=True)
     assert not found.broken, str(found)
     assert found.states > 7_000
 
@@ -173,9 +165,7 @@ def test_walks_find_a_broken_machine_and_its_seed_finds_it_again(name: str) -> N
 
 def explore_twins(kinds: str) -> str:
     """What is broken where states that are taken for one must have one future."""
-    found = explore(
-        Machines(), workers=2, jobs=1, max_faults=1, names=faults_of(kinds), are_twins_compared=True
-    )
+    found = explore(Machines(), workers=2, jobs=1, max_faults=1, names=faults_of(kinds), are_twins_compared=True)
     return found.broken
 
 
@@ -184,11 +174,7 @@ def test_states_of_one_key_have_one_future(kinds: str) -> None:
     assert not explore_twins(kinds)
 
 
-@pytest.mark.parametrize(
-    ("forgotten", "kinds"), [("due", "kill"), ("sent", "clock"), ("job_record", "clock")]
-)
-def test_a_key_that_forgets_too_much_is_found(
-    forgotten: str, kinds: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("forgotten", "kinds"), [("due", "kill"), ("sent", "clock"), ("job_record", "clock")])
+def test_a_key_that_forgets_too_much_is_found(forgotten: str, kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frozen._View, forgotten, lambda *_: 0)
     assert explore_twins(kinds) == "two states have the same key and another future"

@@ -31,9 +31,7 @@ class World:
     def __init__(self, seed: int = 1) -> None:
         self.loop = asyncio.get_running_loop()
         self.error_s = 0.0
-        self.server = Server(
-            clock=lambda: EPOCH + self.loop.time() + self.error_s, rng=random.Random(seed)
-        )
+        self.server = Server(clock=lambda: EPOCH + self.loop.time() + self.error_s, rng=random.Random(seed))
         self.server.declare()
         self.buses: list[Bus] = []
 
@@ -81,9 +79,7 @@ def test_the_same_seed_makes_the_same_history_and_another_one_another() -> None:
         world.server.commit_s = 0.002
         buses = [await world.join() for _ in range(3)]
         told: list[tuple[str, int, int]] = []
-        world.server.streams["STATE"].on_stored.append(
-            lambda msg: told.append((msg.subject, msg.seq, msg.ts))
-        )
+        world.server.streams["STATE"].on_stored.append(lambda msg: told.append((msg.subject, msg.seq, msg.ts)))
 
         async def write(number: int) -> None:
             for round_ in range(5):

@@ -3,9 +3,7 @@
 from workers.guard.machine import LEAVE_NS, Effect, GuardMachine
 
 
-def fed(
-    machine: GuardMachine, *events: tuple[str, *tuple[int, ...]], now_ns: int = 0
-) -> list[Effect]:
+def fed(machine: GuardMachine, *events: tuple[str, *tuple[int, ...]], now_ns: int = 0) -> list[Effect]:
     """The effects of the last of these events."""
     effects: list[Effect] = []
     for name, *numbers in events:
@@ -62,10 +60,7 @@ def test_nobody_is_let_in_after_the_lease_has_ended() -> None:
     assert fed(machine, ("enter", 4, 50), now_ns=40) == [("store", 4)]
     late = fed(machine, ("stored", 4), now_ns=50)
     assert ("say", "enter 4") not in late
-    assert [effect for effect in late if effect[0] in {"unlock", "tell"}] == [
-        ("unlock", 0),
-        ("tell", "fenced 1"),
-    ]
+    assert [effect for effect in late if effect[0] in {"unlock", "tell"}] == [("unlock", 0), ("tell", "fenced 1")]
     assert ("kill", 0) not in late  # it was never let in
 
 
@@ -82,9 +77,7 @@ def test_way_out_is_not_longer_than_the_lease() -> None:
 def test_runner_that_dies_on_its_way_out_has_left() -> None:
     machine = inside()
     assert fed(machine, ("leave",)) == [("say", "leave"), ("arm", 50)]
-    assert fed(machine, ("died", 7, -9)) == [
-        ("tell", "died 7 -9"), ("reopen", 0), ("tell", "left"),
-    ]  # fmt: skip
+    assert fed(machine, ("died", 7, -9)) == [("tell", "died 7 -9"), ("reopen", 0), ("tell", "left")]
 
 
 def test_end_of_the_supervisor_waits_for_the_end_of_the_runner() -> None:

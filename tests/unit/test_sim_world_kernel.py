@@ -33,9 +33,8 @@ class Ear:
             return self.runner
 
         self.link = SimGuardLink(
-            self.process, Path(LOCK), is_runner_kept=True, on_word=self.words.put_nowait,
-            start_runner=start_runner,
-        )  # fmt: skip
+            self.process, Path(LOCK), is_runner_kept=True, on_word=self.words.put_nowait, start_runner=start_runner
+        )
 
     async def hear(self, verb: str) -> Word:
         while (word := await self.words.get()).verb != verb:
@@ -132,9 +131,7 @@ def test_machine_that_wakes_before_the_deadline_has_the_rest_of_its_time() -> No
     assert max(found) < 5.5
 
 
-def test_guard_that_sleeps_through_its_deadline_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_guard_that_sleeps_through_its_deadline_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     assert min(left_after_waking(60.0)) > 4.0
 

@@ -57,9 +57,7 @@ def test_suspended_program_hears_what_came_when_it_wakes_unless_it_is_stopped() 
         loop.freeze(stopped)
         loop.call_at(1.0, loop.suspend, clock)
         for each in (awake, stopped):
-            loop.call_at(
-                2.0, loop.post, each, lambda name: heard.append((name, loop.now)), each.name
-            )
+            loop.call_at(2.0, loop.post, each, lambda name: heard.append((name, loop.now)), each.name)
         loop.call_at(60.0, loop.wake, clock, [awake, stopped])
         loop.call_at(70.0, loop.thaw, stopped)
         loop.run_until_complete(asyncio.sleep(80))

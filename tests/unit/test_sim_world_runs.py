@@ -55,9 +55,12 @@ def test_same_seed_is_the_same_world_in_another_process() -> None:
     def story() -> str:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "verification.simulation", "--first", "77", "--trace"],
-            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
             check=True,
-        )  # fmt: skip
+        )
         return done.stdout
 
     first = story()
@@ -193,10 +196,7 @@ class DriftFar(DriftAndFreeze):
 
 
 def played(faults: type[Faults], **shape: Any) -> list[Outcome]:
-    return [
-        play(seed, make_faults=faults, shape=replace(draw(seed), **{"workers": (2,)} | shape))
-        for seed in range(4)
-    ]
+    return [play(seed, make_faults=faults, shape=replace(draw(seed), **{"workers": (2,)} | shape)) for seed in range(4)]
 
 
 def late_fences() -> list[str]:
@@ -238,9 +238,7 @@ def test_guard_that_ignores_its_deadline_is_found_out(monkeypatch: pytest.Monkey
     assert any("its last confirmed heartbeat" in what for what in violations(played(FreezeHolder)))
 
 
-def test_deadline_counted_from_the_acknowledgement_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_deadline_counted_from_the_acknowledgement_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert late_fences() == []
     on_written: Callable[..., None] = Lease._on_written
 
@@ -291,9 +289,7 @@ def test_lease_counted_on_a_clock_that_sleeps_is_found_out(monkeypatch: pytest.M
     assert violations(played(SuspendHolder, lull_s=60.0)) != []
 
 
-def test_runner_whose_machine_slept_is_fenced_in_time_by_its_guard_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runner_whose_machine_slept_is_fenced_in_time_by_its_guard_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert violations(played(SuspendFrozenHolder)) == []
     monkeypatch.setattr(process, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     found = violations(played(SuspendFrozenHolder))
@@ -319,11 +315,13 @@ def test_result_that_was_on_its_way_as_its_machine_fell_asleep_ends_no_job_of_an
     monkeypatch.setattr(SimRunner, "_send", tell)
     outcomes = [
         play(
-            seed, is_traced=True, make_faults=make_faults,
+            seed,
+            is_traced=True,
+            make_faults=make_faults,
             shape=replace(draw(seed), workers=(1, 1), jobs=12, lull_s=40.0, is_calm=False),
         )
         for seed in range(4)
-    ]  # fmt: skip
+    ]
     assert violations(outcomes) == []
     stories = ["\n".join(outcome.trace) for outcome in outcomes]
     assert any("attempt=2" in story for story in stories)
@@ -335,21 +333,14 @@ def test_record_outlives_its_holder_by_clocks_that_are_wrong_by_five_percent(rul
 
 
 @pytest.mark.parametrize("rules", [SHORT, LONG])
-def test_clocks_beyond_the_margin_cost_the_record_its_lead_and_nobody_the_device(
-    rules: Rules,
-) -> None:
+def test_clocks_beyond_the_margin_cost_the_record_its_lead_and_nobody_the_device(rules: Rules) -> None:
     found = violations(played(DriftFar, rules=rules))
     assert any("when its record lapsed" in what for what in found)
     assert [what for what in found if is_unsafe(what)] == []
 
 
 def test_no_device_is_shared_and_tokens_grow_by_clocks_of_any_rate() -> None:
-    found = violations(
-        [
-            play(seed, shape=replace(draw(seed), rate_error=0.5, is_extreme=True))
-            for seed in range(8)
-        ]
-    )
+    found = violations([play(seed, shape=replace(draw(seed), rate_error=0.5, is_extreme=True)) for seed in range(8)])
     assert [what for what in found if is_unsafe(what)] == []
 
 
@@ -361,18 +352,20 @@ def test_clocks_are_drawn_up_to_the_bound_and_some_worlds_stand_at_it() -> None:
 
 @pytest.mark.parametrize(
     ("state", "error"),
-    [
-        (State.EXPIRED, None),
-        (State.FAILED, ErrorInfo(code="deadline_exceeded", message=NOBODY_LEFT)),
-    ],
+    [(State.EXPIRED, None), (State.FAILED, ErrorInfo(code="deadline_exceeded", message=NOBODY_LEFT))],
 )
-def test_job_that_expires_although_all_has_been_well_is_found_out(
-    state: State, error: ErrorInfo | None
-) -> None:
+def test_job_that_expires_although_all_has_been_well_is_found_out(state: State, error: ErrorInfo | None) -> None:
     record = Record(
-        id="j", model="m", version=1, signature="s", key_id="k", state=state, error=error,
-        created_at=10.0, deadline_at=50.0,
-    )  # fmt: skip
+        id="j",
+        model="m",
+        version=1,
+        signature="s",
+        key_id="k",
+        state=state,
+        error=error,
+        created_at=10.0,
+        deadline_at=50.0,
+    )
     entry, last = Entry("j", Task("j"), "", 10.0), checks.Stored(51.0, 1, record, b"")
 
     def found(served_by: float) -> list[str]:
@@ -382,9 +375,7 @@ def test_job_that_expires_although_all_has_been_well_is_found_out(
     assert any("all had been well" in what for what in found(served_by=40.0))
 
 
-def test_device_that_cannot_be_looked_at_is_left_to_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_device_that_cannot_be_looked_at_is_left_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by a world: the error ended a task that nobody waited for, and the lease was kept for ever."""
 
     class Quiet(Faults):
@@ -425,9 +416,7 @@ def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
         shape = replace(draw(seed), is_moved=True)
         assert play(seed, make_faults=make_faults, shape=shape).violations == []
     histories = [stored for world in worlds for stored in world.oracle.records.values()]
-    assert any(
-        before.record == after.record for stored in histories for before, after in pairwise(stored)
-    )
+    assert any(before.record == after.record for stored in histories for before, after in pairwise(stored))
 
 
 def test_acknowledgement_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,11 @@ ROOT = Path(__file__).parents[2]
 def test_no_world_breaks_a_promise() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "verification.simulation", "--seeds", str(SEEDS), "--jobs", "2"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     sys.stdout.write(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     faults = re.search(r"([\d,]+) faults,", done.stdout)

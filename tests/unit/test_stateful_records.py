@@ -10,13 +10,7 @@ from uuid import UUID
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from gateway_plugin.service.jobs import Jobs
 from signalbox.bus.connection import parse_headers
@@ -91,21 +85,20 @@ class Recording(RuleBasedStateMachine):
             bus = self.buses["gateway"]
             self.jobs = {
                 job: Job(
-                    id=job, model="m", version=1, signature="s", key_id=TENANT,
-                    created_at=self._utc(), deadline_at=self._utc() + 900,
+                    id=job,
+                    model="m",
+                    version=1,
+                    signature="s",
+                    key_id=TENANT,
+                    created_at=self._utc(),
+                    deadline_at=self._utc() + 900,
                 )
                 for job in JOBS
-            }  # fmt: skip
+            }
             for job in self.jobs.values():
-                await bus.write(
-                    names.job(job.model, job.priority, job.id),
-                    b"",
-                    headers={Header.JOB: header(job)},
-                )
+                await bus.write(names.job(job.model, job.priority, job.id), b"", headers={Header.JOB: header(job)})
             nothing = cast("Any", None)
-            self.owner = Jobs(
-                bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc
-            )
+            self.owner = Jobs(bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc)
 
         self.loop.run_until_complete(self.loop.spawn_world(connect()))
         self.gets_the_device_and_jobs("w1", set(JOBS[1:]), 2.0)
@@ -149,15 +142,18 @@ class Recording(RuleBasedStateMachine):
         gpu, bus = GPU_OF[worker], self.buses[worker]
         self.tokens[gpu] += 1
         commits = Commits(
-            bus, self.records[worker], worker=worker, gpu=gpu, token=self.tokens[gpu],
-            inline_limit_bytes=1000, clock=self._utc,
-        )  # fmt: skip
+            bus,
+            self.records[worker],
+            worker=worker,
+            gpu=gpu,
+            token=self.tokens[gpu],
+            inline_limit_bytes=1000,
+            clock=self._utc,
+        )
         self.holds[gpu] = hold = Hold(worker, self.tokens[gpu], commits)
         self._begin(*(self._claim(hold, job) for job in sorted(jobs)), pause=pause)
 
-    @rule(
-        gpu=st.sampled_from(sorted(set(GPU_OF.values()))), job=st.sampled_from(JOBS), pause=_PAUSE
-    )
+    @rule(gpu=st.sampled_from(sorted(set(GPU_OF.values()))), job=st.sampled_from(JOBS), pause=_PAUSE)
     def is_delivered_again(self, gpu: str, job: str, pause: float) -> None:
         """To whoever has the device."""
         if gpu in self.holds:
@@ -262,7 +258,10 @@ def test_an_end_stays_attempts_and_tokens_never_fall_and_nobody_is_told_otherwis
         run_state_machine_as_test(
             Recording,
             settings=settings(
-                max_examples=60, stateful_step_count=40, derandomize=True,
-                phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+                max_examples=60,
+                stateful_step_count=40,
+                derandomize=True,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
             ),
-        )  # fmt: skip
+        )

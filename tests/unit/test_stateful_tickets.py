@@ -7,13 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from signalbox.bus.client import Bus, Message
 from signalbox.program.errors import SignalboxError, StaleRevision
@@ -49,9 +43,7 @@ class Waiter:
     def be_born(self) -> None:
         """A new process: nothing is left of its ticket but what NATS has."""
         self.lives += 1
-        self.ticket = OwnTicket(
-            GPU, self.name, f"{self.name}.{self.lives}", ttl_s=TTL_S, epoch=EPOCH
-        )
+        self.ticket = OwnTicket(GPU, self.name, f"{self.name}.{self.lives}", ttl_s=TTL_S, epoch=EPOCH)
         self.ticket.want(self.is_wanted, self.loop.now)
 
     def want(self, is_wanted: bool) -> None:
@@ -63,9 +55,7 @@ class Waiter:
         await self.bus.subscribe(events, self._hear)
 
     def _hear(self, message: Message) -> None:
-        self._put(
-            message.subject, message.headers, message.data, int(message.headers[Header.SEQUENCE])
-        )
+        self._put(message.subject, message.headers, message.data, int(message.headers[Header.SEQUENCE]))
 
     def _put(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
         worker = names.untoken(subject.rpartition(".")[2])
@@ -76,9 +66,7 @@ class Waiter:
             self.line.put(worker, number, self.loop.now)
 
     async def read_line(self) -> None:
-        found = await self.bus.list_latest(
-            Bucket.WAITERS.stream, [names.key(Bucket.WAITERS, f"{names.token(GPU)}.*")]
-        )
+        found = await self.bus.list_latest(Bucket.WAITERS.stream, [names.key(Bucket.WAITERS, f"{names.token(GPU)}.*")])
         self.line.clear()
         for stored in found:
             self._put(stored.subject, stored.headers, stored.data, stored.seq)
@@ -90,14 +78,11 @@ class Waiter:
             try:
                 if isinstance(write, DropTicket):
                     headers: dict[str, str] = {Header.KV_OPERATION: "DEL"}
-                    sequence = await self.bus.write(
-                        self.subject, headers=headers, expect=write.expect
-                    )
+                    sequence = await self.bus.write(self.subject, headers=headers, expect=write.expect)
                 else:
                     sequence = await self.bus.write(
-                        self.subject, messages.encode(write.ticket), expect=write.expect,
-                        ttl_s=write.ttl_s,
-                    )  # fmt: skip
+                        self.subject, messages.encode(write.ticket), expect=write.expect, ttl_s=write.ttl_s
+                    )
             except StaleRevision as error:
                 ticket.refused(error.last, self.loop.now)
             except SignalboxError:
@@ -132,9 +117,8 @@ class Waiting(RuleBasedStateMachine):
             self.server.declare()
             for name in WORKERS:
                 bus = ModelBus(
-                    self.server, Link(self.server, rng=random.Random(name)),
-                    settings=Wire(request_timeout_s=0.5),
-                )  # fmt: skip
+                    self.server, Link(self.server, rng=random.Random(name)), settings=Wire(request_timeout_s=0.5)
+                )
                 self.waiters[name] = waiter = Waiter(self.loop, await bus.open(name), name)
                 await waiter.listen()
 
@@ -261,7 +245,10 @@ def test_nobody_is_lost_from_the_line_and_no_number_changes_while_it_is_held() -
         run_state_machine_as_test(
             Waiting,
             settings=settings(
-                max_examples=40, stateful_step_count=30, derandomize=True,
-                phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+                max_examples=40,
+                stateful_step_count=30,
+                derandomize=True,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
             ),
-        )  # fmt: skip
+        )

@@ -102,10 +102,14 @@ def test_a_result_that_is_none_is_our_failure_and_not_the_caller_s(tensor: Tenso
 @pytest.mark.parametrize(
     ("shape", "written"),
     [
-        ((0,), []), ((2, 0), [[], []]), ((2, 0, 3), [[], []]), ((2, 3, 0), [[[]] * 3] * 2),
-        ((0, 3), []), ((0, 10**12), []),
+        ((0,), []),
+        ((2, 0), [[], []]),
+        ((2, 0, 3), [[], []]),
+        ((2, 3, 0), [[[]] * 3] * 2),
+        ((0, 3), []),
+        ((0, 10**12), []),
     ],
-)  # fmt: skip
+)
 def test_tensors_without_elements_are_written_alike_whatever_they_would_hold(
     shape: tuple[int, ...], written: list[Any]
 ) -> None:

@@ -64,10 +64,7 @@ async def test_predict_sends_the_key_and_the_rows_and_returns_the_answer() -> No
 
 
 async def test_a_chunked_answer_is_put_together() -> None:
-    chunked = (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-        b'5\r\n{"a":\r\n4;x=y\r\n 42}\r\n0\r\n\r\n'
-    )
+    chunked = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"a":\r\n4;x=y\r\n 42}\r\n0\r\n\r\n'
     async with front(lambda _: chunked) as (url, connections):
         pool = Pool(url)
         for _ in range(2):
@@ -79,10 +76,7 @@ async def test_a_chunked_answer_is_put_together() -> None:
 
 async def test_a_problem_becomes_the_error_of_its_code_with_message_and_retry_after() -> None:
     body = b'{"code": "queue_full", "detail": "The queue is full.", "status": 429}'
-    async with (
-        front(lambda _: json_answer(429, body, "Retry-After: 7")) as (url, _),
-        Client(url, "k") as client,
-    ):
+    async with front(lambda _: json_answer(429, body, "Retry-After: 7")) as (url, _), Client(url, "k") as client:
         with pytest.raises(errors.QueueFull, match="queue is full") as caught:
             await client.submit("m", instances=[1])
     assert caught.value.retry_after_s == 7
@@ -100,9 +94,7 @@ async def test_a_problem_becomes_the_error_of_its_code_with_message_and_retry_af
         (504, errors.DeadlineExceeded),
     ],
 )
-async def test_an_error_without_a_code_is_named_by_its_status(
-    status: int, kind: type[errors.SignalboxError]
-) -> None:
+async def test_an_error_without_a_code_is_named_by_its_status(status: int, kind: type[errors.SignalboxError]) -> None:
     answer = json_answer(status, b'{"error": "words"}')
     async with front(lambda _: answer) as (url, _), Client(url, "k") as client:
         with pytest.raises(kind, match="words") as caught:

@@ -34,11 +34,7 @@ def test_every_lint_exception_has_its_reason_on_the_same_line() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     ruff = tomllib.loads(text)["tool"]["ruff"]["lint"]
     rules = [*ruff["ignore"], *(r for found in ruff["per-file-ignores"].values() for r in found)]
-    bare = [
-        rule
-        for rule in rules
-        if not any(re.search(rf'"{rule}".*#\s*\S', line) for line in text.splitlines())
-    ]
+    bare = [rule for rule in rules if not any(re.search(rf'"{rule}".*#\s*\S', line) for line in text.splitlines())]
     assert not bare
 
 
@@ -66,9 +62,7 @@ def test_the_ci_runs_the_proofs_after_failed_tests_and_fails(tmp_path: Path) -> 
     make.write_text('#!/bin/sh\necho "ran $1"\n[ "$1" = verify ]\n')
     make.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [ROOT / ".ci" / "run"], env={"PATH": path}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([ROOT / ".ci" / "run"], env={"PATH": path}, capture_output=True, text=True, check=False)
     assert done.stdout == "ran test\nran verify\n"
     assert done.stderr == "failed: make test\n"
     assert done.returncode == 1

@@ -49,9 +49,7 @@ def test_tyk_and_redis_on_the_path_are_the_front_with_their_version(programs: Pa
     assert find("edge") is None
 
 
-def test_a_named_tyk_that_does_not_exist_is_refused_by_name(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_tyk_that_does_not_exist_is_refused_by_name(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_TYK_BIN", "/no/such/tyk")
     program(programs, "redis-server")
     with pytest.raises(Misconfigured, match="SIGNALBOX_TYK_BIN=/no/such/tyk"):

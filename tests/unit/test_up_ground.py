@@ -34,9 +34,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_is_refused_with_what_is_free_and_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_refused_with_what_is_free_and_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Usage(NamedTuple):
         total: int = 10**9
         used: int = 10**9
@@ -62,11 +60,7 @@ def test_model_folders_have_names_that_a_move_does_not_change(tmp_path: Path) ->
     given = tuple(tmp_path / name for name in ("mine", "x/same", "y/same", "models", "no name"))
     options = Options(front_port=0, console_port=0, nats_port=0, model_folders=given)
     stack = Stack(options, DataDir(tmp_path / "data"), lambda _: None)
-    assert stack._model_roots() == [
-        f"models={tmp_path}/data/models",
-        f"mine={tmp_path}/mine",
-        *map(str, given[1:]),
-    ]
+    assert stack._model_roots() == [f"models={tmp_path}/data/models", f"mine={tmp_path}/mine", *map(str, given[1:])]
 
 
 def test_the_running_stacks_file_is_private_and_replaced_whole(tmp_path: Path) -> None:

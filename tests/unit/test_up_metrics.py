@@ -11,9 +11,7 @@ from signalbox.ops.up.ground import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 
-SAYS_ITS_PORT = (
-    "import os, time; print(os.environ['SIGNALBOX_METRICS_PORT'], flush=True); time.sleep(600)"
-)
+SAYS_ITS_PORT = "import os, time; print(os.environ['SIGNALBOX_METRICS_PORT'], flush=True); time.sleep(600)"
 PROGRAMS = ("gateway", "console", "controller", "projector", "worker-1", "worker-2")
 
 
@@ -35,16 +33,12 @@ async def told(stack: Stack, name: str) -> str:
     return log.read_text().strip()
 
 
-async def test_programs_that_inherit_one_port_are_given_one_each(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_programs_that_inherit_one_port_are_given_one_each(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "9100")
     try:
         ports = await asyncio.gather(*(told(stack, name) for name in PROGRAMS))
         assert ports == ["9100", "9101", "9102", "9103", "9104", "9105"]
-        assert [stack.metrics()[name] for name in PROGRAMS] == [
-            f"http://127.0.0.1:{port}/metrics" for port in ports
-        ]
+        assert [stack.metrics()[name] for name in PROGRAMS] == [f"http://127.0.0.1:{port}/metrics" for port in ports]
     finally:
         await stack.stop()
 

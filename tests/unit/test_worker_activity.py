@@ -13,9 +13,7 @@ from workers.serving.tally import Tally
 KEY = ("digits", 3)
 
 
-def in_virtual_time(
-    test: Callable[[Activity, Tally, list[float]], Coroutine[Any, Any, None]],
-) -> None:
+def in_virtual_time(test: Callable[[Activity, Tally, list[float]], Coroutine[Any, Any, None]]) -> None:
     """Run ``test`` with an activity, what it has measured, and the instants at which others should hear of it."""
     with running(1) as loop:
 
@@ -27,13 +25,16 @@ def in_virtual_time(
         loop.run_until_complete(run())
 
 
-def run(
-    activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahead: bool = False
-) -> Run:
+def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahead: bool = False) -> Run:
     return Run(
-        activity=activity, model=KEY[0], version=KEY[1], jobs=jobs, since=EPOCH + since,
-        expected_s=expected_s, is_ahead=is_ahead,
-    )  # fmt: skip
+        activity=activity,
+        model=KEY[0],
+        version=KEY[1],
+        jobs=jobs,
+        since=EPOCH + since,
+        expected_s=expected_s,
+        is_ahead=is_ahead,
+    )
 
 
 def test_a_long_run_is_told_soon_and_so_is_its_end() -> None:
@@ -56,9 +57,7 @@ def test_a_steady_load_of_short_runs_computes_all_the_time_and_tells_nothing_in_
                 await asyncio.sleep(0.003)
                 assert activity.now() == run("computing", f"job{i}", since=round(i * 0.203, 3))
             await asyncio.sleep(0.2)
-            assert activity.now() == run("computing", since=round(i * 0.203, 3)), (
-                "no job of it is left"
-            )
+            assert activity.now() == run("computing", since=round(i * 0.203, 3)), "no job of it is left"
         await asyncio.sleep(GAP_S)
         assert activity.now() is None
         assert not told
@@ -85,9 +84,7 @@ def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
     in_virtual_time(test)
 
 
-def test_a_run_whose_answer_is_read_with_the_one_before_it_has_lasted_what_the_runner_says() -> (
-    None
-):
+def test_a_run_whose_answer_is_read_with_the_one_before_it_has_lasted_what_the_runner_says() -> None:
     async def test(activity: Activity, _: Tally, __: list[float]) -> None:
         with activity.computing(KEY, ("first",)):
             behind = activity.computing(KEY, ("second",))
@@ -141,9 +138,7 @@ def test_a_run_knows_of_a_load_ahead_beside_it_whichever_began_first() -> None:
                 await asyncio.sleep(1.0)
             with activity.computing(KEY, ("c",)) as after:
                 await asyncio.sleep(1.0)
-        assert [r.is_beside_load for r in (alone, before, during, after)] == [
-            False, True, True, False,
-        ]  # fmt: skip
+        assert [r.is_beside_load for r in (alone, before, during, after)] == [False, True, True, False]
 
     in_virtual_time(test)
 

@@ -19,21 +19,24 @@ class Held:
     order: int = field(default_factory=lambda: next(ids))
 
 
-def job(
-    *, priority: Priority = "mid", key: str = "k", rows: int = 1, version: int = 1, size: int = 10
-) -> Job:
+def job(*, priority: Priority = "mid", key: str = "k", rows: int = 1, version: int = 1, size: int = 10) -> Job:
     return Job(
-        id=f"job-{next(ids)}", model="m", version=version, signature="s", priority=priority,
-        key_id="k", batch_key=key, rows=rows, created_at=0.0, deadline_at=1.0, size_bytes=size,
-    )  # fmt: skip
-
-
-def line(
-    *held: Held, max_size: int = 4, max_delay_ms: float = 0.0, max_bytes: int = 10_000
-) -> Line[Held]:
-    made: Line[Held] = Line(
-        Batching(max_size=max_size, max_delay_ms=max_delay_ms), max_bytes=max_bytes
+        id=f"job-{next(ids)}",
+        model="m",
+        version=version,
+        signature="s",
+        priority=priority,
+        key_id="k",
+        batch_key=key,
+        rows=rows,
+        created_at=0.0,
+        deadline_at=1.0,
+        size_bytes=size,
     )
+
+
+def line(*held: Held, max_size: int = 4, max_delay_ms: float = 0.0, max_bytes: int = 10_000) -> Line[Held]:
+    made: Line[Held] = Line(Batching(max_size=max_size, max_delay_ms=max_delay_ms), max_bytes=max_bytes)
     for each in held:
         made.add(each)
     return made
@@ -114,15 +117,16 @@ def test_a_removed_job_leaves_no_trace() -> None:
 
 
 jobs = st.builds(
-    job, priority=st.sampled_from(PRIORITIES), key=st.sampled_from(["", "a", "b"]),
-    rows=st.integers(1, 5), version=st.integers(1, 2),
-)  # fmt: skip
+    job,
+    priority=st.sampled_from(PRIORITIES),
+    key=st.sampled_from(["", "a", "b"]),
+    rows=st.integers(1, 5),
+    version=st.integers(1, 2),
+)
 
 
 @given(st.lists(jobs, max_size=30), st.integers(1, 8))
-def test_every_job_leaves_exactly_once_and_never_in_bad_company(
-    given_jobs: list[Job], size: int
-) -> None:
+def test_every_job_leaves_exactly_once_and_never_in_bad_company(given_jobs: list[Job], size: int) -> None:
     made = line(*(Held(each) for each in given_jobs), max_size=size)
     left: list[Held] = []
     while batch := made.take(0.0):
@@ -133,8 +137,6 @@ def test_every_job_leaves_exactly_once_and_never_in_bad_company(
     for priority in PRIORITIES:
         for key in ("a", "b"):
             same = [
-                h.order
-                for h in left
-                if h.job.priority == priority and h.job.batch_key == key and h.job.version == 1
+                h.order for h in left if h.job.priority == priority and h.job.batch_key == key and h.job.version == 1
             ]
             assert same == sorted(same)

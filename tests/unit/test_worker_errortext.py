@@ -19,11 +19,13 @@ from workers.runner.errortext import without_paths
         ('File "/home/me/my models/net.py", line 30, in call', "File <path>, line 30, in call"),
         ("no file '/srv/a b/c'", "no file <path>"),
         ("~/models/a is not there", "<path> is not there"),
-        ("SavedModel not at: /m/half/1/{saved_model.pbtxt|saved_model.pb}",
-         "SavedModel not at: <path>|saved_model.pb}"),
+        (
+            "SavedModel not at: /m/half/1/{saved_model.pbtxt|saved_model.pb}",
+            "SavedModel not at: <path>|saved_model.pb}",
+        ),
         ("[Errno 2] No such file or directory: '/srv/x'", "[Errno 2] No such file or directory: <path>"),
     ],
-)  # fmt: skip
+)
 def test_no_path_is_shown(said: str, shown: str) -> None:
     assert without_paths(said) == shown
     assert without_paths(shown) == shown

@@ -48,9 +48,14 @@ class Runner:
         self.errors: list[SignalboxError] = []
 
     async def run(
-        self, _model: str, _version: int, _signature: str, frames: Sequence[bytes],
-        _outputs: tuple[str, ...], **_more: Any,
-    ) -> RunReport:  # fmt: skip
+        self,
+        _model: str,
+        _version: int,
+        _signature: str,
+        frames: Sequence[bytes],
+        _outputs: tuple[str, ...],
+        **_more: Any,
+    ) -> RunReport:
         self.runs.append(len(frames))
         self.on_run()
         if self.errors:
@@ -65,9 +70,7 @@ class Runner:
             raise RunnerCrashed
         if len(frames) > self.fits:
             raise OutOfMemory
-        refused: dict[int, SignalboxError] = {
-            i: ModelError() for i, frame in enumerate(frames) if frame == REFUSED
-        }
+        refused: dict[int, SignalboxError] = {i: ModelError() for i, frame in enumerate(frames) if frame == REFUSED}
         if len(refused) == len(frames):
             raise ModelError
         return RunReport(frames=list(frames), seconds=0.0, errors=refused)
@@ -129,23 +132,36 @@ class Message:
 
 def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
     job = Job(
-        id="j", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=9e9,
-        batch_key=batch_key, rows=rows,
-    )  # fmt: skip
+        id="j",
+        model="m",
+        version=1,
+        signature="s",
+        key_id="k",
+        created_at=0.0,
+        deadline_at=9e9,
+        batch_key=batch_key,
+        rows=rows,
+    )
     return Held(cast("Any", Message(data)), job, now_s=0.0)
 
 
-def execution(
-    runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0
-) -> Execution:
+def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Execution:
     nothing: Any = None
     tally = Tally()
     return Execution(
-        bus=nothing, runner=cast("Any", runner), residency=cast("Any", memory or Memory()),
-        commits=nothing, fleet=cast("Any", Fleet()), tally=tally,
-        activity=Activity(tally, lambda: 0.0, lambda: None), settle=nothing, forsake=nothing, give_back=nothing,
-        free=lambda: None, clock=clock,
-    )  # fmt: skip
+        bus=nothing,
+        runner=cast("Any", runner),
+        residency=cast("Any", memory or Memory()),
+        commits=nothing,
+        fleet=cast("Any", Fleet()),
+        tally=tally,
+        activity=Activity(tally, lambda: 0.0, lambda: None),
+        settle=nothing,
+        forsake=nothing,
+        give_back=nothing,
+        free=lambda: None,
+        clock=clock,
+    )
 
 
 async def outcomes(made: Execution, flight: Flight) -> list[object]:
@@ -155,13 +171,8 @@ async def outcomes(made: Execution, flight: Flight) -> list[object]:
     return [FINE if isinstance(each, bytes) else type(each) for each in found]
 
 
-@given(
-    st.lists(st.sampled_from([FINE, FINE, FINE, REFUSED, KILLER]), min_size=1, max_size=16),
-    st.integers(1, 16),
-)
-def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(
-    inputs: list[bytes], fits: int
-) -> None:
+@given(st.lists(st.sampled_from([FINE, FINE, FINE, REFUSED, KILLER]), min_size=1, max_size=16), st.integers(1, 16))
+def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(inputs: list[bytes], fits: int) -> None:
     async def run() -> tuple[list[object], Runner, list[Held]]:
         runner = Runner(fits)
         made = execution(runner)
@@ -328,9 +339,16 @@ async def test_a_job_that_has_taken_a_runner_down_runs_beside_no_load_ahead() ->
     again = held(KILLER)
     job = again.job
     again.record = Record(
-        id=job.id, state=State.QUEUED, model="m", version=1, signature="s", key_id="k", created_at=0.0,
-        deadline_at=job.deadline_at, crashes=1,
-    )  # fmt: skip
+        id=job.id,
+        state=State.QUEUED,
+        model="m",
+        version=1,
+        signature="s",
+        key_id="k",
+        created_at=0.0,
+        deadline_at=job.deadline_at,
+        crashes=1,
+    )
     with made._activity.loading(("other", 1), is_ahead=True):
         running = asyncio.create_task(outcomes(made, made.begin([again])))
         for _ in range(20):

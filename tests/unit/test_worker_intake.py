@@ -45,9 +45,7 @@ class Bus:
 
 
 @pytest.mark.parametrize("silent_at", range(1, 2 * len(PRIORITIES) + 1))
-async def test_one_request_that_nobody_answered_leaves_no_model_without_pullers(
-    silent_at: int,
-) -> None:
+async def test_one_request_that_nobody_answered_leaves_no_model_without_pullers(silent_at: int) -> None:
     bus = Bus(silent_at)
     intake = Intake(cast("Any", bus), lambda *_: None, lambda: None)
     async with asyncio.timeout(5):

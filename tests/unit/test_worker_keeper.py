@@ -32,12 +32,18 @@ class House:
         machine = Machine(loop, "host", "boot", Clock())
         self.process = Process(machine, "worker", None)
         self.keeper = Keeper(
-            Device(id="0", kind="gpu", name="0"), Path("/locks/gpu.lock"), [], stage=as_it_is, is_runner_kept=True,
+            Device(id="0", kind="gpu", name="0"),
+            Path("/locks/gpu.lock"),
+            [],
+            stage=as_it_is,
+            is_runner_kept=True,
             timing=Timing(ready_s=10.0, answer_s=5.0, kill_s=5.0),
-            frame_limit_bytes=simulated.FRAME_LIMIT_BYTES, on_word=self._hear,
-            on_ready=lambda: self._order("lock"), on_gone=lambda: None,
+            frame_limit_bytes=simulated.FRAME_LIMIT_BYTES,
+            on_word=self._hear,
+            on_ready=lambda: self._order("lock"),
+            on_gone=lambda: None,
             start_guard=starter(self.process, self._start_runner),
-        )  # fmt: skip
+        )
 
     def _start_runner(self, guard: Process, sockets: simulated.Sockets) -> Process:
         process = Process(guard.machine, "runner", guard)
@@ -101,9 +107,7 @@ def test_runners_that_die_before_they_are_any_use_come_back_slower_and_slower() 
     assert found[-1] > 100 * found[0]
 
 
-def test_guard_that_cannot_fork_is_replaced_later_and_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_guard_that_cannot_fork_is_replaced_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
     fork, refused_at = SimGuard._fork, list[float]()
 
     def refuse(guard: SimGuard, what: object) -> None:

@@ -16,32 +16,45 @@ NAMES = st.integers(0, MANY).map(lambda n: f"{n:0100}")
 
 def worker(**fields: object) -> Worker:
     known = Worker(
-        id="w" * 64, boot="b" * 32, host="h" * 64, pid=1, state="ready", started_at=1.0, beat_at=2.0,
+        id="w" * 64,
+        boot="b" * 32,
+        host="h" * 64,
+        pid=1,
+        state="ready",
+        started_at=1.0,
+        beat_at=2.0,
         device=Device(id="GPU-1", kind="nvidia", name="card"),
         running=tuple(f"{n:036}" for n in range(32)),
-        run=Run(activity="computing", model="m" * 100, version=1, since=1.0,
-                jobs=tuple(f"{n:036}" for n in range(32))),
-    )  # fmt: skip
+        run=Run(activity="computing", model="m" * 100, version=1, since=1.0, jobs=tuple(f"{n:036}" for n in range(32))),
+    )
     return replace(known, **fields)
 
 
 @given(
     st.dictionaries(NAMES, st.floats(0, 1e9), max_size=3).flatmap(
-        lambda some: st.integers(0, MANY).map(
-            lambda n: some | {f"m{i:0100}": float(i) for i in range(n)}
-        )
+        lambda some: st.integers(0, MANY).map(lambda n: some | {f"m{i:0100}": float(i) for i in range(n)})
     ),
-    st.integers(0, MANY), st.integers(0, 3_000), st.sampled_from(["ready", "failed", "unheard of"]),
-)  # fmt: skip
+    st.integers(0, MANY),
+    st.integers(0, 3_000),
+    st.sampled_from(["ready", "failed", "unheard of"]),
+)
 def test_a_document_of_any_length_fits_and_tells_first_what_serves(
     rates: dict[str, float], waiting: int, resident: int, state: str
 ) -> None:
     models = (
-        *(Residency(model=f"r{n:0100}", version=2**60, state=state, size_bytes=2**40,
-                    error="e" * 2000 if state == "failed" else "") for n in range(resident)),
+        *(
+            Residency(
+                model=f"r{n:0100}",
+                version=2**60,
+                state=state,
+                size_bytes=2**40,
+                error="e" * 2000 if state == "failed" else "",
+            )
+            for n in range(resident)
+        ),
         Residency(model="used", version=1, state="ready"),
         Residency(model="new", version=2, state="loading"),
-    )  # fmt: skip
+    )
     whole = worker(rates=rates, waiting={f"w{n}": n for n in range(waiting)}, models=models)
     told = fitting(whole)
     assert len(encode(told)) <= LIMIT_BYTES

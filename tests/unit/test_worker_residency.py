@@ -36,9 +36,7 @@ class Memory:
     def used_bytes(self) -> int:
         return sum(report.size_bytes for report in self.loaded.values())
 
-    async def load(
-        self, model: str, version: int, path: str, warm: bool, digest: str, is_ahead: bool
-    ) -> LoadReport:
+    async def load(self, model: str, version: int, path: str, warm: bool, digest: str, is_ahead: bool) -> LoadReport:
         del path, warm, digest
         await asyncio.sleep(0)
         if (model, version) in self.refused:
@@ -85,13 +83,16 @@ def memory() -> Memory:
     return Memory()
 
 
-def residency(
-    memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True
-) -> Residency:
+def residency(memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True) -> Residency:
     return Residency(
-        cast("Any", memory), Shelf(100 << 20), catalog, activity(), lambda: None,
-        is_spare=lambda key: key[0] not in placed, may_load=may_load,
-    )  # fmt: skip
+        cast("Any", memory),
+        Shelf(100 << 20),
+        catalog,
+        activity(),
+        lambda: None,
+        is_spare=lambda key: key[0] not in placed,
+        may_load=may_load,
+    )
 
 
 async def test_a_model_placed_elsewhere_leaves_when_another_needs_the_room(memory: Memory) -> None:
@@ -142,9 +143,7 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
     assert await made.pin(("b", 1), never)
 
 
-async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(
-    memory: Memory,
-) -> None:
+async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(memory: Memory) -> None:
     shelf = Shelf(30 * MIB)
     made = Residency(cast("Any", memory), shelf, catalog, activity(), lambda: None)
     with pytest.raises(DoesNotFit, match="memory budget"):
@@ -154,9 +153,7 @@ async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runne
     assert (told.state, "memory budget" in told.error) == ("failed", True)
 
 
-async def test_a_version_that_turns_out_larger_makes_idle_ones_leave_before_it_runs(
-    memory: Memory,
-) -> None:
+async def test_a_version_that_turns_out_larger_makes_idle_ones_leave_before_it_runs(memory: Memory) -> None:
     made = residency(memory, {"a", "b", "c"})
     for name in ("a", "b"):
         await made.pin((name, 1), never)
@@ -190,9 +187,7 @@ async def test_nothing_begins_while_what_is_in_use_keeps_the_budget_passed(memor
     assert memory.used_bytes <= 100 * MIB
 
 
-async def test_what_alone_passes_the_budget_is_unloaded_refused_and_not_tried_again(
-    memory: Memory,
-) -> None:
+async def test_what_alone_passes_the_budget_is_unloaded_refused_and_not_tried_again(memory: Memory) -> None:
     made = residency(memory, {"a", "b"})
     memory.sizes["a"] = 120 * MIB
     for _ in range(2):
@@ -204,9 +199,7 @@ async def test_what_alone_passes_the_budget_is_unloaded_refused_and_not_tried_ag
     assert set(memory.loaded) == {("b", 1)}
 
 
-async def test_a_version_nobody_needs_yet_leaves_again_if_others_would_have_to(
-    memory: Memory,
-) -> None:
+async def test_a_version_nobody_needs_yet_leaves_again_if_others_would_have_to(memory: Memory) -> None:
     made = residency(memory, {"a", "b"})
     memory.sizes["b"] = 70 * MIB
     await made.keep_warm([("a", 1), ("b", 1)])
@@ -226,10 +219,14 @@ class Rolling:
         self.told: list[dict[int, str]] = []
         self.activity = activity()
         self.made = Residency(
-            cast("Any", memory), self.shelf, lambda name: catalog(name, self.versions), self.activity,
+            cast("Any", memory),
+            self.shelf,
+            lambda name: catalog(name, self.versions),
+            self.activity,
             lambda: self.told.append(self.states()),
-            is_spare=lambda key: key not in self.targets, retire_s=retire_s,
-        )  # fmt: skip
+            is_spare=lambda key: key not in self.targets,
+            retire_s=retire_s,
+        )
 
     async def want(self, *versions: int, **more: bool) -> dict[int, str]:
         """States after the targets have become these versions."""
@@ -242,9 +239,7 @@ class Rolling:
         return {r.version: r.state for r in self.shelf.residencies()}
 
 
-async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_it_is_idle(
-    memory: Memory,
-) -> None:
+async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_it_is_idle(memory: Memory) -> None:
     rolling = Rolling(memory)
     assert await rolling.want(1) == {1: "ready"}
     await rolling.made.pin(("m", 1), never)
@@ -268,9 +263,7 @@ async def test_a_version_that_is_no_longer_got_stays_for_the_jobs_that_wait(memo
     assert 59 < left_s <= 60
 
 
-async def test_what_does_not_fit_beside_the_old_version_says_so_and_is_loaded_after_it(
-    memory: Memory,
-) -> None:
+async def test_what_does_not_fit_beside_the_old_version_says_so_and_is_loaded_after_it(memory: Memory) -> None:
     rolling = Rolling(memory, budget=60 * MIB)
     assert await rolling.want(1) == {1: "ready"}
     assert await rolling.want(2, 1) == {1: "ready", 2: "crowded"}
@@ -278,9 +271,7 @@ async def test_what_does_not_fit_beside_the_old_version_says_so_and_is_loaded_af
     assert memory.used_bytes == 40 * MIB
 
 
-async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_published_again(
-    memory: Memory,
-) -> None:
+async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_published_again(memory: Memory) -> None:
     rolling = Rolling(memory)
     memory.refused.add(("m", 2))
     await rolling.want(1)
@@ -296,9 +287,7 @@ async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_p
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
 
 
-async def test_a_worker_without_room_to_lay_a_version_out_blames_neither_it_nor_its_jobs(
-    memory: Memory,
-) -> None:
+async def test_a_worker_without_room_to_lay_a_version_out_blames_neither_it_nor_its_jobs(memory: Memory) -> None:
     rolling = Rolling(memory, retire_s=60.0)
     await rolling.want(1)
     memory.refused.add(("m", 2))
@@ -314,9 +303,7 @@ async def test_a_worker_without_room_to_lay_a_version_out_blames_neither_it_nor_
     assert (await rolling.want(2, 3))[2] == "ready"
 
 
-async def test_a_version_there_is_no_room_to_lay_out_does_not_push_the_old_one_out(
-    memory: Memory,
-) -> None:
+async def test_a_version_there_is_no_room_to_lay_out_does_not_push_the_old_one_out(memory: Memory) -> None:
     rolling = Rolling(memory)
     await rolling.want(1)
     memory.refused.add(("m", 2))
@@ -325,9 +312,7 @@ async def test_a_version_there_is_no_room_to_lay_out_does_not_push_the_old_one_o
 
 
 @pytest.mark.parametrize("error", [LeaseLost("outside the device"), RunnerLost()])
-async def test_a_runner_that_is_being_replaced_says_nothing_of_a_version(
-    memory: Memory, error: Exception
-) -> None:
+async def test_a_runner_that_is_being_replaced_says_nothing_of_a_version(memory: Memory, error: Exception) -> None:
     rolling = Rolling(memory)
     await rolling.want(1)
     memory.refused.add(("m", 2))
@@ -339,9 +324,7 @@ async def test_a_runner_that_is_being_replaced_says_nothing_of_a_version(
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
 
 
-async def test_a_load_ahead_whose_runner_dies_as_it_ends_is_one_that_was_lost(
-    memory: Memory,
-) -> None:
+async def test_a_load_ahead_whose_runner_dies_as_it_ends_is_one_that_was_lost(memory: Memory) -> None:
     rolling = Rolling(memory)
     memory.gate = asyncio.Event()
     load = asyncio.create_task(rolling.want(1))
@@ -353,9 +336,7 @@ async def test_a_load_ahead_whose_runner_dies_as_it_ends_is_one_that_was_lost(
     assert rolling.states() == {}
 
 
-async def test_what_two_runs_find_missing_is_loaded_once_and_stays_while_it_is_used(
-    memory: Memory,
-) -> None:
+async def test_what_two_runs_find_missing_is_loaded_once_and_stays_while_it_is_used(memory: Memory) -> None:
     made = residency(memory, {"a", "b", "c"})
     for _ in range(2):
         await made.pin(("a", 1), never)
@@ -375,9 +356,7 @@ async def test_what_two_runs_find_missing_is_loaded_once_and_stays_while_it_is_u
     assert set(memory.loaded) == {("a", 1), ("c", 1)}, "what runs stays"
 
 
-async def test_a_load_ahead_waits_for_a_run_that_may_take_runners_down_and_holds_up_no_other(
-    memory: Memory,
-) -> None:
+async def test_a_load_ahead_waits_for_a_run_that_may_take_runners_down_and_holds_up_no_other(memory: Memory) -> None:
     rolling = Rolling(memory)
     rolling.activity.suspect("a batch")
     load = asyncio.create_task(rolling.want(1))
@@ -390,9 +369,7 @@ async def test_a_load_ahead_waits_for_a_run_that_may_take_runners_down_and_holds
 
 
 @pytest.mark.parametrize("why", ["retired", "withdrawn"])
-async def test_a_version_whose_run_begins_while_another_is_unloaded_stays(
-    memory: Memory, why: str
-) -> None:
+async def test_a_version_whose_run_begins_while_another_is_unloaded_stays(memory: Memory, why: str) -> None:
     rolling = Rolling(memory, budget=140 * MIB)
     used: list[Key] = []
 
@@ -407,9 +384,7 @@ async def test_a_version_whose_run_begins_while_another_is_unloaded_stays(
     assert set(memory.loaded) == {used[0], ("m", 3)}
 
 
-async def test_loads_ahead_of_need_are_made_for_replacements_even_where_they_are_off(
-    memory: Memory,
-) -> None:
+async def test_loads_ahead_of_need_are_made_for_replacements_even_where_they_are_off(memory: Memory) -> None:
     rolling = Rolling(memory)
     assert await rolling.want(1, is_ahead=False) == {}
     await rolling.made.pin(("m", 1), never)
@@ -418,15 +393,10 @@ async def test_loads_ahead_of_need_are_made_for_replacements_even_where_they_are
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from("abcdef"), st.booleans(), st.integers(0, 12)),
-        min_size=1, max_size=16,
-    ),
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.integers(0, 12)), min_size=1, max_size=16),
     st.fixed_dictionaries({name: st.integers(1, 130) for name in "abcdef"}),
-)  # fmt: skip
-def test_the_budget_is_kept_whenever_a_run_begins(
-    acts: list[tuple[str, bool, int]], sizes: dict[str, int]
-) -> None:
+)
+def test_the_budget_is_kept_whenever_a_run_begins(acts: list[tuple[str, bool, int]], sizes: dict[str, int]) -> None:
     """Jobs and loads ahead of need at once; every size on the disk is 40 MiB, whatever is measured."""
 
     async def scene() -> None:

@@ -36,9 +36,7 @@ def test_a_dead_runner_is_a_strike_and_the_delay_doubles(error: SignalboxError) 
 
 @pytest.mark.parametrize("error", [RunnerCrashed(), OutOfMemory()])
 @pytest.mark.parametrize("max_delivery", [0, 3, 100])
-def test_the_third_strike_is_poison_whatever_the_model_allows(
-    error: SignalboxError, max_delivery: int
-) -> None:
+def test_the_third_strike_is_poison_whatever_the_model_allows(error: SignalboxError, max_delivery: int) -> None:
     found = verdict(error, crashes=2, max_delivery=max_delivery)
     assert found == Verdict(Fate.FAIL, is_strike=True, is_dead_letter=True, is_poison=True)
 

@@ -38,11 +38,7 @@ def test_small_top_ups_are_saved_up() -> None:
     assert asks(64, NONE, {"hi": 64, "mid": 55, "lo": 48}) == {"lo": 16}
 
 
-@given(
-    st.integers(0, 100),
-    st.tuples(*[st.integers(0, 50)] * 3),
-    st.tuples(*[st.integers(0, 50)] * 3),
-)
+@given(st.integers(0, 100), st.tuples(*[st.integers(0, 50)] * 3), st.tuples(*[st.integers(0, 50)] * 3))
 def test_no_priority_is_ever_asked_for_more_than_there_is_room(
     wanted: int, waiting: tuple[int, ...], outstanding: tuple[int, ...]
 ) -> None:

@@ -41,9 +41,7 @@ def test_a_lease_shorter_than_its_fence_is_refused(tmp_path: Path) -> None:
         loaded(LOCK_DIR=str(tmp_path), LEASE_TTL_S="14").lane().check()
 
 
-def test_check_config_prints_every_setting_and_no_secret(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_check_config_prints_every_setting_and_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
     env = {"SIGNALBOX_NATS_PASSWORD": "hunter2", f"{PREFIX}DEVICE": "cpu:3"}
     assert main(["--check-config"], env) == 0
     printed = capsys.readouterr().out
@@ -57,8 +55,6 @@ def test_wrong_settings_end_with_two_and_say_why(capsys: pytest.CaptureFixture[s
 
 
 def test_the_supervisor_never_imports_numpy_or_tensorflow() -> None:
-    code = (
-        "import sys, workers.main; print([m for m in ('numpy', 'tensorflow') if m in sys.modules])"
-    )
+    code = "import sys, workers.main; print([m for m in ('numpy', 'tensorflow') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -64,9 +64,7 @@ def test_unpinning_after_the_runner_is_gone_is_harmless() -> None:
     assert made.residencies() == ()
 
 
-def test_the_true_size_is_booked_before_a_version_is_ready_and_what_is_idle_makes_up_for_it() -> (
-    None
-):
+def test_the_true_size_is_booked_before_a_version_is_ready_and_what_is_idle_makes_up_for_it() -> None:
     made = shelf(a=40, b=40)
     made.reserve(("c", 1), 20)
     made.measure(("c", 1), 50)
@@ -86,9 +84,7 @@ def test_a_failure_is_told_until_its_next_try_whoever_needs_room() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from("abcdef"), st.integers(1, 60), st.integers(1, 130)), max_size=30
-    ),
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 60), st.integers(1, 130)), max_size=30),
     st.lists(st.sampled_from("abcdef"), max_size=30),
 )
 def test_the_budget_is_passed_between_a_load_and_the_eviction_after_it_only(

@@ -77,9 +77,7 @@ def test_a_link_out_of_a_version_is_refused_and_nothing_stays(version: Path, tar
     assert not (version.parents[2] / "place").exists()
 
 
-def test_a_version_that_is_a_link_out_of_the_roots_is_refused(
-    version: Path, tmp_path: Path
-) -> None:
+def test_a_version_that_is_a_link_out_of_the_roots_is_refused(version: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "saved_model.pb").write_text("theirs")
@@ -95,9 +93,7 @@ def test_a_pipe_among_the_files_is_refused_and_not_waited_for(version: Path) -> 
         laid(version)
 
 
-def test_a_copy_is_not_begun_where_its_disk_has_no_room(
-    version: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_is_not_begun_where_its_disk_has_no_room(version: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = SimpleNamespace(f_bavail=1, f_frsize=4096)
     monkeypatch.setattr(os, "fstatvfs", lambda _: full)
     monkeypatch.setattr(layout, "_is_cloned", lambda *_: False)
@@ -106,9 +102,7 @@ def test_a_copy_is_not_begun_where_its_disk_has_no_room(
     assert not (version.parents[2] / "place").exists()
 
 
-def test_a_disk_that_fills_up_meanwhile_says_the_same(
-    version: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_meanwhile_says_the_same(version: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -130,16 +124,12 @@ def test_what_the_worker_has_run_out_of_is_not_the_versions_fault(
         laid(version)
 
 
-def test_a_staging_folder_that_is_gone_is_not_the_versions_fault(
-    version: Path, tmp_path: Path
-) -> None:
+def test_a_staging_folder_that_is_gone_is_not_the_versions_fault(version: Path, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="SIGNALBOX_WORKER_STAGING_DIR"):
         lay_out(version, tmp_path / "gone" / "place", [], False, lambda: False)
 
 
-def test_without_a_clone_or_a_link_files_are_copied_whole(
-    version: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_clone_or_a_link_files_are_copied_whole(version: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_is_cloned", lambda *_: False)
     monkeypatch.setattr(layout, "_is_linked", lambda *_: False)
     (version / "variables/data").write_bytes(os.urandom((16 << 20) + 5))
@@ -264,9 +254,7 @@ async def test_a_disk_that_hangs_keeps_one_thread_and_versions_of_others_are_lai
     staging.remove()
 
 
-def test_a_folder_whose_worker_lives_is_left_alone_and_one_of_a_dead_one_is_not(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_whose_worker_lives_is_left_alone_and_one_of_a_dead_one_is_not(tmp_path: Path) -> None:
     living, dead = Staging(tmp_path), Staging(tmp_path)
     living.make()
     dead.make()

@@ -32,11 +32,18 @@ def main() -> int:
         return _scenario(asked.what, folder, asked.rounds, seed)
     is_minutes = not (asked.faults or asked.jobs)
     plan = Plan(
-        seed=seed, minutes=asked.minutes if is_minutes else 0.0, faults=asked.faults,
-        jobs=asked.jobs, nodes=asked.nodes, workers=asked.workers, engine=asked.engine,
-        at_most=asked.at_most, only=tuple(filter(None, asked.only.split(","))), callers=asked.callers or storm.CALLERS,
+        seed=seed,
+        minutes=asked.minutes if is_minutes else 0.0,
+        faults=asked.faults,
+        jobs=asked.jobs,
+        nodes=asked.nodes,
+        workers=asked.workers,
+        engine=asked.engine,
+        at_most=asked.at_most,
+        only=tuple(filter(None, asked.only.split(","))),
+        callers=asked.callers or storm.CALLERS,
         has_disks=asked.disks,
-    )  # fmt: skip
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         outcome = runner.run(storm.run(plan, folder))
     print(storm.report(outcome), flush=True)
@@ -60,9 +67,12 @@ def _scenario(name: str, folder: Path, rounds: int | None, seed: int) -> int:
 def _production(asked: argparse.Namespace, folder: Path, seed: int) -> int:
     """Each fault once over a stack that runs already; keeps its artefacts."""
     plan = production.Plan(
-        seed=seed, only=tuple(filter(None, asked.only.split(","))), is_sample=asked.sample,
-        at_most_s=asked.at_most * 60, callers=asked.callers or production.CALLERS,
-    )  # fmt: skip
+        seed=seed,
+        only=tuple(filter(None, asked.only.split(","))),
+        is_sample=asked.sample,
+        at_most_s=asked.at_most * 60,
+        callers=asked.callers or production.CALLERS,
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         outcome = runner.run(production.run(asked.up, folder, plan))
     print(report.report(outcome), flush=True)
@@ -82,37 +92,24 @@ def _judged(found: History) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m verification.chaos", description=__doc__)
     parser.add_argument(
-        "what",
-        nargs="?",
-        choices=("storm", "production", "judge", *scenarios.SCENARIOS),
-        default="storm",
+        "what", nargs="?", choices=("storm", "production", "judge", *scenarios.SCENARIOS), default="storm"
     )
     parser.add_argument(
-        "--rounds",
-        "--seconds",
-        type=int,
-        help="of a scenario (loss, halfloss, soak: seconds); many if not given",
+        "--rounds", "--seconds", type=int, help="of a scenario (loss, halfloss, soak: seconds); many if not given"
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (%(default)s)")
     parser.add_argument("--seed", type=int, help="of faults and load; any if not given")
     parser.add_argument("--at-most", type=float, default=0.0, help="minutes, whatever was reached")
     parser.add_argument("--faults", type=int, default=0, help="at least so many, whatever the time")
     parser.add_argument("--jobs", type=int, default=0, help="at least so many, whatever the time")
-    parser.add_argument(
-        "--nodes", type=int, choices=(1, 3), default=1, help="of NATS (%(default)s)"
-    )
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of NATS (%(default)s)")
     parser.add_argument("--workers", type=int, default=3, help="on one GPU (%(default)s)")
     parser.add_argument("--engine", choices=("tensorflow", "toy", "mixed"), default="mixed")
     parser.add_argument("--only", default="", help="kinds of fault, with commas")
     parser.add_argument(
-        "--callers",
-        type=int,
-        default=0,
-        help=f"per tenant ({storm.CALLERS}; production: {production.CALLERS})",
+        "--callers", type=int, default=0, help=f"per tenant ({storm.CALLERS}; production: {production.CALLERS})"
     )
-    parser.add_argument(
-        "--up", type=Path, default=production.UP, help="of a production stack (%(default)s)"
-    )
+    parser.add_argument("--up", type=Path, default=production.UP, help="of a production stack (%(default)s)")
     parser.add_argument("--sample", action="store_true", help="production: one fault of each kind")
     parser.add_argument("--disks", action="store_true", help="whose power is cut, one a node")
     parser.add_argument("--folder", type=Path, help="where the run lives and stays")

@@ -36,9 +36,14 @@ class Bed(House, Site):
     """
 
     def __init__(
-        self, data: DataDir, history: Path, *, node_count: int, has_routes: bool,
+        self,
+        data: DataDir,
+        history: Path,
+        *,
+        node_count: int,
+        has_routes: bool,
         settings: Mapping[str, Mapping[str, str]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         House.__init__(self, data, settings)
         Site.__init__(self, history, Census(carries(str(history)), history), node_count=node_count)
         self.nodes: list[NatsServer] = []
@@ -63,9 +68,12 @@ class Bed(House, Site):
             await self._build_proxies(OURS)
         places = self.proxies.get(OURS) or self.nodes
         self._wire = Wire(
-            nats_url=",".join(place.url for place in places), nats_user="admin",
-            nats_password=users["admin"], request_timeout_s=5.0, ping_interval_s=1.0,
-        )  # fmt: skip
+            nats_url=",".join(place.url for place in places),
+            nats_user="admin",
+            nats_password=users["admin"],
+            request_timeout_s=5.0,
+            ping_interval_s=1.0,
+        )
         self._bus = await Bus.connect(self._wire, role="admin", name="chaos")
         await self.patiently(self.declare)
         self.recorder = await self._exits.enter_async_context(Recorder(self.bus, self.history))
@@ -88,8 +96,7 @@ class Bed(House, Site):
 
     async def _build_proxies(self, name: str, host: str = HOST) -> None:
         self.proxies[name] = [
-            await self._exits.enter_async_context(Proxy((HOST, node.port), host=host))
-            for node in self.nodes
+            await self._exits.enter_async_context(Proxy((HOST, node.port), host=host)) for node in self.nodes
         ]
 
     async def end_nats(self) -> None:

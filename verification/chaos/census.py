@@ -30,10 +30,7 @@ class Census:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
         self._task.cancel()
@@ -79,9 +76,7 @@ class Census:
                 return None
         except OSError:
             return None
-        if (
-            GUARD in argv
-        ):  # its child that waits for the flock, or is about to become a runner, is none
+        if GUARD in argv:  # its child that waits for the flock, or is about to become a runner, is none
             return "" if self._known.get(parent, (0, ""))[1] == "guard" else "guard"
         if b"runner" in argv and b"--interval-log" in argv:
             return "runner"

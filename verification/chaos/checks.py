@@ -76,7 +76,7 @@ def unjudged(h: History) -> dict[str, str]:
         "starved waiters": "" if line.contests(h) else "no release found a second waiter unharmed",
         "overlaps": "" if h.intervals else "no runner was let in",
         "secrets in logs": "" if h.logs and h.secrets else "the run did not keep its logs or its secrets",
-    }  # fmt: skip
+    }
     return {law: why for law, why in missing.items() if why}
 
 

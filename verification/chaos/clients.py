@@ -40,9 +40,7 @@ class Tenant:
         self.latest = ""
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
-    async def call(
-        self, method: str, path: str, body: object = None, **headers: str
-    ) -> Response | None:
+    async def call(self, method: str, path: str, body: object = None, **headers: str) -> Response | None:
         """One request; None where there was no answer."""
         text = b"" if body is None else json.dumps(body).encode()
         try:
@@ -54,9 +52,7 @@ class Tenant:
 class Load:
     """``callers`` loops a tenant over ``half``, which halves and adds two. slow: the model that takes its time."""
 
-    def __init__(
-        self, tenants: list[Tenant], ledger: Journal, seed: int, *, callers: int, slow: str = "slow"
-    ) -> None:
+    def __init__(self, tenants: list[Tenant], ledger: Journal, seed: int, *, callers: int, slow: str = "slow") -> None:
         self.tenants, self.ledger, self.callers = tenants, ledger, callers
         self.slow = slow
         self.accepted: set[str] = set()
@@ -87,9 +83,7 @@ class Load:
             for tenant in self.tenants:
                 gate = asyncio.Semaphore(16)
 
-                async def follow(
-                    job: str, tenant: Tenant = tenant, gate: asyncio.Semaphore = gate
-                ) -> None:
+                async def follow(job: str, tenant: Tenant = tenant, gate: asyncio.Semaphore = gate) -> None:
                     async with gate:
                         await self._follow(tenant, job)
 
@@ -100,9 +94,13 @@ class Load:
 
     async def _go_on(self, tenant: Tenant) -> None:
         acts = {
-            "predict": self._predict, "submit": self._submit, "wait": self._wait,
-            "once": self._once, "cancel": self._cancel, "slow": self._slow,
-        }  # fmt: skip
+            "predict": self._predict,
+            "submit": self._submit,
+            "wait": self._wait,
+            "once": self._once,
+            "cancel": self._cancel,
+            "slow": self._slow,
+        }
         while not self.stop.is_set():
             (act,) = self._rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
             status = await acts[act](tenant)
@@ -146,9 +144,14 @@ class Load:
         state = _json(got).get("state", "") if got is not None and got.status in {200, 202} else ""
         status = got.status if got is not None else 0
         await self.ledger.keep(
-            event="cancelled", client=tenant.name, job=job, status=status,
-            state=state if state in ENDED else "", expect=expect, asked=asked,
-        )  # fmt: skip
+            event="cancelled",
+            client=tenant.name,
+            job=job,
+            status=status,
+            state=state if state in ENDED else "",
+            expect=expect,
+            asked=asked,
+        )
         return status
 
     # -- acts ------------------------------------------------------------------------------------------
@@ -156,9 +159,7 @@ class Load:
     async def _predict(self, tenant: Tenant) -> int:
         is_canary = self._rng.random() < 0.01
         value = float(CANARY) if is_canary else self._next()
-        return await self._step(
-            tenant, "predict", "/v1/models/half:predict", {"instances": [value]}, value / 2 + 2
-        )
+        return await self._step(tenant, "predict", "/v1/models/half:predict", {"instances": [value]}, value / 2 + 2)
 
     async def _submit(self, tenant: Tenant) -> int:
         value = self._next()
@@ -201,17 +202,13 @@ class Load:
             await self._follow(tenant, entry["job"])
         return int(entry["status"])
 
-    async def _step(
-        self, tenant: Tenant, op: str, path: str, body: object, expect: float, **headers: str
-    ) -> int:
+    async def _step(self, tenant: Tenant, op: str, path: str, body: object, expect: float, **headers: str) -> int:
         entry = await self._ask(tenant, op, path, body, expect, **headers)
         if entry["status"] == 202:
             await self._follow(tenant, entry["job"])
         return int(entry["status"])
 
-    async def _ask(
-        self, tenant: Tenant, op: str, path: str, body: object, expect: float, **headers: str
-    ) -> Entry:
+    async def _ask(self, tenant: Tenant, op: str, path: str, body: object, expect: float, **headers: str) -> Entry:
         """Intent, request, answer."""
         once = headers.pop("once", "")
         await self.ledger.keep(event="intent", client=tenant.name, op=op, expect=expect, once=once)
@@ -260,20 +257,28 @@ class Load:
                 expect = tenant.open.pop(job)
                 y = _y(said["result"]) if said.get("result") else None
                 await self.ledger.keep(
-                    event="seen", client=tenant.name, job=job, status=got.status,
-                    state=said["state"], y=y, expect=expect, asked=asked,
-                )  # fmt: skip
+                    event="seen",
+                    client=tenant.name,
+                    job=job,
+                    status=got.status,
+                    state=said["state"],
+                    y=y,
+                    expect=expect,
+                    asked=asked,
+                )
                 return
             again = got.headers.get("retry-after", "") if got is not None else ""
-            if (
-                got is not None
-                and got.status not in {200, 202}
-                and not (got.status == 503 and again)
-            ):
+            if got is not None and got.status not in {200, 202} and not (got.status == 503 and again):
                 await self.ledger.keep(
-                    event="answer", client=tenant.name, op="look", status=got.status, about=job, again=again,
-                    expect=tenant.open[job], text=f"{job}: {got.body[:200].decode(errors='replace')}",
-                )  # fmt: skip
+                    event="answer",
+                    client=tenant.name,
+                    op="look",
+                    status=got.status,
+                    about=job,
+                    again=again,
+                    expect=tenant.open[job],
+                    text=f"{job}: {got.body[:200].decode(errors='replace')}",
+                )
                 if got.status == 404:  # a promise broken; the ledger shows it
                     self.answers["lost", 404] += 1
                     del tenant.open[job]
@@ -287,9 +292,8 @@ class Load:
             method = self._rng.choice(("GET", "DELETE"))
             got = await tenant.call(method, f"/v1/jobs/{other.latest}")
             await self.ledger.keep(
-                event="foreign", client=tenant.name, job=other.latest,
-                status=got.status if got is not None else 0,
-            )  # fmt: skip
+                event="foreign", client=tenant.name, job=other.latest, status=got.status if got is not None else 0
+            )
             self.answers["foreign", got.status if got is not None else 0] += 1
 
     def _next(self) -> float:

@@ -24,17 +24,13 @@ def lease_chain(h: History) -> list[str]:
             if after["last"] > before["seq"]:  # a gap: steps were not seen
                 highest = max(highest, after.get("token", 0) - 1)
             elif after["last"] != before["seq"]:
-                found.append(
-                    f"{gpu}: revision {after['seq']} follows {after['last']}, not {before['seq']}"
-                )
+                found.append(f"{gpu}: revision {after['seq']} follows {after['last']}, not {before['seq']}")
             if after["state"] != "HELD":
                 continue
             is_same_stay = before["state"] == "HELD" and before["boot"] == after["boot"]
             if is_same_stay and after["last"] == before["seq"] and after["beats"] > before["beats"]:
                 if after["token"] < before["token"]:
-                    found.append(
-                        f"{gpu}: a stay's token fell from {before['token']} to {after['token']}"
-                    )
+                    found.append(f"{gpu}: a stay's token fell from {before['token']} to {after['token']}")
             elif after["beats"] == 0 and after["token"] <= highest:
                 found.append(f"{gpu}: {after['owner']} got token {after['token']} after {highest}")
             highest = max(highest, after["token"])

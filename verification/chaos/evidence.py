@@ -38,9 +38,7 @@ class History(NamedTuple):
         )
 
     @classmethod
-    def of(
-        cls, folder: Path, *, logs: Iterable[Path] = (), secrets: Mapping[str, str] = {}
-    ) -> "History":
+    def of(cls, folder: Path, *, logs: Iterable[Path] = (), secrets: Mapping[str, str] = {}) -> "History":
         """Read a folder."""
         names = ("ledger", "records", "leases", "waiters", "processes", "faults", "final")
         return cls(

@@ -36,13 +36,11 @@ async def struck(rig: Site, kind: str, target: str, **facts: Any) -> AsyncIterat
         rig.faults.note(event="end", kind=kind, target=target)
 
 
-def measured(
-    rig: Site, kind: str, target: str, what: str, seconds: float, bound_s: float, **facts: float
-) -> None:
+def measured(rig: Site, kind: str, target: str, what: str, seconds: float, bound_s: float, **facts: float) -> None:
     """A figure and what it must not exceed."""
     rig.faults.note(
         event="measured", kind=kind, target=target, what=what, s=round(seconds, 4), bound_s=bound_s, **facts
-    )  # fmt: skip
+    )
 
 
 async def a_holder(rig: Site) -> str:
@@ -50,9 +48,7 @@ async def a_holder(rig: Site) -> str:
 
     def is_there() -> bool:
         alive = running(rig)
-        return rig.holder() in alive and any(
-            rig.is_poised(name) for name in alive if name != rig.holder()
-        )
+        return rig.holder() in alive and any(rig.is_poised(name) for name in alive if name != rig.holder())
 
     await rig.until(is_there, limit_s=120, what="a holder and a standby that is ready")
     return rig.holder()

@@ -140,9 +140,7 @@ class Recorder:
             self._leases.note(**step, **entry)
             self._hold(gpu, entry)
         else:
-            why = message.headers.get(Header.MARKER_REASON) or message.headers.get(
-                Header.KV_OPERATION, "?"
-            )
+            why = message.headers.get(Header.MARKER_REASON) or message.headers.get(Header.KV_OPERATION, "?")
             self._leases.note(**step, gpu=gpu, state="GONE", why=why)
             self.holders.pop(gpu, None)
         self._tell()
@@ -183,10 +181,7 @@ class Recorder:
 
 def _step(message: Message) -> Entry:
     headers = message.headers
-    return {
-        "seq": int(headers.get(Header.SEQUENCE, 0)),
-        "last": int(headers.get(Header.LAST_SEQUENCE, 0)),
-    }
+    return {"seq": int(headers.get(Header.SEQUENCE, 0)), "last": int(headers.get(Header.LAST_SEQUENCE, 0))}
 
 
 def _lease_facts(gpu: str, lease: messages.Lease, seq: int) -> Entry:
@@ -207,16 +202,23 @@ def _lease_facts(gpu: str, lease: messages.Lease, seq: int) -> Entry:
 def facts_of(record: Record) -> Entry:
     """What checkers need of a record."""
     return {
-        "job": record.id, "model": record.model, "state": record.state.value, "key": record.key_id,
-        "attempt": record.attempt, "crashes": record.crashes, "worker": record.worker,
-        "gpu": record.gpu, "token": record.token, "cancel": record.cancel_requested,
+        "job": record.id,
+        "model": record.model,
+        "state": record.state.value,
+        "key": record.key_id,
+        "attempt": record.attempt,
+        "crashes": record.crashes,
+        "worker": record.worker,
+        "gpu": record.gpu,
+        "token": record.token,
+        "cancel": record.cancel_requested,
         "why": record.error.code if record.error is not None else "",
-    }  # fmt: skip
+    }
 
 
 async def snapshot(
     bus: Bus, path: Path, values: Mapping[str, Any], *, after: int = 0, kept: Mapping[str, Entry] = {}
-) -> None:  # fmt: skip
+) -> None:
     """``final.jsonl``: every record with its result, and the open ends of the queue.
 
     values: what is added to the last line. after: as of :func:`standing`. kept: what that said earlier; of these who

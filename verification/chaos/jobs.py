@@ -78,15 +78,12 @@ def doubled_submits(h: History) -> list[str]:
     for entry in h.ledger:
         if entry["event"] == "answer" and entry.get("once") and entry["status"] in {200, 202}:
             by_key[entry["once"]].add(entry["job"])
-    found = [
-        f"{once} gave {' and '.join(sorted(jobs))}"
-        for once, jobs in by_key.items()
-        if len(jobs) > 1
-    ]
+    found = [f"{once} gave {' and '.join(sorted(jobs))}" for once, jobs in by_key.items() if len(jobs) > 1]
     computed = Counter(
-        entry["y"] for entry in h.final
+        entry["y"]
+        for entry in h.final
         if entry.get("y") is not None and entry["model"] == "half" and entry["y"] != CANARY_Y
-    )  # fmt: skip
+    )
     return found + [f"{y} was computed for {n} jobs" for y, n in computed.items() if n > 1]
 
 
@@ -150,13 +147,15 @@ def illegal_transitions(h: History) -> list[str]:
         if is_step and entry["state"] not in STEPS.get(state, frozenset()):
             found.append(f"{entry['job']} went from {state or 'nothing'} to {entry['state']}")
         if before is not None and entry["attempt"] < before["attempt"]:
-            found.append(
-                f"{entry['job']} went from attempt {before['attempt']} to {entry['attempt']}"
-            )
+            found.append(f"{entry['job']} went from attempt {before['attempt']} to {entry['attempt']}")
         if (
-            before is not None and is_step and state == "running" and entry["state"] == "running"
-            and entry["attempt"] == before["attempt"] and not entry["cancel"]
-        ):  # fmt: skip
+            before is not None
+            and is_step
+            and state == "running"
+            and entry["state"] == "running"
+            and entry["attempt"] == before["attempt"]
+            and not entry["cancel"]
+        ):
             found.append(f"{entry['job']} was claimed twice as attempt {entry['attempt']}")
         last[entry["job"]] = entry
     return found

@@ -41,10 +41,7 @@ def releases(h: History) -> list[Release]:
             continue
         harmed = {who for who, t_in, t_out in harms if t_in <= at <= t_out}
         is_excused = bool(harmed & {"all", owners.get(lease["boot"], "")})
-        waiting = [
-            t for t in standing
-            if t.since + BEFORE_S < at < t.until - BEFORE_S and t.worker not in harmed
-        ]  # fmt: skip
+        waiting = [t for t in standing if t.since + BEFORE_S < at < t.until - BEFORE_S and t.worker not in harmed]
         found.append(Release(at, named, waiting, not is_excused))
     return found
 
@@ -73,9 +70,11 @@ def overtakes(h: History) -> Counter[tuple[str, int]]:
     """How often each ticket saw a later one named by an orderly release, while it stood in the line unharmed."""
     return Counter(
         (ticket.worker, ticket.number)
-        for release in releases(h) if release.is_judged
-        for ticket in release.waiting if ticket.number < release.named.number
-    )  # fmt: skip
+        for release in releases(h)
+        if release.is_judged
+        for ticket in release.waiting
+        if ticket.number < release.named.number
+    )
 
 
 class _Stand(NamedTuple):

@@ -80,9 +80,7 @@ class Link:
         for end in ends:
             asyncio.get_running_loop().remove_reader(end)
             os.close(end)  # and the device is gone
-        subprocess.run(
-            ("ip", "netns", "del", self.space.name), check=False, capture_output=True, timeout=20
-        )
+        subprocess.run(("ip", "netns", "del", self.space.name), check=False, capture_output=True, timeout=20)
 
     def heal(self) -> None:
         """Lose nothing and be on time."""

@@ -92,10 +92,7 @@ class Namespace(NamedTuple):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for argv in (
-            ("ip", "link", "del", self._wires[0]),
-            ("ip", "netns", "del", self.name),
-        ):
+        for argv in (("ip", "link", "del", self._wires[0]), ("ip", "netns", "del", self.name)):
             subprocess.run(argv, check=False, capture_output=True, timeout=20)
 
     @property
@@ -154,15 +151,7 @@ class SmallDisk(NamedTuple):
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        run(
-            "mount",
-            "-t",
-            "tmpfs",
-            "-o",
-            f"size={self.size_mb}m,mode=700",
-            "chaos",
-            str(self.folder),
-        )
+        run("mount", "-t", "tmpfs", "-o", f"size={self.size_mb}m,mode=700", "chaos", str(self.folder))
         return self
 
     def __exit__(self, *_: object) -> None:

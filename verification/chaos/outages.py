@@ -50,13 +50,9 @@ async def leader(folder: Path, rounds: int, seed: int) -> None:
         began = now()
         await node.kill()
         await more_accepted(made, load, 6)
-        faults.measured(
-            made, "leader", stream, "SIGKILL to accepted jobs", now() - began, SERVING_BOUND_S
-        )
+        faults.measured(made, "leader", stream, "SIGKILL to accepted jobs", now() - began, SERVING_BOUND_S)
         await made.nats_serves()
-        faults.measured(
-            made, "leader", stream, "SIGKILL to all streams led", now() - began, SERVING_BOUND_S
-        )
+        faults.measured(made, "leader", stream, "SIGKILL to all streams led", now() - began, SERVING_BOUND_S)
         await made.start_node(node)
 
     await _of_three("kill leader", kill, folder, rounds, seed)
@@ -79,9 +75,8 @@ async def stop(folder: Path, rounds: int, seed: int) -> None:
 
 
 async def _of_three(
-    kind: str, strike: Callable[[Rig, Load, NatsServer, str], Awaitable[None]],
-    folder: Path, rounds: int, seed: int,
-) -> None:  # fmt: skip
+    kind: str, strike: Callable[[Rig, Load, NatsServer, str], Awaitable[None]], folder: Path, rounds: int, seed: int
+) -> None:
     """A leader of three is struck, and no runner may be fenced for it."""
     async with rig(folder, workers=2, nodes=3, engine="toy") as made:
         load, ledger = await loaded(made, seed)
@@ -96,9 +91,7 @@ async def _of_three(
                 began = now()
                 await strike(made, load, node, stream)
                 silent_s = longest_silence(made, began, now())
-            faults.measured(
-                made, kind, stream, "longest without an accepted job", silent_s, SERVING_BOUND_S
-            )
+            faults.measured(made, kind, stream, "longest without an accepted job", silent_s, SERVING_BOUND_S)
             say(number, rounds)
         await finished(made, load, ledger)
         note_fenced(made)
@@ -139,8 +132,9 @@ def _back(made: Rig, what: str, began: float) -> None:
 async def _both_hold(made: Rig) -> None:
     await made.until(
         lambda: len(made.recorder.holders) == len(TWO_DEVICES) and made.are_inside(),
-        limit_s=120, what="two holders with their runners inside",
-    )  # fmt: skip
+        limit_s=120,
+        what="two holders with their runners inside",
+    )
 
 
 async def _without(made: Rig, load: Load, lost: list[NatsServer]) -> None:
@@ -228,9 +222,7 @@ async def disk(folder: Path, rounds: int, seed: int) -> None:
                 await made.start_node(made.nodes[0])
                 await made.nats_serves()
                 await more_accepted(made, load, 1)
-                faults.measured(
-                    made, "disk", "nats", "restart to accepted jobs", now() - began, SERVING_BOUND_S
-                )
+                faults.measured(made, "disk", "nats", "restart to accepted jobs", now() - began, SERVING_BOUND_S)
             say(number, rounds)
         await finished(made, load, ledger)
         await settled(made)
@@ -251,9 +243,7 @@ async def lie(folder: Path, rounds: int, seed: int) -> None:
     await _struck_by(powers.lying_disk, folder, rounds, seed, nodes=1)
 
 
-async def _struck_by(
-    strike: faults.Strike[Rig], folder: Path, rounds: int, seed: int, *, nodes: int
-) -> None:
+async def _struck_by(strike: faults.Strike[Rig], folder: Path, rounds: int, seed: int, *, nodes: int) -> None:
     rng = random.Random(seed)
     async with rig(folder, workers=2, nodes=nodes, engine="toy", has_disks=True) as made:
         load, ledger = await loaded(made, seed)

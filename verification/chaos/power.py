@@ -73,9 +73,7 @@ async def lying_disk(rig: Rig, rng: random.Random) -> None:
         since = now()
         await _power_back(rig, [0])
         began_at = await rig.last_job()
-        await ask_release(
-            rig, rng
-        )  # so that sequences fall behind a token that a runner was let in with
+        await ask_release(rig, rng)  # so that sequences fall behind a token that a runner was let in with
         await rig.until(rig.are_inside, what="a runner inside")
         last = await _queued(rig, began_at + FORGOTTEN_JOBS)
         await _cut(rig, [0])
@@ -85,9 +83,14 @@ async def lying_disk(rig: Rig, rng: random.Random) -> None:
         # A late acknowledgement of a forgotten job hits the job that was given its sequence next.
         await _queued(rig, last + STALE_MARGIN)
         rig.faults.note(
-            event="forgot", kind="lying disk", target="all",
-            since=since, until=until, reused_until=now(), jobs=last - began_at,
-        )  # fmt: skip
+            event="forgot",
+            kind="lying disk",
+            target="all",
+            since=since,
+            until=until,
+            reused_until=now(),
+            jobs=last - began_at,
+        )
 
 
 async def _queued(rig: Rig, sequence: int) -> int:
@@ -130,9 +133,7 @@ async def _declare(rig: Rig) -> None:
 
 def catalogue(*, nodes: int, has_disks: bool) -> Sequence[Fault[Rig]]:
     """Every kind, those that cannot be done here with the reason."""
-    why_not = (
-        disk.reason_against() if has_disks else "no node was given a disk of its own (--disks)"
-    )
+    why_not = disk.reason_against() if has_disks else "no node was given a disk of its own (--disks)"
     of_three = "" if nodes > 1 else "one node is no rack"
     of_one = "" if nodes == 1 else "Raft rests on votes that are not forgotten"
     return (

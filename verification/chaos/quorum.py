@@ -42,13 +42,20 @@ LED_S: Final = 60.0
 """An election takes five to eleven seconds; who has no leader by then asks one for what nobody has."""
 QUEUE: Final = "QUEUE"
 STREAM: Final[Config] = {
-    "name": QUEUE, "subjects": ["queue"], "retention": "workqueue", "storage": "file",
+    "name": QUEUE,
+    "subjects": ["queue"],
+    "retention": "workqueue",
+    "storage": "file",
     "num_replicas": NODES,
-}  # fmt: skip
+}
 WORKER: Final[Config] = {
-    "name": "worker", "durable_name": "worker", "ack_policy": "explicit", "deliver_policy": "all",
-    "replay_policy": "instant", "ack_wait": 5 * SECOND,
-}  # fmt: skip
+    "name": "worker",
+    "durable_name": "worker",
+    "ack_policy": "explicit",
+    "deliver_policy": "all",
+    "replay_policy": "instant",
+    "ack_wait": 5 * SECOND,
+}
 
 
 class Cluster:
@@ -187,16 +194,12 @@ async def play(cuts: int, seed: int) -> int:
 
 
 def _version() -> str:
-    return subprocess.run(
-        (binary(), "-v"), check=True, capture_output=True, text=True
-    ).stdout.strip()
+    return subprocess.run((binary(), "-v"), check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.chaos.quorum", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m verification.chaos.quorum", description=__doc__)
     parser.add_argument("--cuts", type=int, default=20, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of faults and load (%(default)s)")
     asked = parser.parse_args()

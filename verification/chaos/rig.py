@@ -28,10 +28,7 @@ from workers.settings import PREFIX, WorkerSettings
 
 GPU: Final = "cpu:0"
 KEEP_S: Final = 0.5
-QUICK: Final = {
-    "SIGNALBOX_PING_INTERVAL_S": "1",
-    "SIGNALBOX_REQUEST_TIMEOUT_S": "1",
-}
+QUICK: Final = {"SIGNALBOX_PING_INTERVAL_S": "1", "SIGNALBOX_REQUEST_TIMEOUT_S": "1"}
 SHORT_LEASE: Final = {
     **QUICK,
     "SIGNALBOX_WORKER_HEARTBEAT_S": "1",
@@ -58,13 +55,18 @@ class Rig(Bed):
     """
 
     def __init__(
-        self, data: DataDir, history: Path, *, nodes: int = 1, engine: str = "tensorflow",
-        ballast_mb: int = 0, devices: tuple[str, ...] = (GPU,),
-        programs: Mapping[str, Mapping[str, str]] | None = None, has_routes: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            data, history, node_count=nodes, has_routes=has_routes, settings=programs or {}
-        )
+        self,
+        data: DataDir,
+        history: Path,
+        *,
+        nodes: int = 1,
+        engine: str = "tensorflow",
+        ballast_mb: int = 0,
+        devices: tuple[str, ...] = (GPU,),
+        programs: Mapping[str, Mapping[str, str]] | None = None,
+        has_routes: bool = False,
+    ) -> None:
+        super().__init__(data, history, node_count=nodes, has_routes=has_routes, settings=programs or {})
         self.options = replace(self.options, devices=devices)
         self.secrets = {"a caller's number": CANARY}
         self.ended: list[str] = []
@@ -79,9 +81,11 @@ class Rig(Bed):
             await self._build_proxies(spec.name, space.outside if space is not None else HOST)
         env = {
             # The ledger is held against the records at the end, however long the run was.
-            **spec.env, "SIGNALBOX_SYNC_RESULTS_KEPT_S": "86400", **self._settings.get(spec.name, {}),
+            **spec.env,
+            "SIGNALBOX_SYNC_RESULTS_KEPT_S": "86400",
+            **self._settings.get(spec.name, {}),
             "SIGNALBOX_NATS_URL": ",".join(proxy.url for proxy in self.proxies[spec.name]),
-        }  # fmt: skip
+        }
         argv, ready = spec.argv, spec.ready
         if spec.name.startswith("worker-"):
             is_toy = self._engine == "toy" or (self._engine == "mixed" and spec.name != "worker-1")
@@ -106,9 +110,7 @@ class Rig(Bed):
                 worker = decode(Worker, found.data) if found is not None else None
             except (SignalboxError, msgspec.MsgspecError):
                 return False
-            return worker is not None and (worker.pid, worker.state) == (
-                self.child(name).pid, "ready",
-            )  # fmt: skip
+            return worker is not None and (worker.pid, worker.state) == (self.child(name).pid, "ready")
 
         return ready
 

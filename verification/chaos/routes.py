@@ -28,9 +28,7 @@ class Routes:
                 if other != number:
                     self._proxies[number, other] = Proxy((HOST, port))
                     await self._proxies[number, other].start()
-            peers = ", ".join(
-                f'"{proxy.url}"' for (from_, _), proxy in self._proxies.items() if from_ == number
-            )
+            peers = ", ".join(f'"{proxy.url}"' for (from_, _), proxy in self._proxies.items() if from_ == number)
             server.cluster = (
                 f"name: test, listen: {HOST}:{ports[number]}, no_advertise: true,"
                 f' advertise: "{NOWHERE}", routes: [{peers}]'

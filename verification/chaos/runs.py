@@ -77,11 +77,10 @@ async def _is_running(made: Rig, job: str, attempt: int) -> None:
     recorder = made.recorder
     await made.until(
         lambda: recorder.states.get(job) == "running" and recorder.attempts[job] == attempt,
-        limit_s=BOUND_S, what=f"attempt {attempt} of {job}",
-    )  # fmt: skip
+        limit_s=BOUND_S,
+        what=f"attempt {attempt} of {job}",
+    )
 
 
 async def _has_ended(made: Rig, job: str) -> None:
-    await made.until(
-        lambda: made.recorder.states.get(job) in ENDED, limit_s=BOUND_S, what=f"the end of {job}"
-    )
+    await made.until(lambda: made.recorder.states.get(job) in ENDED, limit_s=BOUND_S, what=f"the end of {job}")

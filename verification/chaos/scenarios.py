@@ -54,9 +54,7 @@ async def takeover(folder: Path, rounds: int, seed: int) -> None:
             await asyncio.sleep(random.Random(seed + number).uniform(0, 2.0))
             async with faults.struck(made, "kill supervisor", name):
                 made.signal(made.child(name).pid, signal.SIGKILL)
-                freed, held = await asyncio.gather(
-                    _seconds(gone(runner, 30.0)), _seconds(made.new_holder(token))
-                )
+                freed, held = await asyncio.gather(_seconds(gone(runner, 30.0)), _seconds(made.new_holder(token)))
             for what, seconds in (
                 ("SIGKILL to new holder", held),
                 ("SIGKILL to 2 GB freed by the kernel", freed),
@@ -74,11 +72,10 @@ async def freeze(folder: Path, rounds: int, seed: int) -> None:
         for number in range(rounds):
             await made.until(
                 lambda: len(made.recorder.holders) == len(DEVICES) and made.are_inside(),
-                limit_s=120, what="six holders with their runners inside",
-            )  # fmt: skip
-            await asyncio.sleep(
-                random.Random(seed + number).uniform(0, 2.0)
-            )  # anywhere in a heartbeat
+                limit_s=120,
+                what="six holders with their runners inside",
+            )
+            await asyncio.sleep(random.Random(seed + number).uniform(0, 2.0))  # anywhere in a heartbeat
             async with asyncio.TaskGroup() as group:
                 for place, name in enumerate(made.workers):
                     act = _frozen if (place + number) % 2 else _cut_off
@@ -158,9 +155,7 @@ async def _revoked(made: Rig, number: int, *, is_cut_off: bool) -> None:
                 await asyncio.sleep(0.02)
         last = await status()
         what = "cut off: revoked to first refusal" if is_cut_off else "revoked to first 401"
-        faults.measured(
-            made, "revoke", "gateway", what, now() - began, FENCE_S if is_cut_off else 15.0
-        )
+        faults.measured(made, "revoke", "gateway", what, now() - began, FENCE_S if is_cut_off else 15.0)
         if last != (503 if is_cut_off else 401):
             made.finding(f"a revoked key got {last}")
     finally:
@@ -207,14 +202,8 @@ Figures = Mapping[str, tuple[float, float]]
 ACCEPTING: Final = (ACCEPTING_S, ACCEPTING_S)
 FENCED: Final = (FENCE_S, FENCE_S)
 PROMISED: Final[Mapping[str, Figures]] = {
-    "takeover": {
-        "takeover: SIGKILL to new holder": TAKEOVER_S,
-        "takeover: freed to new holder": TAKEOVER_S,
-    },
-    "freeze": {
-        "freeze: SIGSTOP to runner dead": FENCED,
-        "partition: cut to runner dead": FENCED,
-    },
+    "takeover": {"takeover: SIGKILL to new holder": TAKEOVER_S, "takeover: freed to new holder": TAKEOVER_S},
+    "freeze": {"freeze: SIGSTOP to runner dead": FENCED, "partition: cut to runner dead": FENCED},
     "restart": {"restart: SIGKILL to running again": runs.AGAIN_S},
     "cancel": {
         "cancel: DELETE to the end of a run that ends": runs.CANCELLED_S,
@@ -275,9 +264,6 @@ def judge(found: History) -> list[Violation]:
             seconds = checks.percentile(by_what[what], share)
             if seconds > promised:
                 violations.append(
-                    Violation(
-                        "promised",
-                        f"{what}: p{share * 100:g} {seconds:.3f} s, {promised:g} s promised",
-                    )
+                    Violation("promised", f"{what}: p{share * 100:g} {seconds:.3f} s, {promised:g} s promised")
                 )
     return violations

@@ -33,15 +33,12 @@ async def served(made: Rig, seed: int) -> tuple[Load, Journal]:
     await made.add_model("slow", models.slow(), floats("seconds"))
     ledger = Journal(made.history / LEDGER)
     tenants = [
-        Tenant(name, made.front_url, await made.add_key(name=name), ledger, callers=CALLERS)
-        for name in ("ann", "bob")
+        Tenant(name, made.front_url, await made.add_key(name=name), ledger, callers=CALLERS) for name in ("ann", "bob")
     ]
 
     async def are_served() -> bool:
         for tenant in tenants:
-            got = await tenant.call(
-                "POST", "/v1/models/half:predict", {"instances": [float(CANARY)]}
-            )
+            got = await tenant.call("POST", "/v1/models/half:predict", {"instances": [float(CANARY)]})
             if got is None or got.status != 200:
                 return False
         return True
@@ -59,9 +56,7 @@ async def finished(made: Site, load: Load, ledger: Journal) -> None:
     except TimeoutError:
         left = [job for tenant in load.tenants for job in tenant.open]
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the load: {left[:5]}")
-    await snapshot(
-        made.bus, made.history / "final.jsonl", {}, after=made.began_after, kept=made.kept
-    )
+    await snapshot(made.bus, made.history / "final.jsonl", {}, after=made.began_after, kept=made.kept)
     ledger.close()
     print(f"{len(load.accepted)} jobs accepted")
 
@@ -76,9 +71,7 @@ async def settled(made: Site) -> None:
 async def more_accepted(made: Site, load: Load, count: int, *, limit_s: float = 60.0) -> None:
     """Returns when so many more jobs were promised."""
     was = len(load.accepted)
-    await made.until(
-        lambda: len(load.accepted) >= was + count, limit_s=limit_s, what="accepted jobs"
-    )
+    await made.until(lambda: len(load.accepted) >= was + count, limit_s=limit_s, what="accepted jobs")
 
 
 def refused(load: Load) -> int:
@@ -100,9 +93,7 @@ def note_fenced(made: Rig) -> None:
 
 def fences(made: Rig, name: str) -> list[str]:
     """Why a worker lost its lease, each time it did up to now."""
-    return [
-        str(line.get("why")) for line in _lines(made, name) if line.get("event") == "lease.lost"
-    ]
+    return [str(line.get("why")) for line in _lines(made, name) if line.get("event") == "lease.lost"]
 
 
 def beats(made: Site, worker: str, since: float, until: float) -> list[Entry]:

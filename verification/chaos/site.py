@@ -83,9 +83,7 @@ class Site(ABC):
     async def refresh(self) -> None:
         """Who holds what, by the leader: changes are not republished while NATS is dead."""
         with suppress(SignalboxError):
-            for stored in await self.bus.list_latest(
-                Bucket.LEASES.stream, [key(Bucket.LEASES, ">")]
-            ):
+            for stored in await self.bus.list_latest(Bucket.LEASES.stream, [key(Bucket.LEASES, ">")]):
                 self.recorder.learn(stored)
 
     # -- processes -------------------------------------------------------------------------------------
@@ -174,9 +172,7 @@ class Site(ABC):
     async def new_holder(self, token_was: int, *, limit_s: float = 60.0) -> float:
         """Seconds until somebody holds a GPU under a newer token."""
         return await self.until(
-            lambda: self.newest_token() > token_was,
-            limit_s=limit_s,
-            what=f"a holder after token {token_was}",
+            lambda: self.newest_token() > token_was, limit_s=limit_s, what=f"a holder after token {token_was}"
         )
 
     async def nats_serves(self, *, limit_s: float = 60.0) -> float:
@@ -212,7 +208,7 @@ class Site(ABC):
             stream["cluster"].get("leader")
             and all(r.get("current") and not r.get("offline") for r in stream["cluster"].get("replicas", ()))
             for stream in listed["streams"]
-        )  # fmt: skip
+        )
 
 
 def children_of(pid: int, mark: bytes, *, but: bytes = b"\xff") -> list[int]:

@@ -25,10 +25,20 @@ GROWTH: Final = 0.5 * 2**20 / 1000
 MORE_FILES: Final = 8
 """A connection here and there; one a fault would be more."""
 LAG_S: Final = 0.05
-KINDS: Final = frozenset({
-    "kill guard", "kill runner", "ask release", "delete lease", "reset", "hang up", "refuse", "half open",
-    "one way", "latency",
-})  # fmt: skip
+KINDS: Final = frozenset(
+    {
+        "kill guard",
+        "kill runner",
+        "ask release",
+        "delete lease",
+        "reset",
+        "hang up",
+        "refuse",
+        "half open",
+        "one way",
+        "latency",
+    }
+)
 """Faults that a program must live through; a stopped one would be late through no fault of its own."""
 
 

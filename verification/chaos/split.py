@@ -17,15 +17,7 @@ from verification.chaos.clients import Load, Tenant
 from verification.chaos.history import Entry, now
 from verification.chaos.outages import FENCE_S, LEADERS, PROBE_S, SERVING_BOUND_S
 from verification.chaos.rig import Rig, rig
-from verification.chaos.scene import (
-    fences,
-    finished,
-    loaded,
-    longest_silence,
-    more_accepted,
-    say,
-    settled,
-)
+from verification.chaos.scene import fences, finished, loaded, longest_silence, more_accepted, say, settled
 
 FRONT: Final = "gateway-2"
 DEVICES: Final = ("cpu:0", "cpu:1")
@@ -43,8 +35,8 @@ async def split(folder: Path, rounds: int, seed: int) -> None:
     """By turns a node that leads nothing that decisions rest on, and one that leads all of it."""
     rng = random.Random(seed)
     async with rig(
-        folder, workers=3, nodes=3, engine="toy", devices=DEVICES, programs=PATIENT, has_routes=True,
-    ) as made:  # fmt: skip
+        folder, workers=3, nodes=3, engine="toy", devices=DEVICES, programs=PATIENT, has_routes=True
+    ) as made:
         url = await _second_front(made)
         load, ledger = await loaded(made, seed)
         ann = load.tenants[0]
@@ -66,11 +58,7 @@ async def _second_front(made: Rig) -> str:
     """Where it is called."""
     (port,) = free_ports(1)
     url = f"http://{HOST}:{port}"
-    env = {
-        **made.env("gateway"),
-        "SIGNALBOX_GATEWAY_LISTEN": "",
-        "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}",
-    }
+    env = {**made.env("gateway"), "SIGNALBOX_GATEWAY_LISTEN": "", "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}"}
     spec = made.spec(FRONT, "gateway_plugin", ready=made.http(url, "/hello"))
     await made.start(spec._replace(env=env))
     return url
@@ -90,21 +78,16 @@ async def _elect(made: Rig, node: NatsServer) -> None:
     await becomes(leads_all, limit_s=60)
 
 
-async def _round(
-    made: Rig, load: Load, far: Tenant, node: NatsServer, rng: random.Random, *, is_leader: bool
-) -> None:
+async def _round(made: Rig, load: Load, far: Tenant, node: NatsServer, rng: random.Random, *, is_leader: bool) -> None:
     victim = await _sides(made, node)
     await more_accepted(made, load, 50)
     await becomes(made.is_replicated, limit_s=60)
     await made.until(
-        lambda: _held(made).get("owner") == victim and made.are_inside(),
-        limit_s=120, what=f"{victim} inside",
-    )  # fmt: skip
+        lambda: _held(made).get("owner") == victim and made.are_inside(), limit_s=120, what=f"{victim} inside"
+    )
     before = {name: len(fences(made, name)) for name in made.workers}
     away_s, is_late = rng.choice(AWAY_S), rng.random() < 0.5
-    async with faults.struck(
-        made, "split", "all", node=node.name, is_leader=is_leader, away_s=away_s, is_late=is_late
-    ):
+    async with faults.struck(made, "split", "all", node=node.name, is_leader=is_leader, away_s=away_s, is_late=is_late):
         await _cut_off(made, load, far, node, victim, away_s)
         began = now()
         assert made.routes is not None
@@ -132,10 +115,7 @@ async def _sides(made: Rig, node: NatsServer) -> str:
     victim = str(_held(made)["owner"])
     for name, proxies in made.proxies.items():
         made.bind(name, [node] if name in {victim, FRONT} else others)
-        await made.until(
-            lambda proxies=proxies: any(proxy.links for proxy in proxies),
-            what=f"{name} connects again",
-        )
+        await made.until(lambda proxies=proxies: any(proxy.links for proxy in proxies), what=f"{name} connects again")
     await made.refresh()
     return victim
 
@@ -145,9 +125,7 @@ def _held(made: Rig) -> Entry:
     return next((held for held in made.recorder.holders.values() if held["owner"] in SHARING), {})
 
 
-async def _cut_off(
-    made: Rig, load: Load, far: Tenant, node: NatsServer, victim: str, away_s: float
-) -> None:
+async def _cut_off(made: Rig, load: Load, far: Tenant, node: NatsServer, victim: str, away_s: float) -> None:
     """The one side fences and promises nothing, the other goes on; returns after ``away_s``, or later."""
     runner, token = made.runner_of(victim), _held(made)["token"]
     assert made.routes is not None

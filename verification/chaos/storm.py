@@ -71,15 +71,16 @@ async def run(plan: Plan, folder: Path) -> Outcome:
     powers = power.catalogue(nodes=plan.nodes, has_disks=plan.has_disks)
     known = [*catalogue(nodes=plan.nodes), *powers]
     left_out = {fault.kind: fault.why_not for fault in known if fault.why_not}
-    usable = [
-        fault for fault in known if (fault.kind in plan.only if plan.only else not fault.why_not)
-    ]
+    usable = [fault for fault in known if (fault.kind in plan.only if plan.only else not fault.why_not)]
     async with rig(
-        folder, workers=plan.workers, nodes=plan.nodes, engine=plan.engine,
+        folder,
+        workers=plan.workers,
+        nodes=plan.nodes,
+        engine=plan.engine,
         programs=SHORT if plan.nodes == 1 else {},
         is_networked=any(fault.kind == "packets lost" for fault in usable),
         has_disks=any(fault in powers for fault in usable),
-    ) as made:  # fmt: skip
+    ) as made:
         load, ledger = await _load(made, plan)
         load.start()
         kinds = await _blow(made, plan, usable, load)
@@ -88,15 +89,11 @@ async def run(plan: Plan, folder: Path) -> Outcome:
     found = History.of_run(folder)
     violations = [
         *checks.check(found),
-        *(
-            Violation("orphans", f"{argv} ({pid}) is still there")
-            for pid, argv in survivors.items()
-        ),
+        *(Violation("orphans", f"{argv} ({pid}) is still there") for pid, argv in survivors.items()),
     ]
     return Outcome(
-        plan, found, violations, kinds, left_out, len(accepted(found.ledger)), answers,
-        time.monotonic() - began,
-    )  # fmt: skip
+        plan, found, violations, kinds, left_out, len(accepted(found.ledger)), answers, time.monotonic() - began
+    )
 
 
 async def _load(made: Rig, plan: Plan) -> tuple[Load, Journal]:
@@ -114,9 +111,7 @@ async def _load(made: Rig, plan: Plan) -> tuple[Load, Journal]:
     async def are_served() -> bool:
         for tenant in tenants:
             for model, value in (("half", float(CANARY)), ("slow", 0.01)):
-                got = await tenant.call(
-                    "POST", f"/v1/models/{model}:predict", {"instances": [value]}
-                )
+                got = await tenant.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
                 if got is None or got.status != 200:
                     return False
         return True
@@ -171,9 +166,7 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         await load.drained(limit_s=HEAL_S)
     except TimeoutError:
         left = [job for tenant in load.tenants for job in tenant.open]
-        made.finding(
-            f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}"
-        )
+        made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
 
     async def is_empty() -> bool:
         return not await consumers_left(made.bus, MODELS)
@@ -182,9 +175,7 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         await becomes(is_empty, limit_s=HEAL_S)
     except AssertionError:
         made.finding(f"not acknowledged: {await consumers_left(made.bus, MODELS)}")
-    await snapshot(
-        made.bus, made.history / "final.jsonl", {"left": await consumers_left(made.bus, MODELS)}
-    )
+    await snapshot(made.bus, made.history / "final.jsonl", {"left": await consumers_left(made.bus, MODELS)})
     made.census.look()
     for tenant in load.tenants:
         await tenant.pool.close()
@@ -204,12 +195,7 @@ def _alive(mark: str) -> dict[int, str]:
     found = {}
     for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
         try:
-            argv = (
-                Path(f"/proc/{pid}/cmdline")
-                .read_bytes()
-                .replace(b"\0", b" ")
-                .decode("utf-8", "replace")
-            )
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue
         if mark in argv and ("guard" in argv or "runner" in argv or "nats-server" in argv):
@@ -227,20 +213,15 @@ def report(outcome: Outcome) -> str:
         "faults " + ", ".join(f"{kind} {n}" for kind, n in sorted(outcome.kinds.items())),
     ]
     lines += [f"left out: {kind} ({why})" for kind, why in outcome.left_out.items()]
-    lines += [
-        "answers "
-        + ", ".join(f"{op} {status}: {n}" for (op, status), n in sorted(outcome.answers.items())),
-        "",
-    ]
+    lines += ["answers " + ", ".join(f"{op} {status}: {n}" for (op, status), n in sorted(outcome.answers.items())), ""]
     broken = Counter(violation.law for violation in outcome.violations)
     lines += [f"  {law:<22}{broken[law]}" for law in checks.LAWS]
     ends = Counter(entry["state"] for entry in found.final if "state" in entry)
     attempts = max((entry["attempt"] for entry in found.final if "attempt" in entry), default=0)
     lines += [
         "",
-        "ends " + ", ".join(f"{state} {n}" for state, n in sorted(ends.items()))
-        + f"; most attempts {attempts}",
-    ]  # fmt: skip
+        "ends " + ", ".join(f"{state} {n}" for state, n in sorted(ends.items())) + f"; most attempts {attempts}",
+    ]
     lines += judged(found)
     lines += figures(found)
     lines += ["", *(f"VIOLATION {v.law}: {v.text}" for v in outcome.violations[:40])]
@@ -272,12 +253,13 @@ def figures(found: History) -> list[str]:
 def summary(outcome: Outcome) -> dict[str, Any]:
     """The same for a program."""
     return {
-        "seed": outcome.plan.seed, "nodes": outcome.plan.nodes, "faults": outcome.kinds.total(),
-        "kinds": dict(outcome.kinds), "jobs": outcome.jobs, "seconds": round(outcome.seconds, 1),
+        "seed": outcome.plan.seed,
+        "nodes": outcome.plan.nodes,
+        "faults": outcome.kinds.total(),
+        "kinds": dict(outcome.kinds),
+        "jobs": outcome.jobs,
+        "seconds": round(outcome.seconds, 1),
         "violations": [violation._asdict() for violation in outcome.violations],
         "contests": len(line.contests(outcome.history)),
-        "takeover_s": [
-            f["s"] for f in outcome.history.faults
-            if f["event"] == "measured" and f["what"] == "takeover"
-        ],
-    }  # fmt: skip
+        "takeover_s": [f["s"] for f in outcome.history.faults if f["event"] == "measured" and f["what"] == "takeover"],
+    }

@@ -21,9 +21,7 @@ _SILENCE: Final = logging.CRITICAL
 def main(arguments: Sequence[str]) -> int:
     """Returns 1 if a promise was broken."""
     asked = _parser().parse_args(arguments)
-    chosen = [
-        harness.target(n) for n in (harness.names() if asked.target == "all" else [asked.target])
-    ]
+    chosen = [harness.target(n) for n in (harness.names() if asked.target == "all" else [asked.target])]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_SILENCE))
     if asked.input:
         for target in chosen:
@@ -34,9 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     for target in chosen:
         part = target.share / shares
         report = harness.fuzz(
-            target, runs=round(asked.runs * part), seed=asked.seed, keep=Path(asked.keep),
-            until_s=asked.seconds * part,
-        )  # fmt: skip
+            target, runs=round(asked.runs * part), seed=asked.seed, keep=Path(asked.keep), until_s=asked.seconds * part
+        )
         print(report, flush=True)
         failed += len(report.errors)
         done += report.runs

@@ -18,15 +18,43 @@ from signalbox.program.errors import InvalidRequest, TooLarge
 SEEDS: Final = Path(__file__).parent / "corpus" / "archives"
 SHARE: Final = 15_000
 TOKENS: Final = (
-    b"saved_model.pb", b"../", b"/", b"./", b"ustar\x0000", b"ustar  \x00", b"PK\x03\x04",
-    b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"\x1f\x8b\x08", b"L", b"K", b"x", b"g",
-    b"1", b"2", b"5", b"S", b"00000000017\x00", b"77777777777\x00", b"\x80\xff\xff\xff\xff\xff\xff\xff",
-    b"30 size=99999999999999\n", b"22 path=/etc/passwd\n", b"27 GNU.sparse.major=1\n", bytes(512),
-)  # fmt: skip
+    b"saved_model.pb",
+    b"../",
+    b"/",
+    b"./",
+    b"ustar\x0000",
+    b"ustar  \x00",
+    b"PK\x03\x04",
+    b"PK\x01\x02",
+    b"PK\x05\x06",
+    b"PK\x06\x06",
+    b"PK\x06\x07",
+    b"\x1f\x8b\x08",
+    b"L",
+    b"K",
+    b"x",
+    b"g",
+    b"1",
+    b"2",
+    b"5",
+    b"S",
+    b"00000000017\x00",
+    b"77777777777\x00",
+    b"\x80\xff\xff\xff\xff\xff\xff\xff",
+    b"30 size=99999999999999\n",
+    b"22 path=/etc/passwd\n",
+    b"27 GNU.sparse.major=1\n",
+    bytes(512),
+)
 CAPS: Final = Caps(max_bytes=1 << 20, max_members=20)
-_HOME: Final = Path(tempfile.mkdtemp(prefix="signalbox-fuzz-archives-", dir=(
-    "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  memory, so that a run is cheap
-)))  # fmt: skip
+_HOME: Final = Path(
+    tempfile.mkdtemp(
+        prefix="signalbox-fuzz-archives-",
+        dir=(
+            "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  memory, so that a run is cheap
+        ),
+    )
+)
 _archive, _into, _beside = _HOME / "archive", _HOME / "into", _HOME / "beside"
 _beside.write_bytes(b"untouched")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
@@ -50,9 +78,7 @@ def one(data: bytes) -> Hashable:
         found = list(_into.rglob("*"))
         assert len(found) <= CAPS.max_members * 12
         assert all((path.is_file() or path.is_dir()) and not path.is_symlink() for path in found)
-        assert sum(path.stat().st_size for path in found if path.is_file()) <= CAPS.max_bytes + (
-            1 << 20
-        )
+        assert sum(path.stat().st_size for path in found if path.is_file()) <= CAPS.max_bytes + (1 << 20)
         assert {path.name for path in _HOME.iterdir()} == {"archive", "into", "beside"}
         assert _beside.read_bytes() == b"untouched"
         shutil.rmtree(_into)

@@ -40,15 +40,51 @@ JOB: Final = "01234567-89ab-4def-8123-456789abcdef"
 TOKENS: Final = tuple(
     word.encode()
     for word in (
-        AUTH, POST, "GET", "POST", "DELETE", "PUT", "/v1/models", "/v1/models/half:predict",
-        "/v1/models/half/versions/1:predict", "/v1/models/half/metadata", "/v1/jobs", "/v1/predict",
-        f"/v1/jobs/{JOB}", f"/v1/jobs/{JOB}/cancel", "%2e%2e%2f", "//", "?", "\x00", "\r\n", "\ufffd",
-        "Authorization: ", "X-Api-Key: ", "Prefer: respond-async", "Prefer: wait=0", "\n\n", ": ",
-        "Content-Encoding: gzip", "Idempotency-Key: ", "Traceparent: ", "X-Client-Addr: ", "!key_id=",
-        "!secret=", "!hook_type=", "!api=", "!org=", KID, JOB, '"priority": "hi"', '"deadline_s": 1',
-        '{"model": "half", "input": {"x": [1.0]}}', '{"instances": [1.0]}', "NaN", "\ud7ff",
+        AUTH,
+        POST,
+        "GET",
+        "POST",
+        "DELETE",
+        "PUT",
+        "/v1/models",
+        "/v1/models/half:predict",
+        "/v1/models/half/versions/1:predict",
+        "/v1/models/half/metadata",
+        "/v1/jobs",
+        "/v1/predict",
+        f"/v1/jobs/{JOB}",
+        f"/v1/jobs/{JOB}/cancel",
+        "%2e%2e%2f",
+        "//",
+        "?",
+        "\x00",
+        "\r\n",
+        "\ufffd",
+        "Authorization: ",
+        "X-Api-Key: ",
+        "Prefer: respond-async",
+        "Prefer: wait=0",
+        "\n\n",
+        ": ",
+        "Content-Encoding: gzip",
+        "Idempotency-Key: ",
+        "Traceparent: ",
+        "X-Client-Addr: ",
+        "!key_id=",
+        "!secret=",
+        "!hook_type=",
+        "!api=",
+        "!org=",
+        KID,
+        JOB,
+        '"priority": "hi"',
+        '"deadline_s": 1',
+        '{"model": "half", "input": {"x": [1.0]}}',
+        '{"instances": [1.0]}',
+        "NaN",
+        "\ud7ff",
     )
-)  # fmt: skip
+)
 _HOOKS: Final = {AUTH[:10]: AUTH, POST[:10]: POST}
 _ALLOWED: Final = frozenset({200, 202, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 504})
 
@@ -69,9 +105,14 @@ class MemoryBus:
         return self
 
     async def write(
-        self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None,
-        expect: int | None = None, **_: object,
-    ) -> int:  # fmt: skip
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        expect: int | None = None,
+        **_: object,
+    ) -> int:
         last = self.stored[subject].seq if subject in self.stored else 0
         if expect is not None and expect != last:
             raise StaleRevision(last)
@@ -84,9 +125,7 @@ class MemoryBus:
         if not subject.startswith("jobs.*.*."):
             return self.stored.get(subject)
         end = subject.removeprefix("jobs.*.*")
-        return next(
-            (s for name, s in self.stored.items() if name.endswith(end) and name[0] == "j"), None
-        )
+        return next((s for name, s in self.stored.items() if name.endswith(end) and name[0] == "j"), None)
 
     async def list_latest(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
         prefix = subjects[0].removesuffix(">")
@@ -100,12 +139,7 @@ class MemoryBus:
         prefix = "jobs." if bucket == subject else f"$KV.{bucket}."
         seqs = [stored.seq for name, stored in self.stored.items() if name.startswith(prefix)]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        state = {
-            "last_seq": max(seqs, default=0),
-            "messages": len(seqs),
-            "bytes": 0,
-            "first_ts": now,
-        }
+        state = {"last_seq": max(seqs, default=0), "messages": len(seqs), "bytes": 0, "first_ts": now}
         return {"ts": now, "config": {}, "state": state, "total": len(seqs)}
 
     async def subscribe(self, subject: str, on_message: Callable[[Message], object]) -> "MemoryBus":
@@ -142,17 +176,11 @@ class Plugin:
         )
         version = Version(version=1, path="/nowhere", signatures={"serving_default": x})
         text = whole_key()
-        stored = ApiKey(
-            id=KID,
-            hmac=keys.digest(PEPPER, text),
-            scopes=("jobs:submit", "jobs:read", "jobs:cancel"),
-        )
+        stored = ApiKey(id=KID, hmac=keys.digest(PEPPER, text), scopes=("jobs:submit", "jobs:read", "jobs:cancel"))
         model = Model(name="half", versions=(version,), labels={"stable": 1})
         await self.bus.write(names.key(Bucket.KEYS, KID), encode(stored))
         await self.bus.write(names.key(Bucket.MODELS, names.token("half")), encode(model))
-        settings = GatewaySettings(
-            key_pepper=PEPPER, secret=SECRET, stale_keys_s=1e9, max_wait_s=1e-6, recheck_s=1e9
-        )
+        settings = GatewaySettings(key_pepper=PEPPER, secret=SECRET, stale_keys_s=1e9, max_wait_s=1e-6, recheck_s=1e9)
         return await Gateway.start(self.bus, settings)  # type: ignore[arg-type]
 
     def reset(self) -> None:

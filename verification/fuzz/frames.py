@@ -17,11 +17,26 @@ from workers.runner.wire import RunnerWire
 SEEDS: Final = Path(__file__).parent / "corpus" / "frames"
 SHARE: Final = 30_000
 TOKENS: Final = (
-    b"\x96\xa3Ran", b"\x94\xa6Failed", b"\x96\xa6Loaded", b"\x92\xa8Unloaded", b"\x94\xa5Ready",
-    b"\xc0", b"\xc3", b"\xca\x3f\x80\x00\x00", b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff", b"\x80",
-    b"\x90", b"\xc4\x00", b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\x00\x00\x00\x00",
-    b"\xff\xff\xff\xff", b"\xc1", b"\x01", b"\x02",
-)  # fmt: skip
+    b"\x96\xa3Ran",
+    b"\x94\xa6Failed",
+    b"\x96\xa6Loaded",
+    b"\x92\xa8Unloaded",
+    b"\x94\xa5Ready",
+    b"\xc0",
+    b"\xc3",
+    b"\xca\x3f\x80\x00\x00",
+    b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x80",
+    b"\x90",
+    b"\xc4\x00",
+    b"\xc6\xff\xff\xff\xff",
+    b"\xdd\xff\xff\xff\xff",
+    b"\x00\x00\x00\x00",
+    b"\xff\xff\xff\xff",
+    b"\xc1",
+    b"\x01",
+    b"\x02",
+)
 LIMIT: Final = 4096
 ASKED: Final = (1, 2)
 LONG_S: Final = 3600.0

@@ -77,14 +77,11 @@ def target(name: str) -> Target:
         msg = f"{module.SEEDS} holds no seeds"
         raise ValueError(msg)
     return Target(
-        name, seeds, module.one, tuple(getattr(module, "TOKENS", ())),
-        int(getattr(module, "SHARE", _DEFAULT_SHARE)),
-    )  # fmt: skip
+        name, seeds, module.one, tuple(getattr(module, "TOKENS", ())), int(getattr(module, "SHARE", _DEFAULT_SHARE))
+    )
 
 
-def fuzz(
-    chosen: Target, *, runs: int, seed: int, keep: Path = KEPT, until_s: float = float("inf")
-) -> Report:
+def fuzz(chosen: Target, *, runs: int, seed: int, keep: Path = KEPT, until_s: float = float("inf")) -> Report:
     """``runs`` executions, the seeds themselves first, or as many as fit into ``until_s`` seconds."""
     rng = random.Random(f"{chosen.name} {seed}")
     mutator = Mutator(rng, chosen.tokens)
@@ -115,15 +112,16 @@ def fuzz(
                     pool.append(data)
         arm(0)
     return Report(
-        chosen.name, done, time.monotonic() - started, len(outcomes),
+        chosen.name,
+        done,
+        time.monotonic() - started,
+        len(outcomes),
         tuple(path for path, _ in failures.values()),
         tuple(f"  {words} at {place}" for place, (_, words) in failures.items()),
-    )  # fmt: skip
+    )
 
 
-def _inputs(
-    seeds: Sequence[bytes], mutator: Mutator, pool: Sequence[bytes], runs: int
-) -> Iterator[bytes]:
+def _inputs(seeds: Sequence[bytes], mutator: Mutator, pool: Sequence[bytes], runs: int) -> Iterator[bytes]:
     for number in range(runs):
         yield seeds[number] if number < len(seeds) else mutator.mutated(pool)
 

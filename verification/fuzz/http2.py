@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway_plugin.hooks.buffers import Buffers
-from gateway_plugin.hooks.http2 import (
-    MAX_FRAME_BYTES,
-    MAX_HEADER_BYTES,
-    PREFACE,
-    Connection,
-    Stream,
-)
+from gateway_plugin.hooks.http2 import MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFACE, Connection, Stream
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "http2"
 SHARE: Final = 30_000
@@ -27,7 +21,7 @@ TOKENS: Final = tuple(
     struct.pack(">HBBBI", 0, size, kind, flags, stream) + bytes(size)
     for kind in range(11)
     for flags, stream, size in ((0, 0, 0), (0, 1, 4), (1, 1, 0), (5, 3, 0), (4, 5, 1), (0x2D, 7, 6), (1, 0, 8))
-)  # fmt: skip
+)
 _NO_PREFACE: Final = 0xFF
 _PIECES: Final = (1, 7, 9, 50)
 
@@ -63,10 +57,15 @@ class Served:
         self.cancelled = 0
         self.ends = 0
         self.connection = Connection(
-            self._call, self._closed, max_body_bytes=MAX_BODY, max_buffered_bytes=MAX_BUFFERED,
-            max_streams=MAX_STREAMS, too_large=b"\x88", is_proven=True,
+            self._call,
+            self._closed,
+            max_body_bytes=MAX_BODY,
+            max_buffered_bytes=MAX_BUFFERED,
+            max_streams=MAX_STREAMS,
+            too_large=b"\x88",
+            is_proven=True,
             buffers=Buffers(MAX_BUFFERED, 0),
-        )  # fmt: skip
+        )
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]  # as far as it is used
 
     def _call(self, stream: Stream, body: bytes) -> bool:

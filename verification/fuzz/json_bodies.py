@@ -29,14 +29,61 @@ SHARE: Final = 90_000
 TOKENS: Final = tuple(
     word.encode()
     for word in (
-        '"instances"', '"inputs"', '"input"', '"signature_name"', '"serving_default"', '"pair"',
-        '"text"', '"image"', '"scalar"', '"flags"', '"z"', '"halves"', '"wide"', '"x"', '"a"', '"b"',
-        '"b64"', '{"b64": "aGk="}', '"model"', '"version"', '"label"', '"priority"', '"hi"',
-        '"deadline_s"', "NaN", "-Infinity", "Infinity", "null", "true", "false", "[[", "]]", "[", "]",
-        "{", "}", ",", ":", '":', '"', "\\u0000", "\\ud800", "\\ud83d\\ude00", "\u00e9", "\ufeff",
-        "1e400", "-0.0", "0x1", "01", "1.", ".5", "+1", "\x1f\x8b",
+        '"instances"',
+        '"inputs"',
+        '"input"',
+        '"signature_name"',
+        '"serving_default"',
+        '"pair"',
+        '"text"',
+        '"image"',
+        '"scalar"',
+        '"flags"',
+        '"z"',
+        '"halves"',
+        '"wide"',
+        '"x"',
+        '"a"',
+        '"b"',
+        '"b64"',
+        '{"b64": "aGk="}',
+        '"model"',
+        '"version"',
+        '"label"',
+        '"priority"',
+        '"hi"',
+        '"deadline_s"',
+        "NaN",
+        "-Infinity",
+        "Infinity",
+        "null",
+        "true",
+        "false",
+        "[[",
+        "]]",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        '":',
+        '"',
+        "\\u0000",
+        "\\ud800",
+        "\\ud83d\\ude00",
+        "\u00e9",
+        "\ufeff",
+        "1e400",
+        "-0.0",
+        "0x1",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "\x1f\x8b",
     )
-)  # fmt: skip
+)
 BOUNDS: Final = Bounds(65_536, 20_000)
 LIMIT_BYTES: Final = 100_000
 
@@ -51,9 +98,7 @@ SIGNATURES: Final = {
     "text": Signature(inputs={"b64": _spec("string", -1)}, outputs={}),
     "image": Signature(inputs={"x": _spec("uint8", -1, 2, 2)}, outputs={}),
     "scalar": Signature(inputs={"x": _spec("float64")}, outputs={}),
-    "flags": Signature(
-        inputs={"x": TensorSpec(dtype="bool", shape=None), "s": _spec("string", -1, -1)}, outputs={}
-    ),
+    "flags": Signature(inputs={"x": TensorSpec(dtype="bool", shape=None), "s": _spec("string", -1, -1)}, outputs={}),
     "z": Signature(inputs={"x": _spec("complex64", -1)}, outputs={}),
     "halves": Signature(inputs={"a": _spec("bfloat16", -1), "b": _spec("float16", -1)}, outputs={}),
     "wide": Signature(inputs={"x": TensorSpec(dtype="int64", shape=None)}, outputs={}),
@@ -109,9 +154,7 @@ def _check_reading(text: bytes) -> None:
     level, depth = [doc], 0
     while level:
         depth += 1
-        inner = (
-            v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)
-        )
+        inner = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
         level = [value for values in inner for value in values if isinstance(value, dict | list)]
     assert depth <= MAX_DEPTH, f"depth {depth} was accepted"
 

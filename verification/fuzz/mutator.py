@@ -12,28 +12,28 @@ from typing import Final
 MOST_BYTES: Final = 65_536
 _NUMBER: Final = re.compile(rb"-?\d+")
 _NUMBERS: Final = (
-    b"0", b"-1", b"1", b"255", b"256", b"65536", b"2147483647", b"-2147483648", b"4294967296",
-    b"9223372036854775807", b"-9223372036854775808", b"18446744073709551615",
-    b"18446744073709551616", b"1e308", b"-1e-400", b"1e999", b"NaN", b"0.1", b"9" * 25, b"9" * 500,
-)  # fmt: skip
-_BYTES: Final = (
-    0,
-    1,
-    0x0A,
-    0x22,
-    0x2C,
-    0x2E,
-    0x2F,
-    0x3A,
-    0x5B,
-    0x5C,
-    0x7B,
-    0x7F,
-    0x80,
-    0xC0,
-    0xED,
-    0xFF,
+    b"0",
+    b"-1",
+    b"1",
+    b"255",
+    b"256",
+    b"65536",
+    b"2147483647",
+    b"-2147483648",
+    b"4294967296",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"18446744073709551615",
+    b"18446744073709551616",
+    b"1e308",
+    b"-1e-400",
+    b"1e999",
+    b"NaN",
+    b"0.1",
+    b"9" * 25,
+    b"9" * 500,
 )
+_BYTES: Final = (0, 1, 0x0A, 0x22, 0x2C, 0x2E, 0x2F, 0x3A, 0x5B, 0x5C, 0x7B, 0x7F, 0x80, 0xC0, 0xED, 0xFF)
 _MOST_STEPS: Final = 5
 _LONG: Final = (64, 1_000, 20_000)
 
@@ -45,10 +45,19 @@ class Mutator:
         self._rng = rng
         self._tokens = tuple(tokens)
         self._steps: tuple[Callable[[bytes, Sequence[bytes]], bytes], ...] = (
-            self._flip, self._flip, self._set, self._insert, self._remove, self._remove,
-            self._repeat, self._cut, self._splice, self._number, self._number,
+            self._flip,
+            self._flip,
+            self._set,
+            self._insert,
+            self._remove,
+            self._remove,
+            self._repeat,
+            self._cut,
+            self._splice,
+            self._number,
+            self._number,
             *((self._token,) * 4 if self._tokens else ()),
-        )  # fmt: skip
+        )
 
     def mutated(self, pool: Sequence[bytes]) -> bytes:
         """One input of the pool, changed in one to five places, at most ``MOST_BYTES`` long."""

@@ -14,9 +14,18 @@ from workers.runner.operations import judge
 SEEDS: Final = Path(__file__).parent / "corpus" / "saved_models"
 SHARE: Final = 1_500
 TOKENS: Final = (
-    b"serve", b"serving_default", b"ReadFile", b"PrintV2", b"output_stream", b"file://", b"SaveV2",
-    b"PartitionedCall", b"\x12\x00", b"\x0a\xff\xff\xff\xff\x0f", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-)  # fmt: skip
+    b"serve",
+    b"serving_default",
+    b"ReadFile",
+    b"PrintV2",
+    b"output_stream",
+    b"file://",
+    b"SaveV2",
+    b"PartitionedCall",
+    b"\x12\x00",
+    b"\x0a\xff\xff\xff\xff\x0f",
+    b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+)
 _FOLDER: Final = Path(tempfile.mkdtemp(prefix="signalbox-fuzz-models-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 

@@ -28,11 +28,35 @@ SHARE: Final = 15_000
 TOKENS: Final = tuple(
     word.encode()
     for word in (
-        '{"t":"sub"', '"topics":', '"resume":', '"epoch":"e"', '["lanes"]', "lanes", "queues", "workers", "ticker",
-        "throughput", "health", "alarms", '"lanes":0', '"lanes":1', '"lanes":-1', '"lanes":99999999999999999999',
-        '"lanes":"1"', '"lanes":true', '"lanes":null', '"t":"tick"', "\n", "\n+", "\n-", "\\u0000", "\\ud800", "}", "[",
+        '{"t":"sub"',
+        '"topics":',
+        '"resume":',
+        '"epoch":"e"',
+        '["lanes"]',
+        "lanes",
+        "queues",
+        "workers",
+        "ticker",
+        "throughput",
+        "health",
+        "alarms",
+        '"lanes":0',
+        '"lanes":1',
+        '"lanes":-1',
+        '"lanes":99999999999999999999',
+        '"lanes":"1"',
+        '"lanes":true',
+        '"lanes":null',
+        '"t":"tick"',
+        "\n",
+        "\n+",
+        "\n-",
+        "\\u0000",
+        "\\ud800",
+        "}",
+        "[",
     )
-)  # fmt: skip
+)
 _STEPS: Final = 40
 
 

@@ -57,9 +57,13 @@ def copy_of_the_code() -> Iterator[Path]:
 def apply(patch: Path, folder: Path, *how: str) -> str:
     """What git says where it does not apply; empty where it does."""
     done = subprocess.run(
-        ["git", "apply", *how, str(patch)], cwd=folder, capture_output=True, text=True, check=False,
+        ["git", "apply", *how, str(patch)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)},
-    )  # fmt: skip
+    )
     return done.stderr if done.returncode else ""
 
 
@@ -69,15 +73,16 @@ def run(command: tuple[str, ...], folder: Path) -> tuple[bool, float, str]:
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, *command], cwd=folder, env=environment, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, check=False, timeout=LIMIT_S,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as late:
-        return (
-            False,
-            time.monotonic() - began,
-            (late.stdout or b"").decode(errors="replace")[-TAIL:],
+            [sys.executable, *command],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=LIMIT_S,
         )
+    except subprocess.TimeoutExpired as late:
+        return (False, time.monotonic() - began, (late.stdout or b"").decode(errors="replace")[-TAIL:])
     said = done.stdout.decode(errors="replace")[-TAIL:]
     return done.returncode == 0, time.monotonic() - began, said
 
@@ -133,9 +138,9 @@ def main() -> int:
                 verdicts.append(verdict)
                 mutant = verdict.mutant
                 print(
-                    f"{mutant.number:3}  {mutant.name:56} {mutant.layer:12}"
-                    f" {verdict.seconds:7.1f} s  {verdict.word}", flush=True,
-                )  # fmt: skip
+                    f"{mutant.number:3}  {mutant.name:56} {mutant.layer:12} {verdict.seconds:7.1f} s  {verdict.word}",
+                    flush=True,
+                )
                 if asked.verbose or verdict.word != "killed":
                     print(verdict.said, flush=True)
     killed = sum(verdict.word == "killed" for verdict in verdicts)

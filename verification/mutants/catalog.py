@@ -37,16 +37,7 @@ def _scope(faults: int) -> tuple[str, ...]:
 
 
 def _sim(first: int, seeds: int) -> tuple[str, ...]:
-    return (
-        "-m",
-        "verification.simulation",
-        "--first",
-        str(first),
-        "--seeds",
-        str(seeds),
-        "--jobs",
-        "1",
-    )
+    return ("-m", "verification.simulation", "--first", str(first), "--seeds", str(seeds), "--jobs", "1")
 
 
 MUTANTS: Final = (
@@ -55,230 +46,268 @@ MUTANTS: Final = (
     Mutant(3, "no heartbeat", "unit", _pytest("tests/unit/test_lease_machine.py")),
     Mutant(4, "acknowledged before the commit", "simulation", _sim(0, 4)),
     Mutant(
-        5, "result written without compare-and-set", "integration",
-        _pytest("tests/integration/test_worker_claims.py"),
+        5, "result written without compare-and-set", "integration", _pytest("tests/integration/test_worker_claims.py")
     ),
     Mutant(
-        6, "deadline counted from the answer, not from the sending", "unit",
-        _pytest("tests/unit/test_lease_machine.py"),
+        6, "deadline counted from the answer, not from the sending", "unit", _pytest("tests/unit/test_lease_machine.py")
     ),
     Mutant(
-        7, "deadline on the wall clock", "integration",
+        7,
+        "deadline on the wall clock",
+        "integration",
         _pytest("tests/integration/test_lease_lanes.py", "frozen_holder_is_fenced"),
     ),
     Mutant(
-        8, "flock freed before the runner is dead", "scope", _scope(1),
+        8,
+        "flock freed before the runner is dead",
+        "scope",
+        _scope(1),
         instead="a lock held by the supervisor only: guard and runner share ours, so it is the order that can break",
     ),
     Mutant(
-        9, "no parent-death signal", "integration",
-        _pytest("tests/integration/test_lease_guard.py", "end_of_the_guard"),
+        9, "no parent-death signal", "integration", _pytest("tests/integration/test_lease_guard.py", "end_of_the_guard")
     ),
     Mutant(
-        10, "parent-death signal before the change of user", "integration",
+        10,
+        "parent-death signal before the change of user",
+        "integration",
         _pytest("tests/integration/test_sandbox_holds.py"),
     ),
     Mutant(
-        11, "device not asked whether it is free", "integration",
+        11,
+        "device not asked whether it is free",
+        "integration",
         _pytest("tests/integration/test_nvidia_devices.py", "dirty_gpu"),
     ),
     Mutant(
-        12, "lease seized without the same boot", "unit",
-        _pytest("tests/unit/test_lease_machine.py", "another_host"),
+        12, "lease seized without the same boot", "unit", _pytest("tests/unit/test_lease_machine.py", "another_host")
     ),
     Mutant(
-        13, "idempotency without compare-and-set", "integration",
+        13,
+        "idempotency without compare-and-set",
+        "integration",
         _pytest("tests/unit/test_gateway_idempotency.py tests/integration/test_gateway_idempotency.py"),
         instead="idempotency by JetStream's dedupe id: ours is a record, so it is the record's compare-and-set",
     ),
     Mutant(
-        14, "decided on direct reads", "integration",
-        _pytest("tests/integration/test_lease_lanes.py", "killed_holder"),
+        14, "decided on direct reads", "integration", _pytest("tests/integration/test_lease_lanes.py", "killed_holder")
     ),
     Mutant(
-        15, "blocking run in the loop", "unit", _pytest("tests/unit/test_worker_loop.py"),
+        15,
+        "blocking run in the loop",
+        "unit",
+        _pytest("tests/unit/test_worker_loop.py"),
         instead="inference in the loop: the runner is a process, so what can block is the way to it",
     ),
     Mutant(
-        16, "numpy in the supervisor", "unit",
+        16,
+        "numpy in the supervisor",
+        "unit",
         _pytest("tests/unit/test_worker_settings.py", "never_imports"),
         instead="TensorFlow in the supervisor: numpy comes with it and is installed everywhere",
     ),
     Mutant(
-        17, "refused commit repeated without asking whose the job is", "integration",
+        17,
+        "refused commit repeated without asking whose the job is",
+        "integration",
         _pytest("tests/integration/test_worker_claims.py"),
     ),
     Mutant(
-        18, "waiters look once a second", "integration",
+        18,
+        "waiters look once a second",
+        "integration",
         _pytest("tests/integration/test_lease_lanes.py", "hears_of_a_release"),
         instead="a deaf waiter: the flock wakes it as well as the event, so both are late",
     ),
+    Mutant(19, "five deliveries and no more", "integration", _pytest("tests/integration/test_core_deliveries.py")),
     Mutant(
-        19, "five deliveries and no more", "integration",
-        _pytest("tests/integration/test_core_deliveries.py"),
-    ),
-    Mutant(
-        20, "no tenant check on reading a job", "integration",
+        20,
+        "no tenant check on reading a job",
+        "integration",
         _pytest("tests/integration/test_gateway_tenants.py", "every_id_route"),
         instead="the tenant check of event streams: our callers poll jobs",
     ),
     Mutant(
-        21, "flock kept for a supervisor that froze on its way in", "unit",
+        21,
+        "flock kept for a supervisor that froze on its way in",
+        "unit",
         _pytest("tests/unit/test_sim_world_guard.py"),
     ),
     Mutant(
-        22, "wish to cancel overwritten by an end", "integration",
-        _pytest("tests/integration/test_worker_claims.py"),
+        22, "wish to cancel overwritten by an end", "integration", _pytest("tests/integration/test_worker_claims.py")
     ),
+    Mutant(23, "version that dies loading blamed on its jobs", "unit", _pytest("tests/unit/test_worker_execution.py")),
+    Mutant(24, "broken text in a frame not refused", "fuzzing", _pytest("tests/unit/test_fuzz_targets.py")),
+    Mutant(25, "late PONG ends the reader", "integration", _pytest("tests/integration/test_chaos_connection.py")),
+    Mutant(26, "way out longer than the lease", "unit", _pytest("tests/unit/test_sim_world_guard.py")),
     Mutant(
-        23, "version that dies loading blamed on its jobs", "unit",
-        _pytest("tests/unit/test_worker_execution.py"),
-    ),
-    Mutant(
-        24, "broken text in a frame not refused", "fuzzing", _pytest("tests/unit/test_fuzz_targets.py"),
-    ),
-    Mutant(
-        25, "late PONG ends the reader", "integration",
-        _pytest("tests/integration/test_chaos_connection.py"),
-    ),
-    Mutant(
-        26, "way out longer than the lease", "unit", _pytest("tests/unit/test_sim_world_guard.py"),
-    ),
-    Mutant(
-        27, "job that kills runners makes every restart wait longer", "unit",
+        27,
+        "job that kills runners makes every restart wait longer",
+        "unit",
         _pytest("tests/unit/test_worker_keeper.py"),
     ),
     Mutant(
-        28, "runner born and dead in one breath waited for for ever", "unit",
-        _pytest("tests/unit/test_runner_link.py"),
+        28, "runner born and dead in one breath waited for for ever", "unit", _pytest("tests/unit/test_runner_link.py")
     ),
     Mutant(
-        29, "request that ends twice answered twice", "integration",
+        29,
+        "request that ends twice answered twice",
+        "integration",
         _pytest("tests/integration/test_gateway_http2.py", "ends_twice"),
     ),
     Mutant(
-        30, "record made from one revision written from a later one", "integration",
+        30,
+        "record made from one revision written from a later one",
+        "integration",
         _pytest("tests/integration/test_worker_claims.py"),
     ),
     Mutant(
-        31, "jobs that were not claimed put back by a worker that stops", "integration",
+        31,
+        "jobs that were not claimed put back by a worker that stops",
+        "integration",
         _pytest("tests/integration/test_worker_claims.py"),
     ),
     Mutant(
-        32, "reset in the middle of reconnecting ends the client", "integration",
+        32,
+        "reset in the middle of reconnecting ends the client",
+        "integration",
         _pytest("tests/integration/test_chaos_connection.py", "middle"),
     ),
+    Mutant(33, "time of a run counted from its asking", "unit", _pytest("tests/unit/test_runner_link.py")),
     Mutant(
-        33, "time of a run counted from its asking", "unit",
-        _pytest("tests/unit/test_runner_link.py"),
-    ),
-    Mutant(
-        34, "device kept by a worker that cannot keep its token", "integration",
+        34,
+        "device kept by a worker that cannot keep its token",
+        "integration",
         _pytest("tests/integration/test_lease_lanes.py", "cannot_be_kept"),
     ),
     Mutant(35, "jobs expired by the machine's own clock", "simulation", _sim(45, 2)),
     Mutant(
-        36, "run charged for its supervisor's pause", "unit",
-        _pytest("tests/unit/test_runner_link.py", "slept_through"),
+        36, "run charged for its supervisor's pause", "unit", _pytest("tests/unit/test_runner_link.py", "slept_through")
     ),
     Mutant(
-        37, "runner with a lock file of its own", "integration",
+        37,
+        "runner with a lock file of its own",
+        "integration",
         _pytest("tests/integration/test_lease_guard.py", "outlives_the_guard"),
     ),
+    Mutant(38, "models without pullers after a request was lost", "unit", _pytest("tests/unit/test_worker_intake.py")),
     Mutant(
-        38, "models without pullers after a request was lost", "unit",
-        _pytest("tests/unit/test_worker_intake.py"),
+        39, "one death while loading ends the jobs that wait", "unit", _pytest("tests/unit/test_worker_execution.py")
     ),
     Mutant(
-        39, "one death while loading ends the jobs that wait", "unit",
-        _pytest("tests/unit/test_worker_execution.py"),
+        40, "batches begun while the lease is at risk", "integration", _pytest("tests/integration/test_worker_risk.py")
     ),
     Mutant(
-        40, "batches begun while the lease is at risk", "integration",
-        _pytest("tests/integration/test_worker_risk.py"),
-    ),
-    Mutant(
-        41, "models loaded beside a stranger on the GPU", "integration",
+        41,
+        "models loaded beside a stranger on the GPU",
+        "integration",
         _pytest("tests/integration/test_nvidia_devices.py", "beside_a_stranger"),
     ),
     Mutant(
-        42, "no second try for a load that used the memory up", "integration",
+        42,
+        "no second try for a load that used the memory up",
+        "integration",
         _pytest("tests/integration/test_worker_memory.py"),
     ),
     Mutant(
-        43, "lock file that its runner may write", "integration",
+        43,
+        "lock file that its runner may write",
+        "integration",
         _pytest("tests/integration/test_sandbox_holds.py", "broken_into"),
     ),
     Mutant(
-        44, "share of a queue without regard to what is left free", "unit",
+        44,
+        "share of a queue without regard to what is left free",
+        "unit",
         _pytest("tests/unit/test_gateway_fairness.py"),
     ),
+    Mutant(45, "retry of a submission placed anew", "unit", _pytest("tests/unit/test_gateway_idempotency.py")),
     Mutant(
-        45, "retry of a submission placed anew", "unit",
-        _pytest("tests/unit/test_gateway_idempotency.py"),
-    ),
-    Mutant(
-        46, "absence told by a leader that was cut off", "integration",
+        46,
+        "absence told by a leader that was cut off",
+        "integration",
         _pytest("tests/integration/test_core_majority.py"),
     ),
     Mutant(
-        47, "guard's deadline on a clock that sleeps with the machine", "simulation",
+        47,
+        "guard's deadline on a clock that sleeps with the machine",
+        "simulation",
         _pytest("tests/unit/test_sim_world_kernel.py", "wakes"),
     ),
+    Mutant(48, "write under way taken for a loss", "integration", _pytest("tests/integration/test_lease_cut_off.py")),
+    Mutant(49, "flock kept by who cannot write", "unit", _pytest("tests/unit/test_lease_machine.py")),
+    Mutant(50, "place in the line lost with an answer", "unit", _pytest("tests/unit/test_stateful_tickets.py")),
     Mutant(
-        48, "write under way taken for a loss", "integration",
-        _pytest("tests/integration/test_lease_cut_off.py"),
-    ),
-    Mutant(
-        49, "flock kept by who cannot write", "unit",
-        _pytest("tests/unit/test_lease_machine.py"),
-    ),
-    Mutant(
-        50, "place in the line lost with an answer", "unit",
-        _pytest("tests/unit/test_stateful_tickets.py"),
-    ),
-    Mutant(
-        51, "dead holder's jobs looked for once", "integration",
+        51,
+        "dead holder's jobs looked for once",
+        "integration",
         _pytest("tests/integration/test_worker_rescue.py", "given_back_again"),
     ),
     Mutant(
-        52, "flock kept after a crash, though said to be given back", "protocol",
+        52,
+        "flock kept after a crash, though said to be given back",
+        "protocol",
         (
-            "-m", "verification.protocol", "--workers", "2", "--jobs", "1", "--faults", "1", "--only", "runner",
+            "-m",
+            "verification.protocol",
+            "--workers",
+            "2",
+            "--jobs",
+            "1",
+            "--faults",
+            "1",
+            "--only",
+            "runner",
             "--mirror",
         ),
     ),
     Mutant(
-        53, "connection of a failed attempt left open", "integration",
+        53,
+        "connection of a failed attempt left open",
+        "integration",
         _pytest("tests/integration/test_chaos_connection.py", "leaves_no_connection"),
     ),
     Mutant(
-        54, "two attempts to reconnect at once", "integration",
+        54,
+        "two attempts to reconnect at once",
+        "integration",
         _pytest("tests/integration/test_chaos_connection.py", "ends_late"),
     ),
     Mutant(
-        55, "board that follows from now on only", "integration",
+        55,
+        "board that follows from now on only",
+        "integration",
         _pytest("tests/console/test_live_feed.py", "first_viewer"),
     ),
     Mutant(
-        56, "label that means the newest version", "integration",
+        56,
+        "label that means the newest version",
+        "integration",
         _pytest("tests/integration/test_gateway_jobs.py", "points_at_an_older_version"),
     ),
     Mutant(
-        57, "older state published over a newer one", "integration",
+        57,
+        "older state published over a newer one",
+        "integration",
         _pytest("tests/console/test_outbox.py", "overtaken"),
     ),
     Mutant(58, "stored inputs dropped for a neighbour's", "simulation", _sim(7, 1)),
     Mutant(
-        59, "slot of records removed with an open job", "integration",
+        59,
+        "slot of records removed with an open job",
+        "integration",
         _pytest("tests/integration/test_worker_retention.py", "slot_stays"),
     ),
     Mutant(
-        60, "record gone as soon as its message", "integration",
+        60,
+        "record gone as soon as its message",
+        "integration",
         _pytest("tests/integration/test_worker_retention.py", "outlives_its_message"),
     ),
     Mutant(
-        61, "job claimed from a delivery of long ago", "integration",
+        61,
+        "job claimed from a delivery of long ago",
+        "integration",
         _pytest("tests/integration/test_worker_claims.py", "ended_and_is_forgotten"),
     ),
-)  # fmt: skip
+)

@@ -15,9 +15,7 @@ def supervisor_is_killed(state: State, number: int) -> Iterator[State]:
     late = {*state.late, *worker.late}
     if worker.op in {"acquire", "release"}:
         late.add(worker.op)
-    after = after._replace(
-        record="ghost" if worker.owns else state.record, late=tuple(sorted(late))
-    )
+    after = after._replace(record="ghost" if worker.owns else state.record, late=tuple(sorted(late)))
     gone = Worker(is_up=False, guard="none", runner="none")
     yield put(after, number, **gone._asdict())
 

@@ -31,9 +31,7 @@ def is_delivered_again(state: State) -> Iterator[State]:
 
 def is_in_hand(state: State, name: int) -> bool:
     """Whether somebody tells the queue that it is at work."""
-    return any(
-        worker.hand and worker.hand.job == name and not worker.is_silent for worker in state.workers
-    )
+    return any(worker.hand and worker.hand.job == name and not worker.is_silent for worker in state.workers)
 
 
 def run_ends(state: State, number: int) -> Iterator[State]:
@@ -69,9 +67,10 @@ def job_stored(state: State, name: int, now: str, token: int) -> State:
         raise Violation(f"token {token} writes over token {before.token}")
     workers = tuple(
         worker._replace(hand=worker.hand._replace(is_current=False))
-        if worker.hand and worker.hand.job == name else worker
+        if worker.hand and worker.hand.job == name
+        else worker
         for worker in state.workers
-    )  # fmt: skip
+    )
     return put_job(state._replace(workers=workers), name, stage=now, token=token, late=())
 
 

@@ -10,11 +10,12 @@ def stored(state: State, record: str, owner: int = -1) -> State:
     """A new revision: whoever expected the one before is refused, now or when it arrives."""
     workers = tuple(
         worker._replace(
-            owns=number == owner, late=(),
+            owns=number == owner,
+            late=(),
             op="" if worker.op in {"acquire", "release"} and number != owner else worker.op,
         )
         for number, worker in enumerate(state.workers)
-    )  # fmt: skip
+    )
     return state._replace(record=record, late=(), workers=workers)
 
 

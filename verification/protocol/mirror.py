@@ -18,11 +18,7 @@ from verification.scope.world import World
 from workers.lease.machine import HELD
 
 View = tuple[Any, ...]
-STAGES: Final = {
-    JobState.RUNNING: "running",
-    JobState.QUEUED: "queued",
-    JobState.SUCCEEDED: "done",
-}
+STAGES: Final = {JobState.RUNNING: "running", JobState.QUEUED: "queued", JobState.SUCCEEDED: "done"}
 ALSO: Final = {"delay": frozenset({"cut"}), "loss": frozenset({"cut"})}
 """What a kind of the scope's faults may look like too: a heartbeat's lost answer is a connection cut for a while."""
 
@@ -42,9 +38,7 @@ class Compared:
         return told_path(f"{told}; it lacks {len(self.strange):,} of theirs", self.strange[0])
 
 
-def compare(
-    machines: nodes.Machines, *, workers: int, jobs: int, faults: int, kinds: frozenset[str]
-) -> Compared:
+def compare(machines: nodes.Machines, *, workers: int, jobs: int, faults: int, kinds: frozenset[str]) -> Compared:
     """Explore both, in any order."""
     known = views_of_protocol(workers, jobs, faults, kinds)
     found = Compared(len(known))
@@ -103,10 +97,18 @@ def view_of_protocol(state: State) -> View:
 
 def _view_of_worker(worker: Worker) -> View:
     return (
-        worker.is_up, worker.is_frozen, worker.is_cut, worker.guard, worker.runner, worker.owns,
-        worker.mine != (), worker.mine.is_releasing if worker.mine else False, worker.flock, worker.place,
+        worker.is_up,
+        worker.is_frozen,
+        worker.is_cut,
+        worker.guard,
+        worker.runner,
+        worker.owns,
+        worker.mine != (),
+        worker.mine.is_releasing if worker.mine else False,
+        worker.flock,
+        worker.place,
         worker.hand.phase if worker.hand else "",
-    )  # fmt: skip
+    )
 
 
 def view_of_production(world: World) -> View:
@@ -132,11 +134,18 @@ def _owns(world: World, node: nodes.Node) -> bool:
 def _view_of_node(world: World, node: nodes.Node) -> View:
     lease, is_down = node.lease, node.is_down
     return (
-        not is_down, node.is_frozen, node.is_cut and not is_down, _view_of_guard(world, node),
-        "none" if is_down else node.runner, _owns(world, node), lease.mine is not None,
-        lease.mine is not None and lease.mine.is_releasing, lease.flock.value, lease.place.value,
+        not is_down,
+        node.is_frozen,
+        node.is_cut and not is_down,
+        _view_of_guard(world, node),
+        "none" if is_down else node.runner,
+        _owns(world, node),
+        lease.mine is not None,
+        lease.mine is not None and lease.mine.is_releasing,
+        lease.flock.value,
+        lease.place.value,
         node.hand.phase if node.hand else "",
-    )  # fmt: skip
+    )
 
 
 def _view_of_guard(world: World, node: nodes.Node) -> str:

@@ -10,12 +10,7 @@ from verification.protocol.steps import ALL_KINDS, Explored, Step, at_rest, chec
 
 
 def explore(
-    *,
-    workers: int,
-    jobs: int,
-    faults: int,
-    kinds: frozenset[str] = ALL_KINDS,
-    is_at_rest: bool = True,
+    *, workers: int, jobs: int, faults: int, kinds: frozenset[str] = ALL_KINDS, is_at_rest: bool = True
 ) -> Found[Step]:
     """Every state that so many faults of these kinds can lead to."""
     return Search(Explored.of(kinds, is_at_rest=is_at_rest), faults).run(start(workers, jobs))
@@ -58,9 +53,7 @@ class Search:
         """The numbers of its parts."""
         parts = self._parts
         rest = state._replace(workers=())
-        return array(
-            "I", [parts.setdefault(one, len(parts)) for one in (rest, *state.workers)]
-        ).tobytes()
+        return array("I", [parts.setdefault(one, len(parts)) for one in (rest, *state.workers)]).tobytes()
 
     def beyond(self, level: Iterable[tuple[int, State]]) -> Iterator[tuple[int, State]]:
         """The new states one step further, and those that are met with fewer faults."""

@@ -169,7 +169,7 @@ def _ranked(state: State, rank: dict[int, int]) -> State:
     jobs = tuple(
         job._replace(token=rank[job.token], late=tuple((what, rank[token]) for what, token in job.late))
         for job in state.jobs
-    )  # fmt: skip
+    )
     workers = tuple(
         worker._replace(
             op_token=rank[worker.op_token],
@@ -177,7 +177,7 @@ def _ranked(state: State, rank: dict[int, int]) -> State:
             hand=worker.hand and worker.hand._replace(token=rank[worker.hand.token]),
         )
         for worker in state.workers
-    )  # fmt: skip
+    )
     return state._replace(floor=rank[state.floor], jobs=jobs, workers=workers)
 
 

@@ -15,26 +15,53 @@ OfWorker = Callable[[State, int], Iterator[State]]
 OfAll = Callable[[State], Iterator[State]]
 
 ITS_OWN: Final[tuple[OfWorker, ...]] = (
-    lease.heartbeat_says_the_token, lease.releases, lease.write_fails, flock.hears_of_the_flock, flock.enters,
-    flock.hears_that_it_is_inside, flock.hears_of_the_runner, flock.hears_of_its_guard, flock.runner_is_spawned,
-)  # fmt: skip
+    lease.heartbeat_says_the_token,
+    lease.releases,
+    lease.write_fails,
+    flock.hears_of_the_flock,
+    flock.enters,
+    flock.hears_that_it_is_inside,
+    flock.hears_of_the_runner,
+    flock.hears_of_its_guard,
+    flock.runner_is_spawned,
+)
 """Prompt, with one outcome, and whether it may come stands in the worker alone."""
 PROMPT: Final[tuple[OfWorker, ...]] = (
-    lease.acquire_is_answered, lease.release_is_answered, lease.hears_of_another_holder, flock.steps_back,
-    flock.holder_locks, flock.flock_comes_free, flock.runner_dies, jobs.pulls, jobs.writes_job, flock.runner_leaves,
-    lease.acquires, flock.watches,
-)  # fmt: skip
+    lease.acquire_is_answered,
+    lease.release_is_answered,
+    lease.hears_of_another_holder,
+    flock.steps_back,
+    flock.holder_locks,
+    flock.flock_comes_free,
+    flock.runner_dies,
+    jobs.pulls,
+    jobs.writes_job,
+    flock.runner_leaves,
+    lease.acquires,
+    flock.watches,
+)
 PROMPT_OF_ALL: Final[tuple[OfAll, ...]] = (flock.old_runner_dies,)
 EARLY: Final[tuple[OfWorker, ...]] = (lease.wants_to_release,)
 """What may come before something prompt, and need not come at all."""
 SLOW: Final[tuple[OfWorker, ...]] = (
-    lease.loses, lease.answer_comes_late, lease.late_write_arrives, flock.hold_runs_out, flock.deadline_passes,
-    flock.stuck_runner_dies, jobs.run_ends, faults.thaws, faults.is_connected_again, faults.starts_again,
-)  # fmt: skip
+    lease.loses,
+    lease.answer_comes_late,
+    lease.late_write_arrives,
+    flock.hold_runs_out,
+    flock.deadline_passes,
+    flock.stuck_runner_dies,
+    jobs.run_ends,
+    faults.thaws,
+    faults.is_connected_again,
+    faults.starts_again,
+)
 SLOW_OF_ALL: Final[tuple[OfAll, ...]] = (
-    lease.write_of_the_dead_arrives, lease.record_expires, flock.stuck_old_runner_dies, jobs.is_delivered_again,
+    lease.write_of_the_dead_arrives,
+    lease.record_expires,
+    flock.stuck_old_runner_dies,
+    jobs.is_delivered_again,
     jobs.late_write_to_job_arrives,
-)  # fmt: skip
+)
 KINDS: Final[dict[str, tuple[OfWorker, ...]]] = {
     "kill": (faults.supervisor_is_killed,),
     "guard": (faults.guard_is_killed,),
@@ -50,14 +77,19 @@ KINDS_OF_ALL: Final[dict[str, tuple[OfAll, ...]]] = {
     "stream": (faults.stream_is_lost,),
 }
 ALL_KINDS: Final = frozenset({*KINDS, *KINDS_OF_ALL})
-_UNDER_WAY: Final = frozenset({
-    faults.runner_gets_stuck, faults.answer_tarries, faults.write_is_late, faults.answer_about_job_is_lost,
-    faults.write_to_job_is_late,
-})  # fmt: skip
+_UNDER_WAY: Final = frozenset(
+    {
+        faults.runner_gets_stuck,
+        faults.answer_tarries,
+        faults.write_is_late,
+        faults.answer_about_job_is_lost,
+        faults.write_to_job_is_late,
+    }
+)
 """Faults that there can be only before what is prompt has come."""
-_RACES: Final = frozenset({
-    flock.flock_comes_free, flock.watches, flock.holder_locks, lease.acquires, jobs.pulls, jobs.writes_job,
-})  # fmt: skip
+_RACES: Final = frozenset(
+    {flock.flock_comes_free, flock.watches, flock.holder_locks, lease.acquires, jobs.pulls, jobs.writes_job}
+)
 """Of two that may do this, the second finds another world than the first: each is tried as the first. All else that is
 prompt is done by one after the other."""
 

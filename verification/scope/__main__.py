@@ -22,15 +22,10 @@ def main() -> int:
         action="store_true",
         help="faults and slow steps only when all that is prompt has come: fewer states, more faults",
     )
-    parser.add_argument(
-        "--twins", action="store_true", help="compare the futures of states that are taken for one"
-    )
+    parser.add_argument("--twins", action="store_true", help="compare the futures of states that are taken for one")
     parser.add_argument("--max-states", type=int, default=0, help="stop there; 0 = never")
     parser.add_argument(
-        "--walks",
-        type=int,
-        default=0,
-        help="go through it so often by chance instead of searching all of it",
+        "--walks", type=int, default=0, help="go through it so often by chance instead of searching all of it"
     )
     parser.add_argument("--first", type=int, default=0, help="the seed of the first walk")
     asked = parser.parse_args()
@@ -38,14 +33,26 @@ def main() -> int:
     found: Found[Step] | Walked
     if asked.walks:
         found = walk_many(
-            machines, workers=asked.workers, jobs=asked.jobs, max_faults=asked.faults, names=names,
-            walks=asked.walks, first=asked.first, say=lambda told: print(told, flush=True),
-        )  # fmt: skip
+            machines,
+            workers=asked.workers,
+            jobs=asked.jobs,
+            max_faults=asked.faults,
+            names=names,
+            walks=asked.walks,
+            first=asked.first,
+            say=lambda told: print(told, flush=True),
+        )
     else:
         found = explore(
-            machines, workers=asked.workers, jobs=asked.jobs, max_faults=asked.faults, names=names,
-            max_states=asked.max_states, is_at_rest=asked.at_rest, are_twins_compared=asked.twins,
-        )  # fmt: skip
+            machines,
+            workers=asked.workers,
+            jobs=asked.jobs,
+            max_faults=asked.faults,
+            names=names,
+            max_states=asked.max_states,
+            is_at_rest=asked.at_rest,
+            are_twins_compared=asked.twins,
+        )
     print(found)
     return 1 if found.broken else 0
 

@@ -159,10 +159,7 @@ def stuck_old_runner_dies(world: World, number: int) -> None:
 
 def job_is_redelivered(world: World, number: int) -> None:
     world.set_job(number, world.jobs[number]._replace(owner=""))
-    idle = {
-        name for name, node in world.nodes.items()
-        if node.is_held and node.hand is None and not node.is_frozen
-    }  # fmt: skip
+    idle = {name for name, node in world.nodes.items() if node.is_held and node.hand is None and not node.is_frozen}
     world.todo += [(name, moves.Tick()) for name in world.in_order(idle)]
 
 
@@ -173,19 +170,14 @@ def ticket_expires(world: World, node: Node) -> None:
 def time_passes(world: World, _: str) -> None:
     """One tick: guards' deadlines first, then what timed out, then the supervisors' timers."""
     world.now += 1
-    for name in world.in_order(
-        {name for name, node in world.nodes.items() if is_bounded(world, node)}
-    ):
+    for name in world.in_order({name for name, node in world.nodes.items() if is_bounded(world, node)}):
         node = world.nodes[name]
         if is_guard_due(world, node):
             world.feed(world.own(name), "timer")
         if node.op is not None and node.op.fate != "sent" and world.now > node.op.at:
             world.own(name).op = None
             world.post(name, moves.Failed(is_unsure=True))
-    due = {
-        name for name, node in world.nodes.items()
-        if not (node.is_frozen or node.is_down) and is_due(world, node)
-    }  # fmt: skip
+    due = {name for name, node in world.nodes.items() if not (node.is_frozen or node.is_down) and is_due(world, node)}
     world.todo += [(name, moves.Tick()) for name in world.in_order(due)]
 
 
@@ -312,9 +304,7 @@ def is_guard_due(world: World, node: Node) -> bool:
 
 def is_bounded(world: World, node: Node) -> bool:
     """Whether its guard or a write of its supervisor runs out of time in this tick."""
-    return is_guard_due(world, node) or (
-        node.op is not None and node.op.fate != "sent" and world.now > node.op.at
-    )
+    return is_guard_due(world, node) or (node.op is not None and node.op.fate != "sent" and world.now > node.op.at)
 
 
 def is_due(world: World, node: Node) -> bool:
@@ -334,9 +324,7 @@ def thaw(world: World, node: Node, *mail: tuple[moves.Event, ...]) -> None:
 def leave_old_runner(world: World, node: Node) -> None:
     """Its guard is gone: the kernel kills it, and frees the flock when it is dead."""
     is_holder = world.flocks.get(node.host) == node.name
-    if node.runner == "none" or not (
-        is_holder or node.is_user
-    ):  # nobody waits for that one's death
+    if node.runner == "none" or not (is_holder or node.is_user):  # nobody waits for that one's death
         if is_holder:
             del world.flocks[node.host]
         return
@@ -348,9 +336,7 @@ def leave_old_runner(world: World, node: Node) -> None:
 def make(node: Node, hand: InHand) -> Record:
     """The record that a worker tries to write. Raises :class:`Conflict` if the job has ended."""
     if hand.phase == "claim":
-        return life.claimed(
-            JOBS[hand.job], hand.record, worker=node.name, gpu=GPU, token=hand.token, now=0.0
-        )
+        return life.claimed(JOBS[hand.job], hand.record, worker=node.name, gpu=GPU, token=hand.token, now=0.0)
     before = hand.record
     assert before is not None
     if hand.phase == "commit":

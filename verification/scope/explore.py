@@ -20,10 +20,16 @@ from verification.scope.world import Violation, World
 
 
 def explore(
-    machines: Machines, *, workers: int, jobs: int, max_faults: int,
-    names: frozenset[str] = FAULT_NAMES, max_states: int = 0, is_at_rest: bool = False,
+    machines: Machines,
+    *,
+    workers: int,
+    jobs: int,
+    max_faults: int,
+    names: frozenset[str] = FAULT_NAMES,
+    max_states: int = 0,
+    is_at_rest: bool = False,
     are_twins_compared: bool = False,
-) -> Found[Step]:  # fmt: skip
+) -> Found[Step]:
     """Every state that ``max_faults`` faults of these ``names`` can lead to. max_states: stop there, 0 = never.
     is_at_rest: faults and slow steps come only when all that is prompt has come, in whatever order.
     are_twins_compared: whether states that are taken for one must have one future."""
@@ -37,9 +43,7 @@ def explore(
 class Search:
     """futures: of each key, where states are compared."""
 
-    def __init__(
-        self, start: World, max_faults: int, names: frozenset[str], max_states: int
-    ) -> None:
+    def __init__(self, start: World, max_faults: int, names: frozenset[str], max_states: int) -> None:
         self.start = start
         self.max_faults, self.names, self.max_states = max_faults, names, max_states
         self.is_at_rest = False
@@ -118,9 +122,7 @@ class Search:
             yield Step("time_passes"), False
         if world.faults < self.max_faults:
             for step in faults(world):
-                if step.name in self.names and not (
-                    is_early and step.name not in OF_WHAT_IS_UNDER_WAY
-                ):
+                if step.name in self.names and not (is_early and step.name not in OF_WHAT_IS_UNDER_WAY):
                     yield step, True
 
 

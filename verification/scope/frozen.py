@@ -23,23 +23,60 @@ PAST: Final = RULES.ttl_s + 1
 """Ticks after which the past is only past: nothing counts longer than a record lives."""
 FUTURE: Final = RULES.ttl_s + 1
 _A_STAY: Final = max(RULES.quantum_s, RULES.lock_wait_s)
-_LEASE_FIELDS: Final = frozenset({
-    "gpu", "me", "rules", "line", "mine", "flock", "place", "wake_at", "_epoch", "_jitter", "_seen",
-    "_seen_at", "_verified_at", "_floor", "_locked_at", "_holder", "_taken_at", "_op", "_sent_at",
-    "_sent", "_is_reading", "_is_runner_ready", "_is_wanted", "_is_allowed", "_idle_since",
-    "_stand_back_until", "_retry_at", "_recheck_at", "_lapse_at", "_is_yield_ordered", "_out",
-})  # fmt: skip
+_LEASE_FIELDS: Final = frozenset(
+    {
+        "gpu",
+        "me",
+        "rules",
+        "line",
+        "mine",
+        "flock",
+        "place",
+        "wake_at",
+        "_epoch",
+        "_jitter",
+        "_seen",
+        "_seen_at",
+        "_verified_at",
+        "_floor",
+        "_locked_at",
+        "_holder",
+        "_taken_at",
+        "_op",
+        "_sent_at",
+        "_sent",
+        "_is_reading",
+        "_is_runner_ready",
+        "_is_wanted",
+        "_is_allowed",
+        "_idle_since",
+        "_stand_back_until",
+        "_retry_at",
+        "_recheck_at",
+        "_lapse_at",
+        "_is_yield_ordered",
+        "_out",
+    }
+)
 
 
 _GUARD_FIELDS: Final = {
-    "_asked", "_out", "deadline_ns", "ending", "floor", "hold_ns", "is_kept", "is_locked", "is_waiting",
-    "runner", "token", "verb",
-}  # fmt: skip
+    "_asked",
+    "_out",
+    "deadline_ns",
+    "ending",
+    "floor",
+    "hold_ns",
+    "is_kept",
+    "is_locked",
+    "is_waiting",
+    "runner",
+    "token",
+    "verb",
+}
 
 
-assert set(GuardMachine.__slots__) == _GUARD_FIELDS, (
-    "the guard has a field that the key does not know"
-)
+assert set(GuardMachine.__slots__) == _GUARD_FIELDS, "the guard has a field that the key does not know"
 
 
 def digest(world: World) -> bytes:
@@ -69,16 +106,14 @@ class _View:
         self.place = {node.name: place for place, node in enumerate(self.nodes)} | {"": -1}
         self.boots = {node.lease.me.boot: (place, 0) for place, node in enumerate(self.nodes)}
         self.boots[""] = (-1, 0)
-        self.turn = (
-            len(self.nodes) - 1
-        ) * RULES.reserved_s  # nobody waits behind more than all others
+        self.turn = (len(self.nodes) - 1) * RULES.reserved_s  # nobody waits behind more than all others
         # Only a stream made anew can be behind the tokens; it may be lost at any time, so distances matter.
         self.rank = _ranks(self.numbers(), longest=2)
-        self.tickets = _ranks({0} | {
-            number
-            for node in self.nodes
-            for number in (*node.lease.line._numbers.values(), node.ticket._number)
-        } | {number for number, _, _ in world.tickets.values()})  # fmt: skip
+        self.tickets = _ranks(
+            {0}
+            | {number for node in self.nodes for number in (*node.lease.line._numbers.values(), node.ticket._number)}
+            | {number for number, _, _ in world.tickets.values()}
+        )
         self.attempts = [self.attempts_at(number) for number in range(len(world.jobs))]
 
     # -- numbers ---------------------------------------------------------------------------------------
@@ -156,10 +191,13 @@ class _View:
         node = self.world.nodes.get(record.owner)
         mine = node.lease.mine if node is not None and node.lease.me.boot == record.boot else None
         return (
-            record.state, self.boot(record.boot), record.host, self.place[record.next],
+            record.state,
+            self.boot(record.boot),
+            record.host,
+            self.place[record.next],
             self.rank[max(record.token, record.last_token)],
             min(mine.beats - record.beats, PAST) if mine is not None else 0,
-        )  # fmt: skip
+        )
 
     def expected(self, revision: int | None) -> int:
         """Of a compare-and-set that waits for its time: whether it would succeed. A revision does not come back,
@@ -195,29 +233,37 @@ class _View:
     def key(self) -> tuple[Any, ...]:
         world = self.world
         return (
-            self.lease_record(world.record), self.rank[world.revision],
+            self.lease_record(world.record),
+            self.rank[world.revision],
             self.at(world.expires_at) if world.expires_at else 99,
-            world.is_overdue, world.is_wiped, self.rank[world.highest],
+            world.is_overdue,
+            world.is_wiped,
+            self.rank[world.highest],
             self.used(),
             tuple(sorted((host, self.place.get(name, -2)) for host, name in world.flocks.items())),
             tuple(sorted((host, self.rank[floor]) for host, floor in world.floors.items())),
-            tuple(sorted(
-                (self.place[name], self.tickets[number], self.boot(boot))
-                for name, (number, _, boot) in world.tickets.items()
-            )),
+            tuple(
+                sorted(
+                    (self.place[name], self.tickets[number], self.boot(boot))
+                    for name, (number, _, boot) in world.tickets.items()
+                )
+            ),
             tuple(sorted(map(tuple, world.old))),
             tuple(sorted(repr(self.late(late)) for late in world.late)),
             tuple(self.job(number) for number in range(len(world.jobs))),
             tuple(self.node(node) for node in self.nodes),
-        )  # fmt: skip
+        )
 
     def late(self, late: Any) -> Any:
         if late.lease is not None:
             write = late.lease
             return (
-                self.boot(late.boot), self.at(late.at), self.expected(late.expect),
-                self.lease_record(write.record), write.ttl_s,
-            )  # fmt: skip
+                self.boot(late.boot),
+                self.at(late.at),
+                self.expected(late.expect),
+                self.lease_record(write.record),
+                write.ttl_s,
+            )
         behind = self.world.jobs[late.job].revision - late.expect
         return (late.job, behind, self.job_record(late.job, late.record))
 
@@ -236,81 +282,123 @@ class _View:
         """Its token says whose it is: no two stays share one (S2)."""
         if record is None:
             return None
-        return (
-            record.state._value_,
-            self.attempts[number][record.attempt],
-            self.rank[record.token],
-        )
+        return (record.state._value_, self.attempts[number][record.attempt], self.rank[record.token])
 
     def node(self, node: Node) -> tuple[Any, ...]:
         guard, op, hand = node.guard, node.op, node.hand
         return (
-            node.host, node.runner, node.is_user, node.is_stuck, node.is_guard_dead,
-            node.is_slow_reader, self.event(node.reading),
-            node.is_frozen, node.is_cut, node.is_deaf, node.is_down, node.is_held, node.is_yielding,
+            node.host,
+            node.runner,
+            node.is_user,
+            node.is_stuck,
+            node.is_guard_dead,
+            node.is_slow_reader,
+            self.event(node.reading),
+            node.is_frozen,
+            node.is_cut,
+            node.is_deaf,
+            node.is_down,
+            node.is_held,
+            node.is_yielding,
             self.at(node.stored_at) if node.is_user or node.lease.mine else 0,
-            guard.is_locked, guard.is_waiting, guard.hold_ns, guard.runner, self.rank[guard.token],
+            guard.is_locked,
+            guard.is_waiting,
+            guard.hold_ns,
+            guard.runner,
+            self.rank[guard.token],
             self.rank[guard.floor] if guard.is_locked else -1,
-            self.at(guard.deadline_ns / NS) if guard.deadline_ns else 99, guard.ending,
-            None if op is None else (
-                self.lease_record(op.write.record), self.sent(op), op.write.ttl_s,
-                self.at(op.at), op.fate, self.event(op.answer),
+            self.at(guard.deadline_ns / NS) if guard.deadline_ns else 99,
+            guard.ending,
+            None
+            if op is None
+            else (
+                self.lease_record(op.write.record),
+                self.sent(op),
+                op.write.ttl_s,
+                self.at(op.at),
+                op.fate,
+                self.event(op.answer),
             ),
-            None if hand is None else (
-                hand.job, hand.phase, self.rank[hand.token],
+            None
+            if hand is None
+            else (
+                hand.job,
+                hand.phase,
+                self.rank[hand.token],
                 self.job_record(hand.job, hand.record),
                 self.world.jobs[hand.job].revision - hand.revision,
                 self.job_record(hand.job, hand.made),
             ),
-            tuple(map(self.event, node.inbox)), tuple(map(self.event, node.words)),
-            self.ticket(node), self.lease(node.lease),
-        )  # fmt: skip
+            tuple(map(self.event, node.inbox)),
+            tuple(map(self.event, node.words)),
+            self.ticket(node),
+            self.lease(node.lease),
+        )
 
     def ticket(self, node: Node) -> tuple[Any, ...]:
         ticket, kept = node.ticket, self.world.tickets.get(node.name, (0, 0, ""))
         return (
-            ticket._is_wanted, ticket._is_there, self.tickets[ticket._number],
-            ticket._is_there and ticket._revision != kept[1], self.due(ticket._next_at),
-            tuple(sorted(
-                (self.place[name], self.tickets[number])
-                for name, number in node.lease.line._numbers.items()
-            )),
-        )  # fmt: skip
+            ticket._is_wanted,
+            ticket._is_there,
+            self.tickets[ticket._number],
+            ticket._is_there and ticket._revision != kept[1],
+            self.due(ticket._next_at),
+            tuple(
+                sorted((self.place[name], self.tickets[number]) for name, number in node.lease.line._numbers.items())
+            ),
+        )
 
     def lease(self, lease: Lease) -> tuple[Any, ...]:
         at, due, since = self.at, self.due, self.since
-        assert lease.__dict__.keys() == _LEASE_FIELDS, (
-            "the lease has a field that the key does not know"
-        )
+        assert lease.__dict__.keys() == _LEASE_FIELDS, "the lease has a field that the key does not know"
         seen, is_locked = lease._seen, lease.flock is Flock.HELD
         is_other_held = seen is not None and seen.record is not None and seen.record.state == HELD
         return (
-            self.mine(lease.mine), lease.flock._value_, lease.place._value_, due(lease.wake_at),
+            self.mine(lease.mine),
+            lease.flock._value_,
+            lease.place._value_,
+            due(lease.wake_at),
             None if seen is None else (self.lease_record(seen.record), self.rank[seen.revision]),
             0 if is_other_held else since(lease._seen_at, self.turn),
             lease._verified_at >= lease._locked_at if is_locked else None,
-            self.rank[lease._floor] if is_locked else None, self.boot(lease._holder),
+            self.rank[lease._floor] if is_locked else None,
+            self.boot(lease._holder),
             # When the flock proves the holder dead; without it only a holder of this tick matters.
-            0 if lease._holder in {"", lease.me.boot}
-            else since(max(lease._locked_at, lease._taken_at + 1), self.turn) if is_locked
+            0
+            if lease._holder in {"", lease.me.boot}
+            else since(max(lease._locked_at, lease._taken_at + 1), self.turn)
+            if is_locked
             else since(lease._taken_at, 1),
             lease._op._value_ if lease._op else "",
             (at(lease._sent_at), self.lease_record(lease._sent)) if lease._op else None,
-            lease._is_reading, lease._is_runner_ready, lease._is_wanted, lease._is_allowed,
+            lease._is_reading,
+            lease._is_runner_ready,
+            lease._is_wanted,
+            lease._is_allowed,
             None if lease._idle_since is None else since(lease._idle_since, 1),
-            due(lease._stand_back_until), due(lease._retry_at), due(lease._recheck_at),
-            due(lease._lapse_at), lease._is_yield_ordered,
-        )  # fmt: skip
+            due(lease._stand_back_until),
+            due(lease._retry_at),
+            due(lease._recheck_at),
+            due(lease._lapse_at),
+            lease._is_yield_ordered,
+        )
 
     def mine(self, mine: Mine | None) -> Any:
         if mine is None:
             return None
         return (
-            self.rank[mine.token], self.rank[mine.revision], self.since(mine.since, _A_STAY), self.at(mine.acked_at),
-            self.due(mine.next_beat_at), mine.is_token_written,
+            self.rank[mine.token],
+            self.rank[mine.revision],
+            self.since(mine.since, _A_STAY),
+            self.at(mine.acked_at),
+            self.due(mine.next_beat_at),
+            mine.is_token_written,
             tuple(sorted((mine.beats - beat, self.at(at)) for beat, at in mine.unsure.items())),
-            mine.is_resolving, mine.is_releasing, mine.is_yield_asked, mine.is_at_risk,
-        )  # fmt: skip
+            mine.is_resolving,
+            mine.is_releasing,
+            mine.is_yield_asked,
+            mine.is_at_risk,
+        )
 
 
 def _numbers_of(node: Node) -> set[int]:
@@ -346,11 +434,22 @@ def _looks(node: Node) -> tuple[Any, ...]:
     """An order of workers that does not depend on their names."""
     lease = node.lease
     return (
-        node.host, lease.mine is not None, lease.flock.value, lease.place.value, node.runner,
-        node.is_frozen, node.is_cut, node.is_down, node.ticket._number, node.is_user,
-        node.hand is not None, node.op is not None, len(node.inbox), len(node.words),
+        node.host,
+        lease.mine is not None,
+        lease.flock.value,
+        lease.place.value,
+        node.runner,
+        node.is_frozen,
+        node.is_cut,
+        node.is_down,
+        node.ticket._number,
+        node.is_user,
+        node.hand is not None,
+        node.op is not None,
+        len(node.inbox),
+        len(node.words),
         lease.wake_at,
-    )  # fmt: skip
+    )
 
 
 def _ranks(numbers: set[int], longest: int = 1) -> dict[int, int]:

@@ -16,9 +16,21 @@ from workers.lease.tickets import Line, OwnTicket
 
 GPU: Final = "GPU-1"
 RULES: Final = Rules(
-    heartbeat_s=1, request_timeout_s=1, fence_s=2, kill_s=1, margin_s=0, failover_s=0, ttl_s=3,
-    ack_wait_s=4, reserved_s=1, quantum_s=1, idle_s=0.2, recheck_s=1, lock_wait_s=1, quarantine_s=1,
-)  # fmt: skip
+    heartbeat_s=1,
+    request_timeout_s=1,
+    fence_s=2,
+    kill_s=1,
+    margin_s=0,
+    failover_s=0,
+    ttl_s=3,
+    ack_wait_s=4,
+    reserved_s=1,
+    quantum_s=1,
+    idle_s=0.2,
+    recheck_s=1,
+    lock_wait_s=1,
+    quarantine_s=1,
+)
 """In ticks, as small as safety allows: a record outlives its holder's runner by as much as a kill may take.
 That four heartbeats fit into a fence is for comfort and left out."""
 LONG_S: Final = 1 << 30
@@ -102,10 +114,19 @@ def copied_lease(lease: Lease) -> Lease:
     mine = lease.mine
     if mine is not None:
         twin.mine = Mine(
-            mine.token, mine.revision, mine.since, mine.acked_at, mine.next_beat_at, mine.beats,
-            mine.is_token_written, dict(mine.unsure), mine.is_resolving, mine.is_releasing,
-            mine.is_yield_asked, mine.is_at_risk,
-        )  # fmt: skip
+            mine.token,
+            mine.revision,
+            mine.since,
+            mine.acked_at,
+            mine.next_beat_at,
+            mine.beats,
+            mine.is_token_written,
+            dict(mine.unsure),
+            mine.is_resolving,
+            mine.is_releasing,
+            mine.is_yield_asked,
+            mine.is_at_risk,
+        )
     return twin
 
 

@@ -52,9 +52,13 @@ def is_sent(world: World, node: Node) -> bool:
 
 def is_running(world: World, node: Node) -> bool:
     return (
-        is_awake(node) and node.hand is not None and node.hand.phase == "running"
-        and node.runner == "in" and node.lease.is_inside and node.lease.token == node.hand.token
-    )  # fmt: skip
+        is_awake(node)
+        and node.hand is not None
+        and node.hand.phase == "running"
+        and node.runner == "in"
+        and node.lease.is_inside
+        and node.lease.token == node.hand.token
+    )
 
 
 def is_runner_asked_for(node: Node) -> bool:
@@ -75,7 +79,7 @@ PROMPT: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.flock_comes_free_for: may_flock,
     acts.runner_dies: lambda _, node: node.runner == "dying" and not node.is_stuck,
     acts.job_is_written: is_writing_job,
-}  # fmt: skip
+}
 SLOW: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.run_ends: is_running,
     acts.runner_leaves: lambda _, node: node.runner == "leaving",
@@ -90,7 +94,7 @@ SLOW: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.read_is_answered: lambda _, node: node.reading is not None and is_awake(node),
     acts.stuck_runner_dies: lambda _, node: node.is_stuck,
     acts.ticket_expires: is_ticket_dead,
-}  # fmt: skip
+}
 FAULTS: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.supervisor_is_killed: lambda _, node: not node.is_down,
     acts.guard_is_killed: lambda _, node: not node.is_down and not node.is_guard_dead,
@@ -107,15 +111,17 @@ FAULTS: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.write_is_late: is_sent,
     acts.answer_about_job_is_lost: lambda world, node: is_writing_job(world, node) and is_fresh_write(world, node),
     acts.write_of_job_is_late: lambda world, node: is_writing_job(world, node) and is_fresh_write(world, node),
-}  # fmt: skip
+}
 
 
 def is_fresh_write(world: World, node: Node) -> bool:
     """Whether what a worker tries to write for a job could be stored."""
     hand = node.hand
-    return hand is not None and hand.revision == world.jobs[hand.job].revision and (
-        hand.record is None or not hand.record.state.is_terminal
-    )  # fmt: skip
+    return (
+        hand is not None
+        and hand.revision == world.jobs[hand.job].revision
+        and (hand.record is None or not hand.record.state.is_terminal)
+    )
 
 
 def prompt_steps(world: World) -> Iterator[Step]:
@@ -173,10 +179,13 @@ def is_kept_in_hand(world: World, number: int) -> bool:
     """Whether the worker that has a job tells the queue so."""
     owner = world.jobs[number].owner
     return any(
-        node.lease.me.boot == owner and node.hand is not None and node.hand.job == number
-        and is_awake(node) and not node.is_cut
+        node.lease.me.boot == owner
+        and node.hand is not None
+        and node.hand.job == number
+        and is_awake(node)
+        and not node.is_cut
         for node in world.nodes.values()
-    )  # fmt: skip
+    )
 
 
 def orders(step: Step, after: World) -> Iterator[Step]:
@@ -207,13 +216,11 @@ KINDS: Final[dict[str, frozenset[str]]] = {
     "freeze": frozenset({"supervisor_is_frozen"}),
     "cut": frozenset({"connection_is_cut"}),
     "loss": frozenset({"next_event_is_lost_for", "answer_is_lost", "answer_about_job_is_lost"}),
-    "delay": frozenset({
-        "next_read_is_slow_for", "answer_tarries", "write_is_late", "write_of_job_is_late",
-    }),
+    "delay": frozenset({"next_read_is_slow_for", "answer_tarries", "write_is_late", "write_of_job_is_late"}),
     "clock": frozenset({"server_clock_leaps_ahead", "server_clock_falls_back"}),
     "stream": frozenset({"stream_is_lost"}),
     "queue": frozenset({"queue_loses_patience"}),
-}  # fmt: skip
+}
 """Of faults, for explorations of more of a few kinds than all kinds allow."""
 FAULT_NAMES: Final = frozenset[str]().union(*KINDS.values())
 
@@ -224,17 +231,35 @@ def faults_of(kinds: str) -> frozenset[str]:
 
 
 assert {act.__name__ for act in FAULTS} < FAULT_NAMES, "a fault is of no kind"
-OF_WHAT_IS_UNDER_WAY: Final = frozenset({
-    "answer_is_lost", "answer_tarries", "write_is_late", "answer_about_job_is_lost", "write_of_job_is_late",
-    "runner_gets_stuck", "old_runner_gets_stuck",
-})  # fmt: skip
+OF_WHAT_IS_UNDER_WAY: Final = frozenset(
+    {
+        "answer_is_lost",
+        "answer_tarries",
+        "write_is_late",
+        "answer_about_job_is_lost",
+        "write_of_job_is_late",
+        "runner_gets_stuck",
+        "old_runner_gets_stuck",
+    }
+)
 """Faults that there can be only before what is prompt has come."""
 _ACTS: Final[dict[str, Callable[[World, Any], None]]] = {
     act.__name__: cast("Callable[[World, Any], None]", act)
     for act in (
-        *PROMPT, *SLOW, *FAULTS, acts.old_runner_dies, acts.record_expires, acts.stuck_old_runner_dies,
-        acts.late_write_arrives, acts.overdue_record_expires, acts.job_is_redelivered, acts.old_runner_gets_stuck,
-        acts.server_clock_leaps_ahead, acts.server_clock_falls_back, acts.stream_is_lost, acts.queue_loses_patience,
+        *PROMPT,
+        *SLOW,
+        *FAULTS,
+        acts.old_runner_dies,
+        acts.record_expires,
+        acts.stuck_old_runner_dies,
+        acts.late_write_arrives,
+        acts.overdue_record_expires,
+        acts.job_is_redelivered,
+        acts.old_runner_gets_stuck,
+        acts.server_clock_leaps_ahead,
+        acts.server_clock_falls_back,
+        acts.stream_is_lost,
+        acts.queue_loses_patience,
         acts.time_passes,
     )
-}  # fmt: skip
+}

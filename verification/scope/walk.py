@@ -13,16 +13,7 @@ from typing import Final
 from verification.graph import told_path
 from verification.scope.frozen import digest
 from verification.scope.nodes import Machines
-from verification.scope.steps import (
-    FAULT_NAMES,
-    KINDS,
-    Step,
-    faults,
-    orders,
-    prompt_steps,
-    slow_steps,
-    taken,
-)
+from verification.scope.steps import FAULT_NAMES, KINDS, Step, faults, orders, prompt_steps, slow_steps, taken
 from verification.scope.world import Violation, World
 
 _HORIZONS: Final = (15, 30, 60)
@@ -61,9 +52,16 @@ class Walked:
 
 
 def walk_many(
-    machines: Machines, *, workers: int, jobs: int, max_faults: int, walks: int, first: int = 0,
-    names: frozenset[str] = FAULT_NAMES, say: Callable[[str], None] = lambda _: None,
-) -> Walked:  # fmt: skip
+    machines: Machines,
+    *,
+    workers: int,
+    jobs: int,
+    max_faults: int,
+    walks: int,
+    first: int = 0,
+    names: frozenset[str] = FAULT_NAMES,
+    say: Callable[[str], None] = lambda _: None,
+) -> Walked:
     """``walks`` of them, seeds ``first`` and on, until a law breaks. say: is told now and then how far it is."""
     walked = Walked()
     start = World(machines, workers, jobs)
@@ -85,9 +83,7 @@ def walk_many(
     return walked
 
 
-def _walk(
-    walked: Walked, world: World, chance: random.Random, max_faults: int, names: frozenset[str]
-) -> None:
+def _walk(walked: Walked, world: World, chance: random.Random, max_faults: int, names: frozenset[str]) -> None:
     """One, step by step into ``walked.path``. Raises :class:`Violation`."""
     horizon = chance.choice(_HORIZONS)
     spots = sorted(chance.randrange(horizon) for _ in range(max_faults))

@@ -22,9 +22,7 @@ NS: Final = LEAVE_NS // 2
 """A tick to the guard. A kept runner's patience is two ticks, as long as a fence: were it one, a leave could never end
 after the lease's deadline, for the timer of that deadline comes first in its tick."""
 JOBS: Final = tuple(
-    messages.Job(
-        id=f"j{n}", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=1e9
-    )
+    messages.Job(id=f"j{n}", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=1e9)
     for n in range(2)
 )
 
@@ -72,10 +70,30 @@ class World:
     """
 
     __slots__ = (
-        "asked", "ears", "expires_at", "faults", "flocks", "floors", "fresh", "highest", "is_overdue",
-        "is_wiped", "jobs", "late", "machines", "nodes", "now", "old", "record", "revision", "sequence",
-        "ticket_sequence", "tickets", "todo", "used",
-    )  # fmt: skip
+        "asked",
+        "ears",
+        "expires_at",
+        "faults",
+        "flocks",
+        "floors",
+        "fresh",
+        "highest",
+        "is_overdue",
+        "is_wiped",
+        "jobs",
+        "late",
+        "machines",
+        "nodes",
+        "now",
+        "old",
+        "record",
+        "revision",
+        "sequence",
+        "ticket_sequence",
+        "tickets",
+        "todo",
+        "used",
+    )
 
     def __init__(self, machines: Machines, workers: int, jobs: int) -> None:
         self.machines = machines
@@ -128,17 +146,13 @@ class World:
 
     def awake(self) -> list[str]:
         """Who hears at once of what happens."""
-        return self.in_order({
-            name for name, node in self.nodes.items()
-            if not (node.is_frozen or node.is_cut or node.is_down)
-        })  # fmt: skip
+        return self.in_order(
+            {name for name, node in self.nodes.items() if not (node.is_frozen or node.is_cut or node.is_down)}
+        )
 
     def wake(self, name: str) -> None:
         """A supervisor's first events."""
-        self.todo += [
-            (name, moves.Wish(is_wanted=True)),
-            (name, moves.RunnerReady()),
-        ]
+        self.todo += [(name, moves.Wish(is_wanted=True)), (name, moves.RunnerReady())]
 
     @property
     def is_done(self) -> bool:
@@ -280,9 +294,12 @@ class World:
             raise Violation(f"{node.name} has two writes in flight")
         seen = node.lease._seen.record if node.lease._seen else None
         is_seizure = (
-            seen is not None and seen.state == HELD and node.lease.mine is None
-            and write.record.state == HELD and seen.boot != write.record.boot
-        )  # fmt: skip
+            seen is not None
+            and seen.state == HELD
+            and node.lease.mine is None
+            and write.record.state == HELD
+            and seen.boot != write.record.boot
+        )
         unheard = [event for name, event in self.todo if name == node.name]
         # Its guard may have lost the flock and said so to a supervisor that has not listened yet.
         knows = not node.is_guard_dead and not any(
@@ -291,9 +308,7 @@ class World:
         if is_seizure and knows and seen is not None:
             has_flock = self.flocks.get(node.host) == node.name
             if not has_flock or seen.host != node.host:
-                raise Violation(
-                    f"{node.name} seizes {seen.boot}'s lease without proof of its death"
-                )
+                raise Violation(f"{node.name} seizes {seen.boot}'s lease without proof of its death")
         node.op = Op(write, self.now)
 
     def end_hold(self, node: Node) -> None:

@@ -29,9 +29,12 @@ perf_counter = time.perf_counter
 
 
 def play(
-    seed: int, *, is_traced: bool = False, shape: Shape | None = None,
+    seed: int,
+    *,
+    is_traced: bool = False,
+    shape: Shape | None = None,
     make_faults: Callable[[World], Faults] | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """One world from its beginning to its end; ``shape`` and ``make_faults`` instead of what the seed draws."""
     outcome = Outcome(seed)
     with running(seed) as loop:
@@ -149,9 +152,7 @@ def run(first: int, count: int, jobs: int) -> Totals:
                     say(f"seed {outcome.seed}:")
                     for what in outcome.violations[:5]:
                         say(f"  {what}")
-                    say(
-                        f"  again: python -m verification.simulation --first {outcome.seed} --trace"
-                    )
+                    say(f"  again: python -m verification.simulation --first {outcome.seed} --trace")
     return totals
 
 

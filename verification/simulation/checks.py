@@ -27,9 +27,7 @@ _DESERVED: Final[Mapping[str, tuple[str, ...]]] = {
 _WELCOME: Final = frozenset({"fine", "alone"})
 
 
-LAPSING: Final = frozenset({
-    "step_nats_clock", "delete_lease", "lose_tail", "roll_back_leases", "late_markers",
-})  # fmt: skip
+LAPSING: Final = frozenset({"step_nats_clock", "delete_lease", "lose_tail", "roll_back_leases", "late_markers"})
 """What takes a record away before its time (a late marker takes the one that was written meanwhile)."""
 
 
@@ -65,11 +63,7 @@ def transitions(history: Sequence[Stored]) -> Iterator[str]:
         record = stored.record
         if (why := _illegal(before, record)) is not None:
             yield f"{_words(before)} -> {_words(record)} at {stored.at:.3f}: {why}"
-        if (
-            record.state is State.SUCCEEDED
-            and record.ref is None
-            and stored.body != record.id.encode()
-        ):
+        if record.state is State.SUCCEEDED and record.ref is None and stored.body != record.id.encode():
             yield f"succeeded with the result {stored.body!r}"
         before = record
 
@@ -108,9 +102,8 @@ def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iter
 
 
 def fate(
-    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str], served_by: float,
-    is_apart: bool = False,
-) -> Iterator[str]:  # fmt: skip
+    entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str], served_by: float, is_apart: bool = False
+) -> Iterator[str]:
     """S6, V4: a job ends as what it does deserves, whatever happens around it. done: the faults.
 
     An input in its message may be lost with its queue, which is said then, and one that lies apart by nothing; else
@@ -149,13 +142,8 @@ def once(jobs: Iterable[tuple[str, str]]) -> Iterator[str]:
 def tokens(stays: Sequence[Stay]) -> Iterator[str]:
     """S2: a later stay has a greater token; a new runner of the same holder has the same one."""
     for before, after in pairwise(stays):
-        if after.token < before.token or (
-            after.token == before.token and after.boot != before.boot
-        ):
-            yield (
-                f"{after.boot} was let in with token {after.token} after {before.boot}"
-                f" with {before.token}"
-            )
+        if after.token < before.token or (after.token == before.token and after.boot != before.boot):
+            yield (f"{after.boot} was let in with token {after.token} after {before.boot} with {before.token}")
 
 
 def fenced(
@@ -177,10 +165,7 @@ def fenced(
             if stay.came < heard <= _must_be_out_at(stay, last, fence_s):
                 last = max(last, sent)
         if left > _must_be_out_at(stay, last, fence_s):
-            yield (
-                f"{stay.boot} was inside until {left:.3f}, its last confirmed heartbeat was sent at"
-                f" {last:.3f}"
-            )
+            yield (f"{stay.boot} was inside until {left:.3f}, its last confirmed heartbeat was sent at {last:.3f}")
 
 
 def _must_be_out_at(stay: Stay, last: float, fence_s: float) -> float:
@@ -211,9 +196,8 @@ def outlived(leases: Sequence[LeaseWrite], stays: Sequence[Stay]) -> Iterator[st
 
 
 def overtaken(
-    leases: Sequence[LeaseWrite], tickets: Sequence[TicketWrite],
-    disturbed: Mapping[str, Sequence[float]],
-) -> Iterator[str]:  # fmt: skip
+    leases: Sequence[LeaseWrite], tickets: Sequence[TicketWrite], disturbed: Mapping[str, Sequence[float]]
+) -> Iterator[str]:
     """V2: nobody who waits undisturbed is overtaken more than once by a later ticket."""
     waiting: dict[str, tuple[int, float]] = {}
     counts: dict[str, int] = {}
@@ -234,9 +218,7 @@ def overtaken(
             owner = lease.owner if lease is not None else ""
             mine = waiting.get(owner)
             for worker, (number, since) in waiting.items():
-                is_calm = not any(
-                    since - 10.0 <= at <= event.at for at in disturbed.get(worker, ())
-                )
+                is_calm = not any(since - 10.0 <= at <= event.at for at in disturbed.get(worker, ()))
                 if worker != owner and is_calm and (mine is None or mine[0] > number):
                     counts[worker] = counts.get(worker, 0) + 1
                     if counts[worker] > 1:

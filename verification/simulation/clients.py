@@ -67,9 +67,7 @@ class Client:
         self.chance = random.Random(f"client {number} {world.shape.seed}")
         draw = self.chance.random
         self.begins_at = 1.5 + draw() * (world.shape.lull_s - 2.0)
-        does = self.chance.choices(
-            ["fine", "alone", "refused", "crash", "hang"], [70, 15, 6, 6, 3]
-        )[0]
+        does = self.chance.choices(["fine", "alone", "refused", "crash", "hang"], [70, 15, 6, 6, 3])[0]
         self.task = Task("", does, 0.005 if draw() < 0.5 else draw() * 1.5)
         if world.shape.is_calm:  # enough to do that everybody wants the device
             self.task = Task("", "fine", 0.3 + draw())

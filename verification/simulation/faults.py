@@ -36,24 +36,58 @@ class Faults:
         self._stopped: set[Process] = set()
         is_clustered = self.chance.random() < 0.5
         self.weights: dict[Callable[[], bool], float] = {
-            self.stop_supervisor: 3, self.stop_heir: 1, self.stop_guard: 1, self.stop_runner: 1, self.stop_gateway: 1,
-            self.stop_machine: 1, self.kill_supervisor: 3, self.kill_guard: 1, self.kill_runner: 2,
-            self.kill_gateway: 2, self.drain_worker: 1, self.reboot_machine: 0.5,
-            self.hang_runner_in_kernel: 0.5, self.partition: 3, self.partition_up: 1.5,
-            self.partition_down: 1.5, self.cut: 2, self.cut_and_late: 1, self.slow_link: 1,
-            self.duplicate: 1, self.stop_nats: 1, self.kill_nats: 1, self.lose_requests: 1,
-            self.lose_answers: 1, self.late_requests: 1, self.stale_reads: 0.5, self.late_expiry: 0.5,
-            self.late_markers: 0.5, self.lost_markers: 0.3, self.step_nats_clock: 0.7,
-            self.step_clock: 1, self.delete_lease: 0.7, self.ask_release: 0.7,
+            self.stop_supervisor: 3,
+            self.stop_heir: 1,
+            self.stop_guard: 1,
+            self.stop_runner: 1,
+            self.stop_gateway: 1,
+            self.stop_machine: 1,
+            self.kill_supervisor: 3,
+            self.kill_guard: 1,
+            self.kill_runner: 2,
+            self.kill_gateway: 2,
+            self.drain_worker: 1,
+            self.reboot_machine: 0.5,
+            self.hang_runner_in_kernel: 0.5,
+            self.partition: 3,
+            self.partition_up: 1.5,
+            self.partition_down: 1.5,
+            self.cut: 2,
+            self.cut_and_late: 1,
+            self.slow_link: 1,
+            self.duplicate: 1,
+            self.stop_nats: 1,
+            self.kill_nats: 1,
+            self.lose_requests: 1,
+            self.lose_answers: 1,
+            self.late_requests: 1,
+            self.stale_reads: 0.5,
+            self.late_expiry: 0.5,
+            self.late_markers: 0.5,
+            self.lost_markers: 0.3,
+            self.step_nats_clock: 0.7,
+            self.step_clock: 1,
+            self.delete_lease: 0.7,
+            self.ask_release: 0.7,
             self.elect: 2 if is_clustered else 0,
             self.lose_tail: 1 if self.chance.random() < 0.06 else 0,
             self.roll_back_leases: 1 if self.chance.random() < 0.06 else 0,
-        }  # fmt: skip
+        }
         if world.shape.is_calm:
-            self.weights = dict.fromkeys([
-                self.stop_gateway, self.kill_gateway, self.partition, self.partition_up,
-                self.partition_down, self.cut, self.cut_and_late, self.slow_link, self.duplicate,
-            ], 1.0)  # fmt: skip
+            self.weights = dict.fromkeys(
+                [
+                    self.stop_gateway,
+                    self.kill_gateway,
+                    self.partition,
+                    self.partition_up,
+                    self.partition_down,
+                    self.cut,
+                    self.cut_and_late,
+                    self.slow_link,
+                    self.duplicate,
+                ],
+                1.0,
+            )
         if is_clustered:
             world.server.commit_s = 0.003
 
@@ -371,9 +405,7 @@ class Faults:
         self.world.note("FAULT kill nats", lost=lost)
         for name, count in lost.items():
             stream = server.streams[name]
-            subjects = [
-                m.subject for seq, m in stream.msgs.items() if seq > stream.last_seq - count
-            ]
+            subjects = [m.subject for seq, m in stream.msgs.items() if seq > stream.last_seq - count]
             self.world.oracle.lost.update(subjects)
             self.world.oracle.lost.update(s.rpartition(".")[2] for s in subjects)
         if lost.get("JOBS"):
@@ -428,9 +460,7 @@ class Faults:
 
     def late_requests(self) -> bool:
         """A part of the writes is acted on seconds later."""
-        return self._knob(
-            "late_requests", (self.chance.uniform(0.05, 0.5), self._seconds()), (0.0, 0.0)
-        )
+        return self._knob("late_requests", (self.chance.uniform(0.05, 0.5), self._seconds()), (0.0, 0.0))
 
     def stale_reads(self) -> bool:
         """Direct reads come from a replica that lags."""

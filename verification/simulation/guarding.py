@@ -23,9 +23,8 @@ class SimGuard:
     """One guard. Everything it hears comes through its program, so it can be stopped anywhere."""
 
     def __init__(
-        self, process: Process, control: End, handed: deque[End], path: str, is_kept: bool,
-        start_runner: StartRunner,
-    ) -> None:  # fmt: skip
+        self, process: Process, control: End, handed: deque[End], path: str, is_kept: bool, start_runner: StartRunner
+    ) -> None:
         self.handed = handed
         self.process, self.control, self.path = process, control, path
         self.kernel = process.machine
@@ -102,9 +101,7 @@ class SimGuard:
             self.timer.cancel()
             self.timer = None
         if at_ns:
-            self.timer = self.kernel.alarm(
-                self.process, production.CLOCK_BOOTTIME, at_ns / 1e9, self.feed, "timer"
-            )
+            self.timer = self.kernel.alarm(self.process, production.CLOCK_BOOTTIME, at_ns / 1e9, self.feed, "timer")
 
     def _store(self, token: int) -> None:
         self.lock.file.token = token
@@ -158,9 +155,14 @@ class SimGuardLink(GuardWords):
     """The supervisor's side: what :class:`workers.guard.link.GuardLink` is on a real kernel."""
 
     def __init__(
-        self, supervisor: Process, lock_path: Path, *, is_runner_kept: bool,
-        on_word: Callable[[Word], None], start_runner: StartRunner,
-    ) -> None:  # fmt: skip
+        self,
+        supervisor: Process,
+        lock_path: Path,
+        *,
+        is_runner_kept: bool,
+        on_word: Callable[[Word], None],
+        start_runner: StartRunner,
+    ) -> None:
         machine = supervisor.machine
         self._supervisor, self._on_word = supervisor, on_word
         self._ours, theirs = machine.pipe(supervisor, supervisor)
@@ -174,15 +176,18 @@ class SimGuardLink(GuardWords):
         self._ours.listen(self._on_message)
         self.guard: SimGuard | None = None
         machine.loop.post(
-            self._process.program, self._begin, theirs, lock_path, is_runner_kept, start_runner,
+            self._process.program,
+            self._begin,
+            theirs,
+            lock_path,
+            is_runner_kept,
+            start_runner,
             delay=START_S * (1 + machine.chance.random()),
-        )  # fmt: skip
+        )
 
     def _begin(self, control: End, path: Path, is_kept: bool, start_runner: StartRunner) -> None:
         if self._supervisor.is_alive:
-            self.guard = SimGuard(
-                self._process, control, self._handed, str(path), is_kept, start_runner
-            )
+            self.guard = SimGuard(self._process, control, self._handed, str(path), is_kept, start_runner)
         else:
             self._process.exit(1)  # prctl came too late: the parent is another already
 
@@ -277,12 +282,16 @@ def starter(supervisor: Process, start_runner: StartRunner) -> Callable[..., Gua
     """What a :class:`workers.device.lane.Lane` takes as ``start_guard``."""
 
     def start_guard(
-        lock_path: Path, runner_argv: Sequence[str], environment: Mapping[str, str], *,
-        is_runner_kept: bool, on_word: Callable[[Word], None], **_: object,
-    ) -> GuardWords:  # fmt: skip
+        lock_path: Path,
+        runner_argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        is_runner_kept: bool,
+        on_word: Callable[[Word], None],
+        **_: object,
+    ) -> GuardWords:
         return SimGuardLink(
-            supervisor, lock_path, is_runner_kept=is_runner_kept, on_word=on_word,
-            start_runner=start_runner,
-        )  # fmt: skip
+            supervisor, lock_path, is_runner_kept=is_runner_kept, on_word=on_word, start_runner=start_runner
+        )
 
     return start_guard

@@ -92,28 +92,45 @@ class Worker(Host):
         """As :mod:`workers.main`."""
         world, shape = self.world, self.world.shape
         identity = WorkerIdentity(
-            id=self.name, boot=f"{self.name}.{self.starts}", pid=process.pid, pid_start=process.pid,
+            id=self.name,
+            boot=f"{self.name}.{self.starts}",
+            pid=process.pid,
+            pid_start=process.pid,
             host=f"{self.machine.name}/{self.machine.boot}",
-        )  # fmt: skip
+        )
         bus = await world.connect(self, process, self.role)
         self.supervisor = Supervisor(
-            bus, self._settings(), identity,
+            bus,
+            self._settings(),
+            identity,
             messages.Device(id=self.device.id, kind=shape.kind, name=self.device.id),
-            start_guard=starter(process, self._start_runner), make_stages=Unstaged,
-        )  # fmt: skip
+            start_guard=starter(process, self._start_runner),
+            make_stages=Unstaged,
+        )
         await self.supervisor.run()
         await bus.close()
 
     def _settings(self) -> WorkerSettings:
         rules = self.world.shape.rules
         return WorkerSettings(
-            id=self.name, lock_dir="/tmp", heartbeat_s=rules.heartbeat_s, fence_s=rules.fence_s,  # noqa: S108
-            kill_s=rules.kill_s, margin_s=rules.margin_s, lease_ttl_s=rules.ttl_s,
-            failover_s=rules.failover_s, quantum_s=rules.quantum_s, reserved_s=rules.reserved_s,
-            ack_wait_s=rules.ack_wait_s, in_progress_s=rules.ack_wait_s / 3,
-            recheck_s=rules.recheck_s, drain_s=5.0, cancel_grace_s=1.0,
-            results_kept_s=self.world.shape.kept_s, sync_results_kept_s=self.world.shape.sync_kept_s,
-        )  # fmt: skip
+            id=self.name,
+            lock_dir="/tmp",  # noqa: S108  nothing is there: the simulation has locks of its own
+            heartbeat_s=rules.heartbeat_s,
+            fence_s=rules.fence_s,
+            kill_s=rules.kill_s,
+            margin_s=rules.margin_s,
+            lease_ttl_s=rules.ttl_s,
+            failover_s=rules.failover_s,
+            quantum_s=rules.quantum_s,
+            reserved_s=rules.reserved_s,
+            ack_wait_s=rules.ack_wait_s,
+            in_progress_s=rules.ack_wait_s / 3,
+            recheck_s=rules.recheck_s,
+            drain_s=5.0,
+            cancel_grace_s=1.0,
+            results_kept_s=self.world.shape.kept_s,
+            sync_results_kept_s=self.world.shape.sync_kept_s,
+        )
 
     def _start_runner(self, guard: Process, sockets: Sockets) -> Process:
         process = Process(self.machine, f"runner of {self.name}", guard)
@@ -159,12 +176,9 @@ class Gateway(Host):
         inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
         self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now)
         self.jobs = Jobs(
-            bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None),
-            cast("Any", None), wall=clock.now,
-        )  # fmt: skip
-        self.idempotency = Idempotency(
-            bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now
+            bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None), cast("Any", None), wall=clock.now
         )
+        self.idempotency = Idempotency(bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now)
         self.bus = bus
         self.ready = Ready(self.world.model, self.world.model.versions[0])
         self.is_serving.set()
@@ -182,9 +196,7 @@ class Gateway(Host):
         task = self.world.loop.spawn(self.process.program, act())
         ended = asyncio.ensure_future(self.has_ended.wait())
         try:
-            await asyncio.wait(
-                {task, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({task, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         if task.done():
@@ -192,9 +204,7 @@ class Gateway(Host):
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         raise TimeoutError("no answer")
 
-    async def submit(
-        self, task: Task, priority: Any, wait_s: float, key: str = ""
-    ) -> tuple[str, JobEnd | None]:
+    async def submit(self, task: Task, priority: Any, wait_s: float, key: str = "") -> tuple[str, JobEnd | None]:
         """As :mod:`gateway_plugin.hooks.post`: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
         assert self.bus is not None
         slip = None
@@ -203,14 +213,17 @@ class Gateway(Host):
             if slip.found is not None:
                 return slip.job_id, None
         inputs = Inputs(
-            frame=b"", signature="serving_default", style="row", rows=1,
-            batch_key="" if task.does == "alone" else "1/x",
-        )  # fmt: skip
+            frame=b"", signature="serving_default", style="row", rows=1, batch_key="" if task.does == "alone" else "1/x"
+        )
         job = self.submitter.job(
-            KEY, self.ready, inputs, Wishes(priority, None),
-            waiter=self.bus.instance if wait_s else "", job_id=slip.job_id if slip else "",
+            KEY,
+            self.ready,
+            inputs,
+            Wishes(priority, None),
+            waiter=self.bus.instance if wait_s else "",
+            job_id=slip.job_id if slip else "",
             is_short_lived=bool(wait_s) and slip is None,
-        )  # fmt: skip
+        )
         self.world.ledger.begun(job.id, task, key)
         frame = encode(Task(job.id, task.does, task.seconds))
         if not wait_s:

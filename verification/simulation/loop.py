@@ -143,9 +143,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.callbacks = 0
         self._draw = random.Random(f"loop {seed}").random
         self._serial = 0
-        self._tasks: list[
-            SimTask[Any]
-        ] = []  # those of the dead too, so that nothing of theirs is finalised
+        self._tasks: list[SimTask[Any]] = []  # those of the dead too, so that nothing of theirs is finalised
         self._prune_at = 1000
         self._runnable: list[Program] = []
         self._timers: list[tuple[float, float, int, asyncio.TimerHandle, Program]] = []
@@ -167,25 +165,22 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.now if running is WORLD else running.clock.monotonic(self.now)
 
     def call_soon(
-        self, callback: Callable[[*Ts], object], *args: *Ts,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:  # fmt: skip
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         """Run ``callback`` after what its program has to run already."""
         handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle)
         return handle
 
     def call_soon_threadsafe(
-        self, callback: Callable[[*Ts], object], *args: *Ts,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:  # fmt: skip
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         """There are no threads."""
         return self.call_soon(callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
         """Run ``callback`` when its program's clock shows ``when``."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]
@@ -197,9 +192,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return SimFuture(loop=self)
 
     def create_task(  # type: ignore[override]
-        self, coro: Coroutine[Any, Any, T], *, name: str | None = None,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Task[T]:  # fmt: skip
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> asyncio.Task[T]:
         """A task of the program that makes it."""
         task: SimTask[T] = SimTask(coro, loop=self, name=name, context=context)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -218,9 +212,7 @@ class SimLoop(asyncio.BaseEventLoop):
         protocol = factory()
         return sock.join(protocol), protocol
 
-    def run_in_executor(
-        self, executor: object, func: Callable[[*Ts], T], *args: *Ts
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """At once: there are no threads."""
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -238,9 +230,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- programs ------------------------------------------------------------------------------------
 
-    def spawn(
-        self, owner: Program, coro: Coroutine[Any, Any, T], name: str = "main"
-    ) -> asyncio.Task[T]:
+    def spawn(self, owner: Program, coro: Coroutine[Any, Any, T], name: str = "main") -> asyncio.Task[T]:
         """The first task of a program (or a further one)."""
         return self.create_task(coro, name=f"{owner.name} {name}", context=owner.context.copy())
 
@@ -324,9 +314,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 self.callbacks += 1
                 handle._run()
             if self._instant > _LONGEST_INSTANT:
-                raise Stuck(
-                    f"Time stands still at {self.now:.3f} s; the last callback was {handle!r}."
-                )
+                raise Stuck(f"Time stands still at {self.now:.3f} s; the last callback was {handle!r}.")
         if not self._stopping:
             self._advance()
 

@@ -45,9 +45,7 @@ class SeenServer(Server):
         for name, see in self.oracle.recorders().items():
             self.streams[name].on_stored.append(see)
 
-    def publish(
-        self, session: Session | None, subject: str, reply: bytes, head: bytes, data: bytes
-    ) -> None:
+    def publish(self, session: Session | None, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         """And show in the trace who removes what."""
         world = self.oracle.world
         if world.is_traced and subject.startswith(("$JS.ACK.", "$JS.API.STREAM.PURGE.")):
@@ -113,19 +111,23 @@ class Oracle:
     def recorders(self) -> dict[str, Any]:
         """By stream, what sees each message as it is stored."""
         return {
-            "STATE": self._on_state, "JOBS": self._on_job,
-            Bucket.LEASES.stream: self._on_lease, Bucket.WAITERS.stream: self._on_ticket,
-        }  # fmt: skip
+            "STATE": self._on_state,
+            "JOBS": self._on_job,
+            Bucket.LEASES.stream: self._on_lease,
+            Bucket.WAITERS.stream: self._on_ticket,
+        }
 
     def _on_state(self, msg: Msg) -> None:
         record = decode(Record, parse_headers(msg.head)[Header.RECORD])
-        self.records.setdefault(record.id, []).append(
-            checks.Stored(self.world.loop.now, msg.seq, record, msg.data)
-        )
+        self.records.setdefault(record.id, []).append(checks.Stored(self.world.loop.now, msg.seq, record, msg.data))
         self.world.note(
-            "record", job=record.id[:8], state=record.state.value, attempt=record.attempt,
-            worker=record.worker, token=record.token,
-        )  # fmt: skip
+            "record",
+            job=record.id[:8],
+            state=record.state.value,
+            attempt=record.attempt,
+            worker=record.worker,
+            token=record.token,
+        )
 
     def _on_job(self, msg: Msg) -> None:
         try:
@@ -140,14 +142,11 @@ class Oracle:
     def _on_lease(self, msg: Msg) -> None:
         lease = _document(msg, Lease)
         gpu = names.untoken(msg.subject.removeprefix(_LEASE_PREFIX))
-        self.leases.setdefault(gpu, []).append(
-            checks.LeaseWrite(self.world.loop.now, msg.seq, lease)
-        )
+        self.leases.setdefault(gpu, []).append(checks.LeaseWrite(self.world.loop.now, msg.seq, lease))
         if lease is None or not lease.beats:
             self.world.note(
-                "lease", gpu=gpu, seq=msg.seq,
-                is_=f"{lease.state} {lease.boot} {lease.next}" if lease else "gone",
-            )  # fmt: skip
+                "lease", gpu=gpu, seq=msg.seq, is_=f"{lease.state} {lease.boot} {lease.next}" if lease else "gone"
+            )
         if lease is not None and lease.state == "HELD" and not lease.beats:
             for hear in list(self.on_held):
                 hear(lease.boot)
@@ -156,11 +155,7 @@ class Oracle:
         gpu, _, worker = msg.subject.removeprefix(_TICKET_PREFIX).partition(".")
         ticket = _document(msg, Ticket)
         self.tickets.setdefault(names.untoken(gpu), []).append(
-            checks.TicketWrite(
-                self.world.loop.now,
-                names.untoken(worker),
-                (ticket.number or msg.seq) if ticket else 0,
-            )
+            checks.TicketWrite(self.world.loop.now, names.untoken(worker), (ticket.number or msg.seq) if ticket else 0)
         )
 
     def confirm(self, boot: str, sent_at: float) -> None:
@@ -193,14 +188,10 @@ class Oracle:
         if found:
             stored = server.streams["STATE"].msgs[found[-1]]
             record = decode(Record, parse_headers(stored.head)[Header.RECORD])
-        if names.state(job.id) not in self.lost and (
-            record is None or not record.state.is_terminal
-        ):
+        if names.state(job.id) not in self.lost and (record is None or not record.state.is_terminal):
             self.world.broke(f"job {job.id} was acknowledged while {record and record.state}")
 
-    def watch_orphan(
-        self, worker: "Worker", supervisor: Process, guard: Process, runner: Process
-    ) -> None:
+    def watch_orphan(self, worker: "Worker", supervisor: Process, guard: Process, runner: Process) -> None:
         """S4: a runner does not outlive its supervisor or its guard."""
 
         def look(whose: str) -> None:
@@ -214,9 +205,7 @@ class Oracle:
             if is_stopped or self.world.loop.now - thawed_at < ORPHAN_S:
                 self.world.later(ORPHAN_S, look, whose)  # who is stopped computes nothing
             else:
-                self.world.broke(
-                    f"{runner.program} of {worker.name} outlived its {whose} by {ORPHAN_S} s"
-                )
+                self.world.broke(f"{runner.program} of {worker.name} outlived its {whose} by {ORPHAN_S} s")
 
         supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, look, "supervisor"))
         guard.last_words.append(lambda: self.world.later(ORPHAN_S, look, "guard"))
@@ -304,10 +293,13 @@ class Oracle:
         if stored and stored[-1].record.state.is_terminal:
             self._count("own fate")
             found = checks.fate(
-                entry, stored[-1], deadline_s=self.world.model.limits.deadline_s,
-                done=self.world.outcome.faults.keys(), served_by=self._served_by(),
+                entry,
+                stored[-1],
+                deadline_s=self.world.model.limits.deadline_s,
+                done=self.world.outcome.faults.keys(),
+                served_by=self._served_by(),
                 is_apart=self.world.shape.is_apart,
-            )  # fmt: skip
+            )
             yield from (f"job {entry.job_id}: {what}" for what in found)
 
     def _served_by(self) -> float:

@@ -77,9 +77,7 @@ class Sockets(NamedTuple):
 class SimRunner:
     """One runner process: single-threaded but for the watch on its sockets, and its beats."""
 
-    def __init__(
-        self, process: Process, sockets: Sockets, device: Device, boot: str, import_s: float
-    ) -> None:
+    def __init__(self, process: Process, sockets: Sockets, device: Device, boot: str, import_s: float) -> None:
         self.process, self.device, self.boot = process, device, boot
         self.data, self.beats, self.words = (end.give(process) for end in sockets)
         self.stay: Stay | None = None
@@ -135,9 +133,13 @@ class SimRunner:
                 machine, guard = self.process.machine, self.process.parent
                 assert guard is not None
                 self.stay = Stay(
-                    self.boot, self.process.pid, int(number), machine.loop.now, machine,
+                    self.boot,
+                    self.process.pid,
+                    int(number),
+                    machine.loop.now,
+                    machine,
                     is_excused=guard.program.is_frozen,  # this runner was stopped before it had heard the word
-                )  # fmt: skip
+                )
                 self.device.enter(self.stay)
             self.words.send(f"in {self.stay.token}".encode())
         else:

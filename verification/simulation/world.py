@@ -116,27 +116,39 @@ def draw(seed: int) -> Shape:
     is_apart = random.Random(f"inputs {seed}").random() < _APART
     is_brief = random.Random(f"records {seed}").random() < _BRIEF
     is_moved = random.Random(f"moves {seed}").random() < _MOVED
-    return replace(
-        _draw(seed), is_extreme=is_extreme, is_apart=is_apart, is_brief=is_brief, is_moved=is_moved
-    )
+    return replace(_draw(seed), is_extreme=is_extreme, is_apart=is_apart, is_brief=is_brief, is_moved=is_moved)
 
 
 def _draw(seed: int) -> Shape:
     chance = random.Random(f"shape {seed}")
     if chance.random() < 0.1:
         return Shape(
-            seed=seed, workers=(4,), gateways=2, jobs=24, faults=chance.randint(18, 30),
-            rules=SHORT, kind="cpu", lull_s=18.0, batch=1, bound_s=120.0, is_calm=True,
-        )  # fmt: skip
+            seed=seed,
+            workers=(4,),
+            gateways=2,
+            jobs=24,
+            faults=chance.randint(18, 30),
+            rules=SHORT,
+            kind="cpu",
+            lull_s=18.0,
+            batch=1,
+            bound_s=120.0,
+            is_calm=True,
+        )
     is_long = chance.random() < 0.05
     workers = chance.choice([(2,), (2,), (2,), (3,), (2, 1), (4,)])
     return Shape(
-        seed=seed, workers=workers, gateways=chance.choice([1, 2, 2]),
-        jobs=chance.randint(8, 16), faults=chance.randint(18, 30),
-        rules=LONG if is_long else SHORT, kind=chance.choice(["cpu", "cpu", "nvidia"]),
-        lull_s=40.0 if is_long else 14.0, batch=chance.choice([1, 4, 32]),
+        seed=seed,
+        workers=workers,
+        gateways=chance.choice([1, 2, 2]),
+        jobs=chance.randint(8, 16),
+        faults=chance.randint(18, 30),
+        rules=LONG if is_long else SHORT,
+        kind=chance.choice(["cpu", "cpu", "nvidia"]),
+        lull_s=40.0 if is_long else 14.0,
+        batch=chance.choice([1, 4, 32]),
         bound_s=240.0 if is_long else 120.0,
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -158,9 +170,13 @@ class World:
     """See the module. Made inside the loop it runs on."""
 
     def __init__(
-        self, loop: SimLoop, shape: Shape, *, is_traced: bool = False,
+        self,
+        loop: SimLoop,
+        shape: Shape,
+        *,
+        is_traced: bool = False,
         make_faults: "Callable[[World], Faults] | None" = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.loop, self.shape = loop, shape
         self.make_faults = make_faults
         self.is_traced = is_traced
@@ -171,10 +187,12 @@ class World:
         self.oracle = Oracle(self)
         self.ledger = Ledger(self)
         self.model = Model(
-            name=MODEL, versions=(Version(version=1, path="/models/half/1"),), replicas=9,
+            name=MODEL,
+            versions=(Version(version=1, path="/models/half/1"),),
+            replicas=9,
             batching=Batching(max_size=shape.batch, max_delay_ms=5.0),
             limits=Limits(max_delivery=3, timeout_s=3.0, deadline_s=40.0),
-        )  # fmt: skip
+        )
         self.nats_clock = self._clock()
         self.nats = Program("nats", self.nats_clock)
         self.machines: list[Machine] = []
@@ -187,9 +205,7 @@ class World:
             machine = self._machine(f"host{number}")
             device = Device(f"GPU-{number}")
             self.devices.append(device)
-            self.workers += [
-                Worker(self, machine, f"w{number}{letter}", device) for letter in "abcd"[:size]
-            ]
+            self.workers += [Worker(self, machine, f"w{number}{letter}", device) for letter in "abcd"[:size]]
         for number in range(shape.gateways):
             self.gateways.append(Gateway(self, self._machine(f"edge{number}"), f"g{number}"))
 
@@ -225,9 +241,11 @@ class World:
     async def connect(self, host: Host, process: Process, role: str) -> Bus:
         """A connection of one process; its end is the connection's."""
         settings = Wire(
-            request_timeout_s=self.shape.rules.request_timeout_s, reconnect_wait_s=0.2,
-            ping_interval_s=1.0, connect_timeout_s=5.0,
-        )  # fmt: skip
+            request_timeout_s=self.shape.rules.request_timeout_s,
+            reconnect_wait_s=0.2,
+            ping_interval_s=1.0,
+            connect_timeout_s=5.0,
+        )
         link = Link(self.server, rng=random.Random(f"{host.name} {host.starts} {self.shape.seed}"))
         self.oracle.inherit(host.name, self.links.get(host.name), link)
         self.links[host.name] = link
@@ -268,11 +286,7 @@ class World:
             self.served_by = healed_at + self.shape.recovery_s
             while self.loop.now < healed_at + self.shape.bound_s:
                 await asyncio.sleep(1.0)
-                if (
-                    self.loop.now > healed_at
-                    and all(task.done() for task in tasks)
-                    and self.oracle.is_quiet()
-                ):
+                if self.loop.now > healed_at and all(task.done() for task in tasks) and self.oracle.is_quiet():
                     break
             for task in tasks:
                 task.cancel()
@@ -289,14 +303,11 @@ class World:
 
     def _unforeseen(self, _: object, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.broke(
-            f"{context['message']}: {error!r} in {context.get('task') or context.get('future')}"
-        )
+        self.broke(f"{context['message']}: {error!r} in {context.get('task') or context.get('future')}")
 
     async def _set_up(self) -> None:
         self.server = SeenServer(
-            clock=lambda: self.nats_clock.utc(self.loop.now),
-            rng=random.Random(f"nats {self.shape.seed}"),
+            clock=lambda: self.nats_clock.utc(self.loop.now), rng=random.Random(f"nats {self.shape.seed}")
         )
         self.server.oracle = self.oracle
         self.server.declare([topology.wanted(config, 1) for config in STREAMS])
@@ -318,9 +329,10 @@ class World:
         if self.shape.is_extreme:
             share = math.copysign(1, share)
         return Clock(
-            rate=1.0 + share * self.shape.rate_error, wall=self.chance.uniform(-0.5, 0.5),
+            rate=1.0 + share * self.shape.rate_error,
+            wall=self.chance.uniform(-0.5, 0.5),
             started=-self.chance.uniform(100, 100_000),
-        )  # fmt: skip
+        )
 
     def _machine(self, name: str) -> Machine:
         machine = Machine(self.loop, name, str(self.shape.seed), self._clock())

@@ -121,9 +121,13 @@ async def wait_until_free(device: Device, *, timeout_s: float, idle_bytes: int =
     gpu = next((gpu for gpu in gpus or () if gpu.uuid == device.id), None)
     gauges.GPU_QUARANTINE.labels(why.value).inc()
     log.error(
-        "gpu.not_free", gpu=device.id, why=why.value, used_bytes=gpu.used_bytes if gpu else 0,
-        pids=gpu.pids if gpu else (), fault=gpu.fault if gpu else "",
-    )  # fmt: skip
+        "gpu.not_free",
+        gpu=device.id,
+        why=why.value,
+        used_bytes=gpu.used_bytes if gpu else 0,
+        pids=gpu.pids if gpu else (),
+        fault=gpu.fault if gpu else "",
+    )
     return False
 
 
@@ -143,9 +147,15 @@ class _Helpers:
         if self._is_stuck:
             return
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "workers.device.devices", str(every_s), stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=_environment(),
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "workers.device.devices",
+            str(every_s),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=_environment(),
+        )
         assert process.stdout is not None
         try:
             while True:
@@ -182,9 +192,7 @@ def looks(every_s: float) -> AsyncGenerator[list[Gpu], None]:
 def _environment() -> dict[str, str]:
     """What the helper sees: where the driver's library is, and no secrets."""
     passed = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     return passed | {"PYTHONPATH": _ROOT, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
@@ -222,10 +230,7 @@ def _described(nvml: Any, index: int, handle: Any) -> Gpu:
     pids: tuple[int, ...] = ()
     with suppress(nvml.NVMLError):  # inside containers, and on MIG instances, it may not be told
         pids = tuple(found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    return Gpu(
-        index=index, uuid=uuid, name=name, memory_bytes=memory.total, used_bytes=memory.used,
-        pids=pids,
-    )  # fmt: skip
+    return Gpu(index=index, uuid=uuid, name=name, memory_bytes=memory.total, used_bytes=memory.used, pids=pids)
 
 
 def _instances(nvml: Any, handle: Any) -> Iterator[Any]:

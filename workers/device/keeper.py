@@ -16,9 +16,7 @@ from workers.runner.wire import FROZEN_S
 RUNNER = "workers.runner.process"
 """The module a runner runs."""
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
-_PASSED_ON: Final = frozenset({
-    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
-})  # fmt: skip
+_PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV"})
 _PASSED_ON_PREFIXES: Final = ("CUDA_", "NVIDIA_", "XLA_", "TF_", "OMP_", "KMP_")
 _HEALTHY_S: Final = 5.0
 """A process that lived this long may be replaced at once."""
@@ -45,15 +43,23 @@ class Keeper:
     """
 
     def __init__(
-        self, device: Device, lock_path: Path, runner_argv: Sequence[str], *, stage: Stage, is_runner_kept: bool,
-        timing: Timing, frame_limit_bytes: int, on_word: Callable[[Word], None],
-        on_ready: Callable[[], None], on_gone: Callable[[], None],
+        self,
+        device: Device,
+        lock_path: Path,
+        runner_argv: Sequence[str],
+        *,
+        stage: Stage,
+        is_runner_kept: bool,
+        timing: Timing,
+        frame_limit_bytes: int,
+        on_word: Callable[[Word], None],
+        on_ready: Callable[[], None],
+        on_gone: Callable[[], None],
         start_guard: StartGuard = GuardLink,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.runner = RunnerLink(
-            self._kill_runner, stage=stage, frame_limit_bytes=frame_limit_bytes,
-            frozen_s=timing.frozen_s,
-        )  # fmt: skip
+            self._kill_runner, stage=stage, frame_limit_bytes=frame_limit_bytes, frozen_s=timing.frozen_s
+        )
         self._device, self._lock_path = device, lock_path
         self._argv, self._is_runner_kept = ["-m", RUNNER, *runner_argv], is_runner_kept
         self._timing = timing
@@ -76,9 +82,7 @@ class Keeper:
             return False
         getattr(self._guard, verb)(*numbers)
         if self._silence is None:
-            self._silence = asyncio.get_running_loop().call_later(
-                self._timing.answer_s, self._on_silence
-            )
+            self._silence = asyncio.get_running_loop().call_later(self._timing.answer_s, self._on_silence)
         return True
 
     def _kill_runner(self) -> None:
@@ -110,9 +114,12 @@ class Keeper:
     def _start_guard(self) -> GuardWords:
         self._is_gone.clear()
         self._guard = self._make_guard(
-            self._lock_path, [sys.executable, *self._argv], _environment(self._device),
-            is_runner_kept=self._is_runner_kept, on_word=self._hear,
-        )  # fmt: skip
+            self._lock_path,
+            [sys.executable, *self._argv],
+            _environment(self._device),
+            is_runner_kept=self._is_runner_kept,
+            on_word=self._hear,
+        )
         return self._guard
 
     async def _keep_runner(self, guard: GuardWords) -> None:
@@ -155,9 +162,7 @@ class Keeper:
         elif word.verb == "flooded":
             self.runner.flooded()
         elif word.verb.startswith("error"):
-            self._log.error(
-                "guard.refused", what=word.verb.removeprefix("error "), errno=word.number
-            )
+            self._log.error("guard.refused", what=word.verb.removeprefix("error "), errno=word.number)
             if word.verb != "error enter" and self._guard is not None:
                 self._guard.kill_all()  # it has no room for another process; the next one starts later and later
         self._on_word(word)
@@ -182,9 +187,7 @@ def _next_backoff(backoff_s: float, *, was_well: bool) -> float:
 def _environment(device: Device) -> dict[str, str]:
     """What guard and runner get to see: nothing of ours, no secrets, and one device."""
     passed = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     return passed | {
         "CUDA_VISIBLE_DEVICES": "" if device.kind == "cpu" else device.id,

@@ -147,9 +147,7 @@ class Lane:
         epoch = time.time() - clock()
         me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
         self._lease = Lease(device.id, me, settings, self._line, epoch=epoch, jitter=jitter)
-        self._ticket = OwnTicket(
-            device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch
-        )
+        self._ticket = OwnTicket(device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch)
         self._hold: Hold | None = None
         self._gained = asyncio.Event()
         self._left = asyncio.Event()
@@ -172,24 +170,41 @@ class Lane:
         timing = Timing(
             ready_s=settings.ready_timeout_s,
             answer_s=settings.kill_s + settings.request_timeout_s,
-            kill_s=settings.kill_s, frozen_s=settings.frozen_s,
-        )  # fmt: skip
+            kill_s=settings.kill_s,
+            frozen_s=settings.frozen_s,
+        )
         sandbox = settings.sandbox
         if sandbox.model_folders:  # the runner sees what the worker has taken from there
             sandbox = msgspec.structs.replace(sandbox, model_folders=(str(self._stages.folder),))
         argv = [
-            "--gpu", device.id, "--kind", device.kind,
-            "--intra", str(settings.intra_threads), "--inter", str(settings.inter_threads),
-            "--frame-limit", str(settings.frame_limit_bytes),
-            "--interval-log", settings.interval_log, "--sandbox", sandbox.argument(),
-        ]  # fmt: skip
+            "--gpu",
+            device.id,
+            "--kind",
+            device.kind,
+            "--intra",
+            str(settings.intra_threads),
+            "--inter",
+            str(settings.inter_threads),
+            "--frame-limit",
+            str(settings.frame_limit_bytes),
+            "--interval-log",
+            settings.interval_log,
+            "--sandbox",
+            sandbox.argument(),
+        ]
         return Keeper(
-            device, settings.lock_dir / f"gpu-{names.token(device.id)}.lock", argv,
-            stage=self._stages.staged, is_runner_kept=settings.is_kept(device), timing=timing,
-            frame_limit_bytes=settings.frame_limit_bytes, on_word=self._on_word,
+            device,
+            settings.lock_dir / f"gpu-{names.token(device.id)}.lock",
+            argv,
+            stage=self._stages.staged,
+            is_runner_kept=settings.is_kept(device),
+            timing=timing,
+            frame_limit_bytes=settings.frame_limit_bytes,
+            on_word=self._on_word,
             on_ready=self._runner_ready,
-            on_gone=lambda: self._feed(moves.GuardGone()), start_guard=start_guard,
-        )  # fmt: skip
+            on_gone=lambda: self._feed(moves.GuardGone()),
+            start_guard=start_guard,
+        )
 
     # -- for the worker ------------------------------------------------------------------------------
 
@@ -251,12 +266,8 @@ class Lane:
         gpu = names.token(self.device.id)
         self._subscriptions = [
             await self._bus.subscribe(names.event_of_key(Bucket.LEASES, gpu), self._on_lease_event),
-            await self._bus.subscribe(
-                names.event_of_key(Bucket.WAITERS, f"{gpu}.*"), self._on_ticket_event
-            ),
-            await self._bus.subscribe(
-                names.ask_release(self.device.id), lambda _: self._feed(moves.YieldAsked())
-            ),
+            await self._bus.subscribe(names.event_of_key(Bucket.WAITERS, f"{gpu}.*"), self._on_ticket_event),
+            await self._bus.subscribe(names.ask_release(self.device.id), lambda _: self._feed(moves.YieldAsked())),
         ]
         self._bus.on_reconnect(self._on_reconnect)
         await self._sync_line()
@@ -492,9 +503,12 @@ class Lane:
     async def _write(self, write: moves.Write) -> None:
         try:
             revision = await self._bus.write(
-                self._key, messages.encode(write.record), expect=write.expect, ttl_s=write.ttl_s,
+                self._key,
+                messages.encode(write.record),
+                expect=write.expect,
+                ttl_s=write.ttl_s,
                 timeout_s=self.settings.request_timeout_s,
-            )  # fmt: skip
+            )
         except StaleRevision as error:
             # Without a number another write is under way and may come to nothing: not this one's fate yet.
             refusal = moves.Refused() if error.last is not None else moves.Failed(is_unsure=False)
@@ -521,14 +535,19 @@ class Lane:
         try:
             if isinstance(write, PutTicket):
                 sequence = await self._bus.write(
-                    self._ticket_key, messages.encode(write.ticket), expect=write.expect,
-                    ttl_s=write.ttl_s, timeout_s=self.settings.request_timeout_s,
-                )  # fmt: skip
+                    self._ticket_key,
+                    messages.encode(write.ticket),
+                    expect=write.expect,
+                    ttl_s=write.ttl_s,
+                    timeout_s=self.settings.request_timeout_s,
+                )
             else:
                 sequence = await self._bus.write(
-                    self._ticket_key, headers={Header.KV_OPERATION: "DEL"}, expect=write.expect,
+                    self._ticket_key,
+                    headers={Header.KV_OPERATION: "DEL"},
+                    expect=write.expect,
                     timeout_s=self.settings.request_timeout_s,
-                )  # fmt: skip
+                )
         except StaleRevision as error:
             self._ticket.refused(error.last, self._clock())
         except SignalboxError:
@@ -542,13 +561,10 @@ class Lane:
         if self.device.kind != "cpu":
             try:
                 is_free = await devices.wait_until_free(
-                    self.device, timeout_s=self.settings.lock_wait_s,
-                    idle_bytes=self.settings.gpu_idle_bytes,
-                )  # fmt: skip
-            except Exception:  # noqa: BLE001  who cannot look must not keep the device from the others
-                log.exception(
-                    "gpu.unknown", gpu=self.device.id, worker=self.worker.id, token=enter.token
+                    self.device, timeout_s=self.settings.lock_wait_s, idle_bytes=self.settings.gpu_idle_bytes
                 )
+            except Exception:  # noqa: BLE001  who cannot look must not keep the device from the others
+                log.exception("gpu.unknown", gpu=self.device.id, worker=self.worker.id, token=enter.token)
                 is_free = False
             if not is_free:
                 self._log.error("gpu.dirty", token=enter.token)
@@ -580,9 +596,7 @@ class Lane:
                 self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
             case "entered":
                 self._feed(moves.Entered(word.number))
-            case "error enter" if (
-                word.number != errno.EAGAIN
-            ):  # EAGAIN: it has told us of something else first
+            case "error enter" if word.number != errno.EAGAIN:  # EAGAIN: it has told us of something else first
                 self._leave_alone("disk", errno=word.number)
                 self._feed(moves.Dirty())
             case "died":

@@ -30,9 +30,7 @@ def strangers(pids: Iterable[int], runner: int) -> frozenset[int]:
     found = set(pids)
     if runner not in found and not _is_host():
         return frozenset()
-    return frozenset(
-        pid for pid in found if Path(f"/proc/{pid}").exists() and not _is_of(runner, pid)
-    )
+    return frozenset(pid for pid in found if Path(f"/proc/{pid}").exists() and not _is_of(runner, pid))
 
 
 class Watch:
@@ -41,9 +39,7 @@ class Watch:
     runner: pid of ours at present, 0 = none. on_change: called when ``pids`` has become another.
     """
 
-    def __init__(
-        self, device: Device, runner: Callable[[], int], on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, device: Device, runner: Callable[[], int], on_change: Callable[[], None]) -> None:
         self.pids: frozenset[int] = frozenset()
         self._device, self._runner, self._on_change = device, runner, on_change
         self._task: asyncio.Task[None] | None = None

@@ -16,9 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from signalbox.program import log
 from workers.guard.output import BURST_BYTES, Output
 
-_PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from workers.guard.process import main; main()"
-)
+_PROGRAM: Final = "import sys; sys.path.append(sys.argv.pop(1)); from workers.guard.process import main; main()"
 """Isolated and without site-packages, so that it stays tiny; the one thing it may import is ours."""
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _WORD_BYTES: Final = 4096
@@ -107,9 +105,14 @@ class StartGuard(Protocol):
     """Starts a guard for one flock; ``on_word`` hears what it says."""
 
     def __call__(
-        self, lock_path: Path, runner_argv: Sequence[str], environment: Mapping[str, str], *,
-        is_runner_kept: bool, on_word: Callable[[Word], None],
-    ) -> GuardWords:  # fmt: skip
+        self,
+        lock_path: Path,
+        runner_argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        is_runner_kept: bool,
+        on_word: Callable[[Word], None],
+    ) -> GuardWords:
         """In the main thread: the guard's parent-death signal is bound to the thread."""
 
 
@@ -120,9 +123,14 @@ class GuardLink(GuardWords):
     """
 
     def __init__(
-        self, lock_path: Path, runner_argv: Sequence[str], environment: Mapping[str, str], *,
-        is_runner_kept: bool, on_word: Callable[[Word], None],
-    ) -> None:  # fmt: skip
+        self,
+        lock_path: Path,
+        runner_argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        is_runner_kept: bool,
+        on_word: Callable[[Word], None],
+    ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._on_word = on_word
@@ -131,12 +139,24 @@ class GuardLink(GuardWords):
         self._output = Output(self._on_flood, time.monotonic)
         self._process = subprocess.Popen(
             [
-                sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, str(theirs.fileno()),
-                str(os.getpid()), str(lock_path), str(int(is_runner_kept)), *runner_argv,
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _PROGRAM,
+                _ROOT,
+                str(theirs.fileno()),
+                str(os.getpid()),
+                str(lock_path),
+                str(int(is_runner_kept)),
+                *runner_argv,
             ],
-            pass_fds=[theirs.fileno()], env=dict(environment), stdin=subprocess.DEVNULL,
-            stdout=self._output.fd, stderr=self._output.fd,
-        )  # fmt: skip
+            pass_fds=[theirs.fileno()],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output.fd,
+            stderr=self._output.fd,
+        )
         theirs.close()
         self._output.given()
         self._loop = asyncio.get_running_loop()

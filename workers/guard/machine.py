@@ -32,9 +32,19 @@ class GuardMachine:
     """
 
     __slots__ = (
-        "_asked", "_out", "deadline_ns", "ending", "floor", "hold_ns", "is_kept", "is_locked",
-        "is_waiting", "runner", "token", "verb",
-    )  # fmt: skip
+        "_asked",
+        "_out",
+        "deadline_ns",
+        "ending",
+        "floor",
+        "hold_ns",
+        "is_kept",
+        "is_locked",
+        "is_waiting",
+        "runner",
+        "token",
+        "verb",
+    )
 
     def __init__(self, is_kept: bool) -> None:
         self.is_kept = is_kept

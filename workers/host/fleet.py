@@ -17,9 +17,13 @@ from workers.host.quarantine import Quarantine
 
 
 def placed(
-    models: Iterable[Model], workers: Iterable[Worker], desired: Mapping[str, Desired], *,
-    device: str, allowed: frozenset[str],
-) -> dict[str, Model]:  # fmt: skip
+    models: Iterable[Model],
+    workers: Iterable[Worker],
+    desired: Mapping[str, Desired],
+    *,
+    device: str,
+    allowed: frozenset[str],
+) -> dict[str, Model]:
     """The models that live on ``device``, by name.
 
     allowed: names this worker may serve, empty = all. Disabled, paused and unplaced models (no
@@ -84,9 +88,12 @@ class Fleet:
     def mine(self) -> dict[str, Model]:
         """Models this worker should serve now."""
         return placed(
-            self.models.items().values(), self.present(), self.desired.items(),
-            device=self._device, allowed=self._allowed,
-        )  # fmt: skip
+            self.models.items().values(),
+            self.present(),
+            self.desired.items(),
+            device=self._device,
+            allowed=self._allowed,
+        )
 
     def lives_here(self, name: str) -> bool:
         """Whether this device is a home of the model, paused or not. As of the last change of placement."""
@@ -137,9 +144,7 @@ class Fleet:
 
     def _on_presence(self) -> None:
         # Heartbeats come every two seconds from everybody; only who is there, and where, matters.
-        members = frozenset(
-            (worker.id, worker.device.id, worker.state) for worker in self.workers.items().values()
-        )
+        members = frozenset((worker.id, worker.device.id, worker.state) for worker in self.workers.items().values())
         if members != self._members:
             self._members = members
             self._changed()

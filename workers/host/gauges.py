@@ -4,34 +4,23 @@ from typing import Final
 
 from signalbox.program import metrics
 
-ENDED: Final = metrics.counter(
-    "worker_jobs_ended", "Jobs this worker ended, by how.", "model", "state"
-)
-RETRIED: Final = metrics.counter(
-    "worker_jobs_retried", "Jobs put back to the queue.", "model", "code"
-)
+ENDED: Final = metrics.counter("worker_jobs_ended", "Jobs this worker ended, by how.", "model", "state")
+RETRIED: Final = metrics.counter("worker_jobs_retried", "Jobs put back to the queue.", "model", "code")
 SUPERSEDED: Final = metrics.counter(
     "worker_stale_attempts", "Writes of attempts that another had overtaken; refused.", "model"
 )
-REDELIVERED: Final = metrics.counter(
-    "worker_redelivered", "Deliveries that were not the first.", "model"
-)
+REDELIVERED: Final = metrics.counter("worker_redelivered", "Deliveries that were not the first.", "model")
 RESCUED: Final = metrics.counter(
-    "worker_rescued",
-    "Deliveries of a dead holder or a lost connection that were put back to the queue.",
-    "model",
+    "worker_rescued", "Deliveries of a dead holder or a lost connection that were put back to the queue.", "model"
 )
 BATCH_JOBS: Final = metrics.histogram(
     "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
 )
 RUN_SECONDS: Final = metrics.histogram("worker_run_seconds", "One run of a batch.", "model")
 PRESENCE_SHORTENED: Final = metrics.counter(
-    "worker_presence_shortened",
-    "Times this worker's presence document began to be too long to be written whole.",
+    "worker_presence_shortened", "Times this worker's presence document began to be too long to be written whole."
 )
-HOLDS: Final = metrics.counter(
-    "worker_holds", "Leases this worker held and lost, by how each ended.", "end"
-)
+HOLDS: Final = metrics.counter("worker_holds", "Leases this worker held and lost, by how each ended.", "end")
 IN_HAND: Final = metrics.gauge("worker_jobs_in_hand", "Jobs delivered and not yet acknowledged.")
 STRIKES: Final = metrics.counter(
     "worker_strikes", "Runs alone that took the runner down or over the time.", "model", "code"
@@ -45,16 +34,12 @@ CEILING: Final = metrics.gauge(
 COMMITS: Final = metrics.counter(
     "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
 )
-VANISHED: Final = metrics.counter(
-    "worker_vanished", "Attempts found to have ended without a commit.", "model"
-)
+VANISHED: Final = metrics.counter("worker_vanished", "Attempts found to have ended without a commit.", "model")
 CANCEL_SECONDS: Final = metrics.histogram(
     "worker_cancel_seconds", "From hearing of a cancel request to the job's durable end."
 )
 NEWER: Final = metrics.counter(
-    "worker_newer_versions",
-    "Jobs and records left alone because a newer program wrote them.",
-    "model",
+    "worker_newer_versions", "Jobs and records left alone because a newer program wrote them.", "model"
 )
 RECONCILED: Final = metrics.counter(
     "reconciler_turns", "Turns of this worker's reconciler: done, not ours, failed.", "result"
@@ -66,9 +51,7 @@ RECONCILER_ENDED: Final = metrics.counter(
     "reconciler_ended", "Jobs that the reconciler ended because no worker did.", "model", "state"
 )
 REQUEUED: Final = metrics.counter(
-    "reconciler_requeued",
-    "Jobs queued again because the queue had lost them; alert above 0.",
-    "model",
+    "reconciler_requeued", "Jobs queued again because the queue had lost them; alert above 0.", "model"
 )
 RECONCILER_LOST: Final = metrics.counter(
     "reconciler_lost", "Jobs failed because the queue had lost them with their input.", "model"
@@ -88,17 +71,14 @@ UNENDED: Final = metrics.counter(
     "ack_without_terminal", "Acknowledgements held back because no end was known; must stay 0."
 )
 SKIPPED: Final = metrics.counter(
-    "worker_redelivery_skipped_terminal",
-    "Deliveries of jobs that had ended: not run again.",
-    "model",
+    "worker_redelivery_skipped_terminal", "Deliveries of jobs that had ended: not run again.", "model"
 )
 LEASE_SLACK: Final = metrics.gauge(
     "lease_slack_seconds", "Until the guard would end the runner; 0 without a lease. Alert below 4."
 )
 LEASE_TOKEN: Final = metrics.gauge("lease_token", "Fencing token held, 0 = none; only rises.")
 GPU_WAIT_FREE: Final = metrics.histogram(
-    "gpu_wait_free_seconds",
-    "Until a GPU that was taken over had no process on it, or was given up.",
+    "gpu_wait_free_seconds", "Until a GPU that was taken over had no process on it, or was given up."
 )
 GPU_QUARANTINE: Final = metrics.counter(
     "gpu_quarantine",

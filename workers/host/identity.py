@@ -8,10 +8,27 @@ from pathlib import Path
 import msgspec
 
 _HOST_FILE = "host-id"
-_REMOTE = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre", "afs", "gfs2",
-    "ocfs2", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "virtiofs",
-})  # fmt: skip
+_REMOTE = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "afs",
+        "gfs2",
+        "ocfs2",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "virtiofs",
+    }
+)
 
 
 class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +49,7 @@ class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     def of_this_process(cls, worker_id: str, lock_dir: Path) -> "WorkerIdentity":
         """The identity of the calling process. Creates ``lock_dir`` and its host id where missing."""
         pid = os.getpid()
-        return cls(
-            id=worker_id, boot=secrets.token_hex(8), host=host_of(lock_dir), pid=pid,
-            pid_start=pid_start(pid),
-        )  # fmt: skip
+        return cls(id=worker_id, boot=secrets.token_hex(8), host=host_of(lock_dir), pid=pid, pid_start=pid_start(pid))
 
 
 def host_of(lock_dir: Path) -> str:

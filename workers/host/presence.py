@@ -69,9 +69,7 @@ def _rank(resident: Residency) -> int:
 class Presence:
     """Keeps one worker's document. describe: the present document, ``beat_at`` is filled in here."""
 
-    def __init__(
-        self, bus: Bus, worker: str, describe: Callable[[], Worker], *, period_s: float, ttl_s: int
-    ) -> None:
+    def __init__(self, bus: Bus, worker: str, describe: Callable[[], Worker], *, period_s: float, ttl_s: int) -> None:
         self._bus = bus
         self._key = token(worker)
         self._describe = describe
@@ -92,9 +90,12 @@ class Presence:
         if is_shortened and not self._is_shortened:
             gauges.PRESENCE_SHORTENED.inc()
             log.warning(
-                "presence.shortened", models=len(worker.models), told=len(told.models),
-                rates=len(worker.rates), waiting=len(worker.waiting),
-            )  # fmt: skip
+                "presence.shortened",
+                models=len(worker.models),
+                told=len(told.models),
+                rates=len(worker.rates),
+                waiting=len(worker.waiting),
+            )
         self._is_shortened = is_shortened
         await put(self._bus, Bucket.WORKERS, self._key, told, ttl_s=self._ttl_s)
 

@@ -55,13 +55,9 @@ class Quarantine:
     async def add(self, job: Job, frame: bytes, error: SignalboxError) -> None:
         """Quarantine a job's input. Best effort: what cannot be written is found again by its next strikes."""
         digest = await _digest(job, frame)
-        doc = Poison(
-            model=job.model, sha256=digest, job=job.id, error=error.code, since=self._clock()
-        )
+        doc = Poison(model=job.model, sha256=digest, job=job.id, error=error.code, since=self._clock())
         try:
-            await put(
-                self._bus, Bucket.POISON, names.poison(job.model, digest), doc, ttl_s=QUARANTINE_S
-            )
+            await put(self._bus, Bucket.POISON, names.poison(job.model, digest), doc, ttl_s=QUARANTINE_S)
         except SignalboxError as failure:
             log.warning("quarantine.not_written", job=job.id, why=str(failure))
         else:

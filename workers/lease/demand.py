@@ -24,9 +24,14 @@ class Demand:
     """
 
     def __init__(
-        self, bus: Bus, models: Callable[[], Iterable[str]], want: Callable[[bool], None], *,
-        patience_s: float, recheck_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        bus: Bus,
+        models: Callable[[], Iterable[str]],
+        want: Callable[[bool], None],
+        *,
+        patience_s: float,
+        recheck_s: float,
+    ) -> None:
         self._bus = bus
         self._models = models
         self._want = want

@@ -90,9 +90,15 @@ class Lease:
     """
 
     def __init__(
-        self, gpu: str, me: Claimant, rules: Rules, line: Line, *, epoch: float = 0.0,
+        self,
+        gpu: str,
+        me: Claimant,
+        rules: Rules,
+        line: Line,
+        *,
+        epoch: float = 0.0,
         jitter: Callable[[], float] = lambda: 1.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``line`` is shared and kept by the caller, who sends a Tick when it changes. ``epoch``: unix time
         minus ``now``. ``jitter``: factor around 1 on periods, so that workers do not march in step."""
         self.gpu, self.me, self.rules, self.line = gpu, me, rules, line
@@ -260,10 +266,13 @@ class Lease:
     def _on_acquired(self, revision: int, now: float) -> None:
         token = revision if revision > self._last_token() else self._last_token() + 1
         self.mine = Mine(
-            token=token, revision=revision, since=now, acked_at=self._sent_at,
+            token=token,
+            revision=revision,
+            since=now,
+            acked_at=self._sent_at,
             next_beat_at=self._sent_at + self.rules.heartbeat_s * self._jitter(),
             is_token_written=token == revision,
-        )  # fmt: skip
+        )
         self._is_yield_ordered = False
         self._idle_since = now if self._idle_since is not None else None
         self._raise_token(self.mine)
@@ -514,10 +523,16 @@ class Lease:
         if self.flock is Flock.NONE:
             self._lock()  # meanwhile
         record = messages.Lease(
-            state=HELD, gpu=self.gpu, owner=self.me.id, boot=self.me.boot, host=self.me.host,
-            pid=self.me.pid, pid_start=self.me.pid_start, since=now + self._epoch,
+            state=HELD,
+            gpu=self.gpu,
+            owner=self.me.id,
+            boot=self.me.boot,
+            host=self.me.host,
+            pid=self.me.pid,
+            pid_start=self.me.pid_start,
+            since=now + self._epoch,
             last_token=self._last_token(),
-        )  # fmt: skip
+        )
         revision = self._seen.revision if self._seen else 0
         self._write(Op.ACQUIRE, record, revision, self.rules.ttl_s, now)
 
@@ -528,20 +543,31 @@ class Lease:
 
     def _held_record(self, mine: Mine) -> messages.Lease:
         return messages.Lease(
-            state=HELD, gpu=self.gpu, owner=self.me.id, boot=self.me.boot, host=self.me.host,
-            pid=self.me.pid, pid_start=self.me.pid_start, token=mine.token, last_token=mine.token,
-            since=mine.since + self._epoch, beats=mine.beats,
-        )  # fmt: skip
+            state=HELD,
+            gpu=self.gpu,
+            owner=self.me.id,
+            boot=self.me.boot,
+            host=self.me.host,
+            pid=self.me.pid,
+            pid_start=self.me.pid_start,
+            token=mine.token,
+            last_token=mine.token,
+            since=mine.since + self._epoch,
+            beats=mine.beats,
+        )
 
     def _free_record(self, mine: Mine) -> messages.Lease:
         return messages.Lease(
-            state=FREE, gpu=self.gpu, boot=self.me.boot, next=self.line.head(but=self.me.id),
-            reserved_s=self.rules.reserved_s, last_token=mine.token, since=mine.since + self._epoch,
-        )  # fmt: skip
+            state=FREE,
+            gpu=self.gpu,
+            boot=self.me.boot,
+            next=self.line.head(but=self.me.id),
+            reserved_s=self.rules.reserved_s,
+            last_token=mine.token,
+            since=mine.since + self._epoch,
+        )
 
-    def _write(
-        self, op: Op, record: messages.Lease, expect: int, ttl_s: int | None, now: float
-    ) -> None:
+    def _write(self, op: Op, record: messages.Lease, expect: int, ttl_s: int | None, now: float) -> None:
         self._op, self._sent_at, self._sent = op, now, record
         self._out.append(moves.Write(record, expect, ttl_s))
 

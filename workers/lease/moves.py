@@ -109,9 +109,23 @@ class Tick:
 
 
 Event = (
-    Observed | Written | Refused | Failed | Read | Locked | Unlocked | Entered | RunnerReady
-    | RunnerDied | GuardGone | Dirty | Wish | ReleaseAsked | YieldAsked | Tick
-)  # fmt: skip
+    Observed
+    | Written
+    | Refused
+    | Failed
+    | Read
+    | Locked
+    | Unlocked
+    | Entered
+    | RunnerReady
+    | RunnerDied
+    | GuardGone
+    | Dirty
+    | Wish
+    | ReleaseAsked
+    | YieldAsked
+    | Tick
+)
 
 
 # -- what to do about it -----------------------------------------------------------------------------
@@ -201,6 +215,18 @@ class Ended:
 
 
 Effect = (
-    Write | ReadLeader | Lock | Unlock | Enter | Deadline | Leave | Fence | Gained | AskYield
-    | AtRisk | OutOfRisk | NoFlock | Ended
-)  # fmt: skip
+    Write
+    | ReadLeader
+    | Lock
+    | Unlock
+    | Enter
+    | Deadline
+    | Leave
+    | Fence
+    | Gained
+    | AskYield
+    | AtRisk
+    | OutOfRisk
+    | NoFlock
+    | Ended
+)

@@ -39,16 +39,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises :class:`Misconfigured` naming every inequality that does not hold."""
         rules = {
-            "fence_s > failover_s + 1 + request_timeout_s":
-                self.fence_s > self.failover_s + bool(self.failover_s) + self.request_timeout_s,
-            "fence_s + kill_s + margin_s <= ttl_s":
-                self.fence_s + self.kill_s + self.margin_s <= self.ttl_s,
+            "fence_s > failover_s + 1 + request_timeout_s": self.fence_s
+            > self.failover_s + bool(self.failover_s) + self.request_timeout_s,
+            "fence_s + kill_s + margin_s <= ttl_s": self.fence_s + self.kill_s + self.margin_s <= self.ttl_s,
             # Clocks that are wrong by one in a hundred, each its own way: see docs/simulation.md, Clock rates.
             "0.02 * ttl_s <= margin_s": 0.02 * self.ttl_s <= self.margin_s,
             "ack_wait_s > ttl_s": self.ack_wait_s > self.ttl_s,
             "4 * heartbeat_s <= fence_s": 4 * self.heartbeat_s <= self.fence_s,
             "ttl_s >= 1": self.ttl_s >= 1,
-        }  # fmt: skip
+        }
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
             msg = f"The constants of the lease do not fit: {'; '.join(broken)}."

@@ -40,9 +40,7 @@ class Line:
 
     def head(self, *, but: str) -> str:
         """The worker whose turn is next, other than ``but``; empty where nobody waits."""
-        return (
-            min((n, w) for w, n in self._numbers.items() if w != but)[1] if self.others(but) else ""
-        )
+        return min((n, w) for w, n in self._numbers.items() if w != but)[1] if self.others(but) else ""
 
     def others(self, me: str) -> int:
         """How many others wait."""
@@ -52,9 +50,7 @@ class Line:
         """How many wait before ``me`` (everybody, if ``me`` has no ticket), leaving out ``but``."""
         mine = self._numbers.get(me)
         return sum(
-            1
-            for worker, number in self._numbers.items()
-            if worker not in {me, but} and (mine is None or number < mine)
+            1 for worker, number in self._numbers.items() if worker not in {me, but} and (mine is None or number < mine)
         )
 
 
@@ -110,9 +106,12 @@ class OwnTicket:
                 self._since = now
             self._is_busy, self._is_drop, self._sent_at = True, False, now
             ticket = Ticket(
-                gpu=self._gpu, worker=self._worker, boot=self._boot, number=self._number,
+                gpu=self._gpu,
+                worker=self._worker,
+                boot=self._boot,
+                number=self._number,
                 since=self._since + self._epoch,
-            )  # fmt: skip
+            )
             return PutTicket(ticket, self._revision, self._ttl_s)
         if self._is_there:
             self._is_busy = self._is_drop = True

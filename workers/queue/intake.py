@@ -82,9 +82,7 @@ class Intake:
 
     async def close(self) -> None:
         """Pull nothing more; deliveries that were on their way have been handed over on return."""
-        pullers = [
-            puller for by_priority in self._pullers.values() for puller in by_priority.values()
-        ]
+        pullers = [puller for by_priority in self._pullers.values() for puller in by_priority.values()]
         pullers += self._retired
         self._pullers.clear()
         self._retired = []
@@ -95,8 +93,7 @@ class Intake:
         try:
             for priority in PRIORITIES:
                 puller = opened[priority] = await self._bus.pull(
-                    names.consumer(model, priority),
-                    lambda delivery: self._on_delivery(model, delivery),
+                    names.consumer(model, priority), lambda delivery: self._on_delivery(model, delivery)
                 )
                 puller.on_idle = self._on_credit
         except BaseException:

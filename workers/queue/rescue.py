@@ -58,9 +58,16 @@ class Rescue:
     """
 
     def __init__(
-        self, bus: Bus, records: Records, fleet: Fleet, *, gpu: str, token: int,
-        is_in_hand: Callable[[str], bool], spawn: Callable[[Coroutine[Any, Any, None]], None],
-    ) -> None:  # fmt: skip
+        self,
+        bus: Bus,
+        records: Records,
+        fleet: Fleet,
+        *,
+        gpu: str,
+        token: int,
+        is_in_hand: Callable[[str], bool],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
         self._bus = bus
         self._records = records
         self._fleet = fleet
@@ -125,9 +132,7 @@ class Rescue:
                 given += answer is Answer.NAK
         return given
 
-    async def _next(
-        self, model: str, priority: Priority, sequence: int
-    ) -> tuple[int, Job | None] | None:
+    async def _next(self, model: str, priority: Priority, sequence: int) -> tuple[int, Job | None] | None:
         """The next stored job; None in its place where only a newer program can read it."""
         ask: dict[str, Any] = {"seq": sequence, "next_by_subj": names.jobs_of(model, priority)}
         try:
@@ -155,9 +160,7 @@ class Rescue:
             return Answer.NAK if is_only_home else None
         record = found[0]
         if record.state.is_terminal:
-            return (
-                Answer.ACK
-            )  # its end is durable; the acknowledgement may have died with its holder
+            return Answer.ACK  # its end is durable; the acknowledgement may have died with its holder
         is_running = record.state is State.RUNNING
         is_lost = is_running and record.gpu == self._gpu and record.token <= self._token
         return Answer.NAK if is_lost else None

@@ -17,9 +17,7 @@ SLOW_RUN_S: Final = 0.5
 """A run above this is slow: nothing is taken in hand while one is running."""
 
 
-def depth(
-    max_size: int, run_s: float | None, *, is_running: bool, mean_bytes: float, room_bytes: int
-) -> int:
+def depth(max_size: int, run_s: float | None, *, is_running: bool, mean_bytes: float, room_bytes: int) -> int:
     """Jobs that should wait in hand beside those that run.
 
     max_size: rows of a full batch. run_s: mean seconds of a run, None before the first.
@@ -36,9 +34,7 @@ def depth(
     return wanted
 
 
-def asks(
-    wanted: int, waiting: Mapping[Priority, int], outstanding: Mapping[Priority, int]
-) -> dict[Priority, int]:
+def asks(wanted: int, waiting: Mapping[Priority, int], outstanding: Mapping[Priority, int]) -> dict[Priority, int]:
     """New credits to ask for, per priority.
 
     Small top-ups wait until a quarter of the depth is free, so that one request brings many jobs.

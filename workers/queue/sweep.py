@@ -40,8 +40,7 @@ async def purge_acknowledged(bus: Bus, model: str, priority: Priority) -> int:
     floor = info.ack_floor_stream_seq
     if floor:
         await bus.request_json(
-            f"$JS.API.STREAM.PURGE.{Stream.JOBS}",
-            {"filter": names.jobs_of(model, priority), "seq": floor + 1},
+            f"$JS.API.STREAM.PURGE.{Stream.JOBS}", {"filter": names.jobs_of(model, priority), "seq": floor + 1}
         )
     return floor
 
@@ -49,9 +48,7 @@ async def purge_acknowledged(bus: Bus, model: str, priority: Priority) -> int:
 async def remove(bus: Bus, seq: int) -> None:
     """Remove one message of ``JOBS`` whose job has ended. Idempotent: one that is gone is gone."""
     try:
-        await bus.request_json(
-            f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True}
-        )
+        await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True})
     except SignalboxError as error:
         if error.facts.get("err_code") not in GONE:
             raise
@@ -151,9 +148,7 @@ class Sweep:
 
     async def _sweep_queue(self, queue: Queue) -> None:
         floor = await purge_acknowledged(self._bus, *queue)
-        noted = self._acknowledged[queue] = deque(
-            seq for seq in self._acknowledged[queue] if seq > floor
-        )
+        noted = self._acknowledged[queue] = deque(seq for seq in self._acknowledged[queue] if seq > floor)
         while len(noted) > KEPT:
             await remove(self._bus, noted[0])
             noted.popleft()

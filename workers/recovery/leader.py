@@ -22,9 +22,8 @@ class Tenure:
     """One worker's claim to one duty. ttl_s: it is free so long after its last word. clock: UTC seconds."""
 
     def __init__(
-        self, bus: Bus, name: str, *, worker: str, boot: str, ttl_s: int,
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self, bus: Bus, name: str, *, worker: str, boot: str, ttl_s: int, clock: Callable[[], float] = time.time
+    ) -> None:
         self._bus = bus
         self._key = names.key(Bucket.DUTIES, name)
         self._worker = worker
@@ -66,9 +65,7 @@ class Tenure:
 
     async def _write(self, duty: Duty, expect: int) -> bool:
         try:
-            self._revision = await self._bus.write(
-                self._key, encode(duty), expect=expect, ttl_s=self._ttl_s
-            )
+            self._revision = await self._bus.write(self._key, encode(duty), expect=expect, ttl_s=self._ttl_s)
         except StaleRevision:
             return False
         return True

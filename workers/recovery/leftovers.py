@@ -53,9 +53,7 @@ class Leftovers:
     outlives_s: how much longer a record is to stay than its message. fits: whose records are about to go.
     """
 
-    def __init__(
-        self, bus: Bus, *, outlives_s: float, fits: Callable[[str], object] = _any
-    ) -> None:
+    def __init__(self, bus: Bus, *, outlives_s: float, fits: Callable[[str], object] = _any) -> None:
         self._bus = bus
         self._outlives_s = outlives_s
         self._fits = fits

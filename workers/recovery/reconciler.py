@@ -32,25 +32,9 @@ from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import joblog, life
 from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.program.errors import (
-    InputLost,
-    NewerVersion,
-    NotFound,
-    SignalboxError,
-    StaleRevision,
-)
+from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError, StaleRevision
 from signalbox.wire import names
-from signalbox.wire.messages import (
-    Duty,
-    ErrorInfo,
-    Job,
-    Model,
-    Record,
-    State,
-    Worker,
-    decode,
-    header,
-)
+from signalbox.wire.messages import Duty, ErrorInfo, Job, Model, Record, State, Worker, decode, header
 from signalbox.wire.names import PRIORITIES, RECONCILER, Header, Stream, token
 from workers.host import gauges
 from workers.queue.sweep import purge_acknowledged, remove
@@ -90,12 +74,22 @@ class Reconciler:
     """
 
     def __init__(
-        self, bus: Bus, records: Records, *, workers: Callable[[], Iterable[Worker]],
-        models: Callable[[], Mapping[str, Model]], worker: str, boot: str,
-        period_s: float = PERIOD_S, settled_s: float = SETTLED_S, kept_s: float = 86_400.0,
-        least_kept_s: float = 600.0, sync_kept_s: float = 600.0, outlives_s: float = 60.0,
+        self,
+        bus: Bus,
+        records: Records,
+        *,
+        workers: Callable[[], Iterable[Worker]],
+        models: Callable[[], Mapping[str, Model]],
+        worker: str,
+        boot: str,
+        period_s: float = PERIOD_S,
+        settled_s: float = SETTLED_S,
+        kept_s: float = 86_400.0,
+        least_kept_s: float = 600.0,
+        sync_kept_s: float = 600.0,
+        outlives_s: float = 60.0,
         clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bus = bus
         self._records = records
         self._workers = workers
@@ -103,12 +97,8 @@ class Reconciler:
         self._period_s = period_s
         self._settled_s = settled_s
         self._clock = clock
-        self._tenure = Tenure(
-            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
-        )
-        self._retention = Retention(
-            bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock
-        )
+        self._tenure = Tenure(bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock)
+        self._retention = Retention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
         self._slots = Slots(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
         self._least_kept_s = least_kept_s
         self._foreign: list[int] = []
@@ -230,9 +220,7 @@ class Reconciler:
         if found is not None and found[0].state is State.RUNNING:
             return  # an open record: judged as one
         if found is None or not found[0].state.is_terminal:
-            record, revision = (
-                (found[0], found[1]) if found else (life.first_record(job, State.QUEUED), 0)
-            )
+            record, revision = (found[0], found[1]) if found else (life.first_record(job, State.QUEUED), 0)
             if not await self._write(life.expired(record, now=self._clock()), revision, job):
                 return
         await self._remove(seq)
@@ -350,10 +338,7 @@ class Reconciler:
         limit_s = BELIEVED_S + (model.limits.timeout_s if model is not None else 0.0)
         if self._clock() - (record.claimed_at or 0.0) > limit_s:
             return False
-        return any(
-            worker.id == record.worker and worker.token == record.token
-            for worker in self._workers()
-        )
+        return any(worker.id == record.worker and worker.token == record.token for worker in self._workers())
 
     async def _put_right(self, record: Record, revision: int) -> bool:
         """The queue has lost it: queue it again, or end it."""
@@ -379,9 +364,7 @@ class Reconciler:
         subject = names.job(job.model, job.priority, job.id)
         try:
             await self._bus.write(subject, headers={Header.JOB: header(job)}, expect=0)
-        except (
-            StaleRevision
-        ):  # its old message's sequence counts as long as the subject is not purged
+        except StaleRevision:  # its old message's sequence counts as long as the subject is not purged
             return True
         gauges.REQUEUED.labels(record.model).inc()
         return True

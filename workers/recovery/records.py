@@ -34,13 +34,7 @@ class Retention:
     """
 
     def __init__(
-        self,
-        bus: Bus,
-        *,
-        kept_s: float,
-        least_s: float,
-        outlives_s: float,
-        clock: Callable[[], float],
+        self, bus: Bus, *, kept_s: float, least_s: float, outlives_s: float, clock: Callable[[], float]
     ) -> None:
         self._bus = bus
         self._kept_s = kept_s

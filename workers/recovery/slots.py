@@ -37,9 +37,7 @@ class Slots:
     kept_s: how long they stay. outlives_s: see :class:`Leftovers`. clock: UTC seconds.
     """
 
-    def __init__(
-        self, bus: Bus, *, kept_s: float, outlives_s: float, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, bus: Bus, *, kept_s: float, outlives_s: float, clock: Callable[[], float]) -> None:
         self._bus = bus
         self._kept_s = kept_s
         self._outlives_s = outlives_s
@@ -79,11 +77,12 @@ class Slots:
         until = await self._left.remove(until)
         held = {names.slot_of(job_id) for job_id in open_jobs}
         due = [
-            (name, slot.last_seq) for name, slot in self._slots.items()
+            (name, slot.last_seq)
+            for name, slot in self._slots.items()
             if slot.last_at < until
             and name not in held
             and not any(slot.first_seq <= seq <= slot.last_seq for seq in foreign)
-        ]  # fmt: skip
+        ]
         for name, last_seq in due[:MAX_PURGED]:
             await self._purge(name, last_seq)
             del self._slots[name]

@@ -19,9 +19,7 @@ _QUIET_S: Final = 2.0
 _INACTIVE_NS: Final = 30_000_000_000
 
 
-async def walk(
-    bus: Bus, stream: Stream, seq: int, limit: int, look: Callable[[Delivery], bool]
-) -> int:
+async def walk(bus: Bus, stream: Stream, seq: int, limit: int, look: Callable[[Delivery], bool]) -> int:
     """Call ``look`` with at most ``limit`` messages from ``seq`` on, headers only; returns where to go on.
 
     look: False ends the walk before that message. Raises as :meth:`Bus.request_json`.
@@ -29,13 +27,18 @@ async def walk(
     place = f"{stream}.{RECONCILER}"
     await _forget(bus, place)
     config: dict[str, Any] = {
-        "name": RECONCILER, "deliver_policy": "by_start_sequence", "opt_start_seq": max(1, seq),
-        "ack_policy": "none", "replay_policy": "instant", "mem_storage": True, "num_replicas": 1,
-        "headers_only": True, "inactive_threshold": _INACTIVE_NS,
-    }  # fmt: skip
+        "name": RECONCILER,
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": max(1, seq),
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "headers_only": True,
+        "inactive_threshold": _INACTIVE_NS,
+    }
     info = await bus.request_json(
-        f"$JS.API.CONSUMER.CREATE.{place}",
-        {"stream_name": stream.value, "config": config, "action": "create"},
+        f"$JS.API.CONSUMER.CREATE.{place}", {"stream_name": stream.value, "config": config, "action": "create"}
     )
     reading = _Reading(look, seq)
     puller = await bus.pull(RECONCILER, reading.take, stream=stream)
@@ -63,13 +66,18 @@ async def first_since(bus: Bus, stream: Stream, at: datetime) -> int:
     place = f"{stream}.{RECONCILER}"
     await _forget(bus, place)
     config: dict[str, Any] = {
-        "name": RECONCILER, "deliver_policy": "by_start_time", "opt_start_time": at.isoformat(),
-        "ack_policy": "none", "replay_policy": "instant", "mem_storage": True, "num_replicas": 1,
-        "headers_only": True, "inactive_threshold": _INACTIVE_NS,
-    }  # fmt: skip
+        "name": RECONCILER,
+        "deliver_policy": "by_start_time",
+        "opt_start_time": at.isoformat(),
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "headers_only": True,
+        "inactive_threshold": _INACTIVE_NS,
+    }
     info = await bus.request_json(
-        f"$JS.API.CONSUMER.CREATE.{place}",
-        {"stream_name": stream.value, "config": config, "action": "create"},
+        f"$JS.API.CONSUMER.CREATE.{place}", {"stream_name": stream.value, "config": config, "action": "create"}
     )
     await _forget(bus, place)
     return int(info["delivered"]["stream_seq"]) + 1

@@ -42,16 +42,12 @@ class Function:
     def __call__(self, inputs: Mapping[str, Array]) -> Mapping[str, Any]:
         """Raises :class:`InvalidInput` where other inputs are meant, and what TensorFlow raises."""
         if inputs.keys() != self.inputs.keys():
-            given, wanted = (
-                ", ".join(map(repr, sorted(names)))[:200] for names in (inputs, self.inputs)
-            )
+            given, wanted = (", ".join(map(repr, sorted(names)))[:200] for names in (inputs, self.inputs))
             msg = f"The inputs are {given or 'none'}; the signature's are {wanted or 'none'}."
             raise errors.InvalidInput(msg)
         if self._traced is None:
             self._traced = self._trace()
-        return self._traced(
-            *[tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()]
-        )
+        return self._traced(*[tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()])
 
     def _trace(self) -> Callable[..., Mapping[str, Any]]:
         def call(*values: Any) -> Mapping[str, Any]:
@@ -98,9 +94,7 @@ class TensorFlowEngine:
             return
         gpus = tf.config.list_physical_devices("GPU")
         if not gpus:
-            raise errors.ModelError(
-                "TensorFlow sees no GPU; the driver or CUDA libraries do not fit."
-            )
+            raise errors.ModelError("TensorFlow sees no GPU; the driver or CUDA libraries do not fit.")
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
         self._is_open = True
@@ -142,12 +136,7 @@ class TensorFlowEngine:
             _settle()
 
     def run(
-        self,
-        model: str,
-        version: int,
-        signature: str,
-        jobs: Sequence[bytes],
-        outputs: tuple[str, ...],
+        self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
     ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
         """One call of ``signature`` on all jobs; (frames, errors by index) as :class:`frames.Ran`.
 
@@ -158,9 +147,8 @@ class TensorFlowEngine:
             return self._run(model, version, signature, jobs, outputs)
 
     def _run(
-        self, model: str, version: int, signature: str, jobs: Sequence[bytes],
-        outputs: tuple[str, ...],
-    ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:  # fmt: skip
+        self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
+    ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
         loaded = self._loaded.get((model, version))
         if loaded is None:
             msg = f"{model} version {version} is not loaded."
@@ -202,9 +190,7 @@ def _verified(directory: Path, digest: str) -> dict[str, Signature]:
     try:
         next(directory.iterdir(), None)  # what may not be read looks empty to those that walk it
         if digest and savedmodel.manifest(directory)[1] != digest:
-            raise errors.ModelError(
-                "The files are not those that were registered: their digest differs."
-            )
+            raise errors.ModelError("The files are not those that were registered: their digest differs.")
         return savedmodel.read(directory)[0]
     except PermissionError as error:
         raise errors.ModelError(
@@ -226,9 +212,7 @@ def _smaller(part: range, error: errors.SignalboxError) -> list[range]:
 
 
 def _bisected(
-    run: Callable[[list[list[Tensor]]], list[bytes]],
-    jobs: list[list[Tensor]],
-    first: errors.SignalboxError,
+    run: Callable[[list[list[Tensor]]], list[bytes]], jobs: list[list[Tensor]], first: errors.SignalboxError
 ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
     """Each job's frame or error, by halves: one bad job of 64 costs a dozen runs and not 64.
 
@@ -281,14 +265,10 @@ def _hint(job: Sequence[Tensor], specs: Mapping[str, TensorSpec]) -> str:
 
 
 def _fits(shape: Sequence[int], stated: Sequence[int]) -> bool:
-    return len(shape) == len(stated) and all(
-        want in {-1, size} for size, want in zip(shape, stated, strict=True)
-    )
+    return len(shape) == len(stated) and all(want in {-1, size} for size, want in zip(shape, stated, strict=True))
 
 
-def _call(
-    function: Function, inputs: Mapping[str, Array], outputs: Sequence[str]
-) -> dict[str, Output]:
+def _call(function: Function, inputs: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Output]:
     """The outputs asked for, all where none is named, as arrays: copied from the device, where errors may come up."""
 
     def call() -> dict[str, Output]:
@@ -296,10 +276,7 @@ def _call(
         if unknown := [name for name in outputs if name not in results]:
             msg = f"The signature has no output {unknown[0]!r}."
             raise errors.InvalidInput(msg)
-        return {
-            name: Output.of(name, results[name].dtype.name, results[name].numpy())
-            for name in (outputs or results)
-        }
+        return {name: Output.of(name, results[name].dtype.name, results[name].numpy()) for name in (outputs or results)}
 
     return translated(call)
 
@@ -308,17 +285,13 @@ def _decoded(frame: bytes) -> list[Tensor]:
     try:
         return tensors.decode(frame)
     except msgspec.MsgspecError as error:
-        raise errors.InvalidInput(
-            f"The body of the job is no frame of tensors: {error}."
-        ) from error
+        raise errors.InvalidInput(f"The body of the job is no frame of tensors: {error}.") from error
 
 
 def _rows(job: list[Tensor]) -> int:
     sizes = {tensor.shape[0] if tensor.shape else -1 for tensor in job}
     if len(sizes) != 1 or -1 in sizes:
-        raise errors.InvalidInput(
-            "The inputs of a batched job need one common size of dimension 0."
-        )
+        raise errors.InvalidInput("The inputs of a batched job need one common size of dimension 0.")
     return sizes.pop()
 
 

@@ -3,13 +3,10 @@
 import re
 from typing import Final
 
-_QUOTED: Final = re.compile(
-    r"""(["'`])(?:[a-z][a-z0-9+.-]*:/{1,3}|~?/)[^"'`\n]*\1""", re.IGNORECASE
-)
+_QUOTED: Final = re.compile(r"""(["'`])(?:[a-z][a-z0-9+.-]*:/{1,3}|~?/)[^"'`\n]*\1""", re.IGNORECASE)
 """A path in quotation marks, which may hold spaces."""
 _BARE: Final = re.compile(
-    r"(?:\b(?:file|ram):/{1,3}|(?<![\w/.\])}])~?/|(?<![\w/.\])}:])//)[\w.~+@%{-][^\s\"'`,;:)\]}|]*",
-    re.IGNORECASE,
+    r"(?:\b(?:file|ram):/{1,3}|(?<![\w/.\])}])~?/|(?<![\w/.\])}:])//)[\w.~+@%{-][^\s\"'`,;:)\]}|]*", re.IGNORECASE
 )
 """A path on its own; not what follows a word, as in ``dense/MatMul``, ``1/2`` or ``https://host/page``."""
 _STANDS_FOR: Final = "<path>"

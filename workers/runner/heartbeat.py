@@ -19,9 +19,7 @@ class Heartbeat(asyncio.Protocol):
     process could not have heard does not count.
     """
 
-    def __init__(
-        self, silence_s: float, *, on_beat: Callable[[], None], on_silent: Callable[[], None]
-    ) -> None:
+    def __init__(self, silence_s: float, *, on_beat: Callable[[], None], on_silent: Callable[[], None]) -> None:
         self._silence_s, self._on_beat = silence_s, on_beat
         self._silence = Countdown(on_silent)
         self._transport: asyncio.Transport | None = None

@@ -100,9 +100,7 @@ class Intervals:
             self._append("use", t_in, now())
 
     def _append(self, kind: str, t_in: float, t_out: float = 0.0) -> None:
-        line = Line(
-            kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out
-        )
+        line = Line(kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out)
         os.write(self._log, msgspec.json.encode(line) + b"\n")  # one write: lines never mix
 
 
@@ -128,9 +126,7 @@ def violations(lines: list[Line]) -> list[str]:
 
     A stay without its end (a killed runner) counts until its last use.
     """
-    found = [
-        f"{x.pid} entered {x.gpu} while another was inside" for x in lines if x.kind == "overlap"
-    ]
+    found = [f"{x.pid} entered {x.gpu} while another was inside" for x in lines if x.kind == "overlap"]
     by_gpu: defaultdict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_gpu[line.gpu].append(line)
@@ -141,9 +137,7 @@ def violations(lines: list[Line]) -> list[str]:
                 found.append(f"{before.pid} and {after.pid} used {gpu} at once at {after.t_in}")
         stays = sorted((x for x in log if x.kind == "in"), key=lambda x: x.t_in)
         for before, after in itertools.pairwise(stays):
-            if after.token < before.token or (
-                after.token == before.token and _is_new(before, after)
-            ):
+            if after.token < before.token or (after.token == before.token and _is_new(before, after)):
                 found.append(f"token of {gpu} went from {before.token} to {after.token}")
         ends = {(x.pid, x.t_in): x.t_out for x in log if x.kind == "out"}
         for before, after in itertools.pairwise(stays):

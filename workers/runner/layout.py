@@ -21,20 +21,14 @@ _FICLONE: Final = 0x40049409
 _CHUNK_BYTES: Final = 16 << 20
 _SPARE_BYTES: Final = 64 << 20
 """Room that a copy leaves on its disk."""
-_NO_CLONE: Final = {
-    errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.ETXTBSY,
-}  # fmt: skip
+_NO_CLONE: Final = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
 _OUR_OWN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """What the worker has run out of, whatever the version is."""
 _NO_LINK: Final = _NO_CLONE | {errno.EMLINK, errno.EACCES, errno.ENOENT}
 
 
 def lay_out(
-    source: Path,
-    place: Path,
-    roots: Sequence[str],
-    is_for_others: bool,
-    is_stopped: Callable[[], bool],
+    source: Path, place: Path, roots: Sequence[str], is_for_others: bool, is_stopped: Callable[[], bool]
 ) -> dict[str, int]:
     """Make ``place`` with the files below ``source``; how many files came there which way.
 
@@ -77,9 +71,8 @@ class _Layout:
     """One version on its way. ways: number of files by how they came."""
 
     def __init__(
-        self, source: Path, place: Path, roots: Sequence[str], is_for_others: bool,
-        is_stopped: Callable[[], bool],
-    ) -> None:  # fmt: skip
+        self, source: Path, place: Path, roots: Sequence[str], is_for_others: bool, is_stopped: Callable[[], bool]
+    ) -> None:
         self.ways: Counter[str] = Counter()
         self._place = place
         self._readable = 0o444 if is_for_others else 0o400
@@ -131,9 +124,7 @@ class _Layout:
         self.ways["link within"] += 1
 
     def _bring(self, name: str, folder_fd: int, to: Path) -> None:
-        fd = os.open(
-            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd
-        )
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
         try:
             facts = os.fstat(fd)
             if not stat.S_ISREG(facts.st_mode):

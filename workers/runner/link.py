@@ -10,14 +10,7 @@ from typing import Final
 import msgspec
 
 from signalbox.program import errors
-from signalbox.program.errors import (
-    LeaseLost,
-    ResultTooLarge,
-    RunnerCrashed,
-    SignalboxError,
-    TooLarge,
-    Unavailable,
-)
+from signalbox.program.errors import LeaseLost, ResultTooLarge, RunnerCrashed, SignalboxError, TooLarge, Unavailable
 from signalbox.wire.messages import Signature
 from workers.guard.link import RunnerEnds
 from workers.host import gauges
@@ -31,11 +24,17 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _BY_CODE: Final = {
     kind.code: kind
     for kind in (
-        errors.InvalidInput, errors.InvalidRequest, errors.NotFound, errors.ModelError,
-        errors.OutOfMemory, errors.RunnerCrashed, errors.LeaseLost, errors.Bug,
+        errors.InvalidInput,
+        errors.InvalidRequest,
+        errors.NotFound,
+        errors.ModelError,
+        errors.OutOfMemory,
+        errors.RunnerCrashed,
+        errors.LeaseLost,
+        errors.Bug,
         errors.ResultTooLarge,
     )
-}  # fmt: skip
+}
 
 
 Stage = Callable[[Path], AbstractAsyncContextManager[Path]]
@@ -75,9 +74,8 @@ class RunnerLink:
     """
 
     def __init__(
-        self, kill: Callable[[], None], *, stage: Stage, frame_limit_bytes: int,
-        frozen_s: float = FROZEN_S,
-    ) -> None:  # fmt: skip
+        self, kill: Callable[[], None], *, stage: Stage, frame_limit_bytes: int, frozen_s: float = FROZEN_S
+    ) -> None:
         """``kill`` ends the present process at once (the guard does it); the lane starts the next.
 
         stage: shows the process the files of a version while it loads them. frozen_s: a process that has not beaten
@@ -116,9 +114,16 @@ class RunnerLink:
         return int(pages) * _PAGE_BYTES
 
     async def load(
-        self, model: str, version: int, path: str, warm: bool = True, *, digest: str = "",
-        timeout_s: float = 300.0, is_ahead: bool = False,
-    ) -> LoadReport:  # fmt: skip
+        self,
+        model: str,
+        version: int,
+        path: str,
+        warm: bool = True,
+        *,
+        digest: str = "",
+        timeout_s: float = 300.0,
+        is_ahead: bool = False,
+    ) -> LoadReport:
         """Load the SavedModel directory ``path`` as (model, version); loading again is free.
 
         The process sees the files only meanwhile, staged: it digests what it loads.
@@ -141,16 +146,17 @@ class RunnerLink:
                 ) from error
             answer = await self._ask(
                 lambda id_: frames.Load(id_, model, version, str(staged), warm, digest, is_ahead),
-                timeout_s, "load", is_ahead=is_ahead,
-            )  # fmt: skip
+                timeout_s,
+                "load",
+                is_ahead=is_ahead,
+            )
         if not isinstance(answer, frames.Loaded) or answer.size_bytes < 0:
             raise self._nonsense(answer)
         if self._usable() is not wire:
             raise RunnerLost("The runner was replaced while it loaded the version.")
         report = LoadReport(
-            size_bytes=answer.size_bytes, seconds=answer.seconds, warmed=answer.warmed,
-            signatures=answer.signatures,
-        )  # fmt: skip
+            size_bytes=answer.size_bytes, seconds=answer.seconds, warmed=answer.warmed, signatures=answer.signatures
+        )
         self._loaded[model, version] = report
         return report
 
@@ -160,9 +166,15 @@ class RunnerLink:
             await self._ask(lambda id_: frames.Unload(id_, model, version), timeout_s, "unload")
 
     async def run(
-        self, model: str, version: int, signature: str, inputs: Sequence[bytes],
-        outputs: tuple[str, ...] = (), *, timeout_s: float = 60.0,
-    ) -> RunReport:  # fmt: skip
+        self,
+        model: str,
+        version: int,
+        signature: str,
+        inputs: Sequence[bytes],
+        outputs: tuple[str, ...] = (),
+        *,
+        timeout_s: float = 60.0,
+    ) -> RunReport:
         """Run ``signature`` once on all jobs: their inputs are joined along dimension 0, rows split back.
 
         inputs: one tensors frame a job, as it was received. More than one run may be asked for before
@@ -174,9 +186,8 @@ class RunnerLink:
         token = self.token
         jobs = list(inputs)
         answer = await self._ask(
-            lambda id_: frames.Run(id_, token, model, version, signature, jobs, outputs),
-            timeout_s, "run",
-        )  # fmt: skip
+            lambda id_: frames.Run(id_, token, model, version, signature, jobs, outputs), timeout_s, "run"
+        )
         is_fitting = isinstance(answer, frames.Ran) and len(answer.frames) == len(jobs)
         if not isinstance(answer, frames.Ran) or not is_fitting:
             raise self._nonsense(answer)
@@ -228,9 +239,7 @@ class RunnerLink:
         self._loaded.clear()
         self.died.clear()
         loop = asyncio.get_running_loop()
-        wire = RunnerWire(
-            self._limit, on_ready=self._on_ready, kill=self._kill, frozen_s=self._frozen_s
-        )
+        wire = RunnerWire(self._limit, on_ready=self._on_ready, kill=self._kill, frozen_s=self._frozen_s)
         await loop.create_connection(lambda: wire.heartbeat, sock=ends.beats)
         await loop.create_connection(lambda: wire, sock=ends.data)
         if pid == self._dead_pid:
@@ -288,9 +297,8 @@ class RunnerLink:
         self.ready.set()
 
     async def _ask(
-        self, make: Callable[[int], frames.Request], timeout_s: float, phase: str, *,
-        is_ahead: bool = False,
-    ) -> frames.Answer:  # fmt: skip
+        self, make: Callable[[int], frames.Request], timeout_s: float, phase: str, *, is_ahead: bool = False
+    ) -> frames.Answer:
         wire = self._usable()
         if not self.entered.is_set():
             raise LeaseLost("The runner is outside the device.")
@@ -316,9 +324,7 @@ class RunnerLink:
         gauges.RUNNER_REFUSED.labels("answer").inc()
         if self._wire is not None:
             self._wire.end()
-        return RunnerCrashed(
-            f"The runner answered with a {type(answer).__name__} that does not fit."
-        )
+        return RunnerCrashed(f"The runner answered with a {type(answer).__name__} that does not fit.")
 
 
 def _error(code: str, message: str) -> SignalboxError:

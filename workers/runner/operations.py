@@ -133,9 +133,7 @@ def _nodes(message: memoryview, field: int) -> Iterator[_Node]:
             calls += _function_names(value)
             if text(entry, 1) == decisive and not _is_harmless(decisive, value):
                 yield _Node("", f"{kind}{_WITH}{decisive}", (), ())
-        inputs = tuple(
-            bytes(name).decode().lstrip("^").partition(":")[0] for name in submessages(node, 3)
-        )
+        inputs = tuple(bytes(name).decode().lstrip("^").partition(":")[0] for name in submessages(node, 3))
         yield _Node(text(node, 1), kind, inputs, tuple(calls))
 
 

@@ -22,13 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from signalbox.program.errors import (
-    LeaseLost,
-    NotFound,
-    ResultTooLarge,
-    RunnerCrashed,
-    SignalboxError,
-)
+from signalbox.program.errors import LeaseLost, NotFound, ResultTooLarge, RunnerCrashed, SignalboxError
 from signalbox.wire.messages import Signature
 from workers.runner import frames
 from workers.runner.intervals import Intervals, now
@@ -68,12 +62,7 @@ class Engine(Protocol):
         """Forget a version."""
 
     def run(
-        self,
-        model: str,
-        version: int,
-        signature: str,
-        jobs: Sequence[bytes],
-        outputs: tuple[str, ...],
+        self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
     ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
         """Frames and errors by index of job."""
 
@@ -85,9 +74,8 @@ class Runner:
     """Serves one supervisor's socket and one guard's."""
 
     def __init__(
-        self, engine: Engine, data: socket.socket, guard: socket.socket, intervals: Intervals,
-        frame_limit_bytes: int,
-    ) -> None:  # fmt: skip
+        self, engine: Engine, data: socket.socket, guard: socket.socket, intervals: Intervals, frame_limit_bytes: int
+    ) -> None:
         self._engine, self._data, self._guard, self._intervals = engine, data, guard, intervals
         self._splitter = frames.Splitter(frame_limit_bytes)
         self._limit = frame_limit_bytes
@@ -176,13 +164,10 @@ class Runner:
             return frames.Ran(request.id, time.perf_counter() - start, results, failed)
         if isinstance(request, frames.Load):
             loaded = self._engine.load(
-                request.model, request.version, request.path, is_warm=request.is_warm,
-                digest=request.digest,
-            )  # fmt: skip
-            seconds = time.perf_counter() - start
-            return frames.Loaded(
-                request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures
+                request.model, request.version, request.path, is_warm=request.is_warm, digest=request.digest
             )
+            seconds = time.perf_counter() - start
+            return frames.Loaded(request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures)
         if isinstance(request, frames.Unload):
             self._engine.unload(request.model, request.version)
             return frames.Unloaded(request.id)

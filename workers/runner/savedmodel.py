@@ -18,10 +18,23 @@ from workers.runner.protowire import number, single, submessages, text
 
 FILE: Final = "saved_model.pb"
 DTYPE_OF: Final[dict[int, str]] = {
-    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string",
-    8: "complex64", 9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128",
-    19: "float16", 22: "uint32", 23: "uint64",
-}  # fmt: skip
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    7: "string",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
 """Number in types.proto to the name on our wire; what is missing cannot travel."""
 _SERVE: Final = b"serve"
 _CHUNK_BYTES: Final = 1 << 20
@@ -45,9 +58,13 @@ def inspect(directory: Path) -> Inspection:
     signatures, operations = read(directory)
     size, digest = manifest(directory)
     return Inspection(
-        signatures=signatures, ops=tuple(sorted(operations.kinds)), verdict=judge(operations),
-        size_bytes=size, digest=digest, rules=rules(),
-    )  # fmt: skip
+        signatures=signatures,
+        ops=tuple(sorted(operations.kinds)),
+        verdict=judge(operations),
+        size_bytes=size,
+        digest=digest,
+        rules=rules(),
+    )
 
 
 def read(directory: Path) -> tuple[dict[str, Signature], Operations]:
@@ -76,9 +93,7 @@ def manifest(directory: Path) -> tuple[int, str]:
                 one.update(chunk)
         size = path.stat().st_size
         total += size
-        whole.update(
-            f"{path.relative_to(directory).as_posix()}\0{size}\0{one.hexdigest()}\n".encode()
-        )
+        whole.update(f"{path.relative_to(directory).as_posix()}\0{size}\0{one.hexdigest()}\n".encode())
     return total, whole.hexdigest()
 
 
@@ -96,22 +111,14 @@ def _signatures(graph: memoryview) -> Iterator[tuple[str, Signature]]:
         if name.startswith("__"):
             continue  # TensorFlow's own, such as __saved_model_init_op
         body = single(entry, 2)
-        yield (
-            name,
-            Signature(
-                inputs=dict(_specs(body, 1)), outputs=dict(_specs(body, 2)), method=text(body, 3)
-            ),
-        )
+        yield (name, Signature(inputs=dict(_specs(body, 1)), outputs=dict(_specs(body, 2)), method=text(body, 3)))
 
 
 def _specs(body: memoryview, field: int) -> Iterator[tuple[str, TensorSpec]]:
     for entry in submessages(body, field):
         info = single(entry, 2)
         dtype = number(info, 2)
-        yield (
-            text(entry, 1),
-            TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info)),
-        )
+        yield (text(entry, 1), TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info)))
 
 
 def _shape(info: memoryview) -> tuple[int, ...] | None:

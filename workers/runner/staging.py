@@ -59,9 +59,7 @@ class Staging:
     where it has one of its own.
     """
 
-    def __init__(
-        self, parent: Path, roots: Sequence[str] = (), reader_gid: int | None = None
-    ) -> None:
+    def __init__(self, parent: Path, roots: Sequence[str] = (), reader_gid: int | None = None) -> None:
         self.folder = parent / f"{_PREFIX}{secrets.token_hex(8)}"
         self._roots = tuple(roots)
         self._reader_gid = reader_gid
@@ -109,9 +107,7 @@ class Staging:
             remove = partial(shutil.rmtree, place, ignore_errors=True)
             is_stopped = threading.Event()
             is_for_others = self._reader_gid is not None
-            laying = _in_thread(
-                partial(lay_out, source, place, self._roots, is_for_others, is_stopped.is_set)
-            )
+            laying = _in_thread(partial(lay_out, source, place, self._roots, is_for_others, is_stopped.is_set))
             try:
                 how = await asyncio.shield(laying)
             except asyncio.CancelledError:
@@ -139,9 +135,7 @@ class Staging:
                 " read. Others from there are refused until that ends."
             )
 
-    def _give_up(
-        self, root: Path, laying: asyncio.Future[_Ways], remove: Callable[[], None]
-    ) -> None:
+    def _give_up(self, root: Path, laying: asyncio.Future[_Ways], remove: Callable[[], None]) -> None:
         self._given_up[root] = laying
 
         def ended(_: asyncio.Future[_Ways]) -> None:

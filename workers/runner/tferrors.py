@@ -10,14 +10,7 @@ from signalbox.program import errors
 
 T = TypeVar("T")
 _DEVICE_FAILED: Final = re.compile(r"CUDA|CUDNN|CUBLAS|GPU sync failed|\bXid\b", re.IGNORECASE)
-_NOISE: Final = (
-    "Graph execution error",
-    "Detected at",
-    "<stack traces",
-    "File ",
-    "[[",
-    "Traceback",
-)
+_NOISE: Final = ("Graph execution error", "Detected at", "<stack traces", "File ", "[[", "Traceback")
 _OF_OURS: Final = re.compile(r"^(\{\{function_node [^}]*\}\} )+| \[Op:__inference\w*\]$")
 """What the function that calls the signature puts around a message."""
 
@@ -43,9 +36,13 @@ def translated(act: Callable[[], T]) -> T:
 def _is_of_the_device(error: Exception) -> bool:
     """Whether the GPU or its libraries failed, not the model. InvalidArgument and the like never are."""
     kinds = (
-        tf.errors.InternalError, tf.errors.AbortedError, tf.errors.DataLossError,
-        tf.errors.UnknownError, tf.errors.UnavailableError, tf.errors.FailedPreconditionError,
-    )  # fmt: skip
+        tf.errors.InternalError,
+        tf.errors.AbortedError,
+        tf.errors.DataLossError,
+        tf.errors.UnknownError,
+        tf.errors.UnavailableError,
+        tf.errors.FailedPreconditionError,
+    )
     return isinstance(error, kinds) and _DEVICE_FAILED.search(str(error)) is not None
 
 

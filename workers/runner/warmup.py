@@ -77,9 +77,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 def _message_class() -> Any:
     """PredictionLog, down to what we read; tensors stay bytes (equal on the wire to their message)."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="signalbox_warmup.proto", package=_PACKAGE, syntax="proto3"
-    )
+    file = descriptor_pb2.FileDescriptorProto(name="signalbox_warmup.proto", package=_PACKAGE, syntax="proto3")
 
     def message(name: str, *fields: tuple[int, str, str, bool]) -> None:
         declared = file.message_type.add(name=name)

@@ -92,9 +92,13 @@ class RunnerWire(asyncio.Protocol):
     """
 
     def __init__(
-        self, limit: int, *, on_ready: Callable[[frames.Ready], None], kill: Callable[[], None],
+        self,
+        limit: int,
+        *,
+        on_ready: Callable[[frames.Ready], None],
+        kill: Callable[[], None],
         frozen_s: float = FROZEN_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._splitter = frames.Splitter(limit)
         self._on_ready, self._kill = on_ready, kill
         self._highest = 0
@@ -178,9 +182,7 @@ class RunnerWire(asyncio.Protocol):
         """See asyncio."""
         self.fail()
 
-    def send(
-        self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False
-    ) -> asyncio.Future[frames.Answer]:
+    def send(self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False) -> asyncio.Future[frames.Answer]:
         """Send a request; the future gets its answer. is_ahead: it is worked on beside the others."""
         future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
         if not self.is_usable or self._transport is None:
@@ -198,9 +200,7 @@ class RunnerWire(asyncio.Protocol):
         culprit = ahead or self._work.first
         for asked in (*self._work.asked.values(), *self._ahead.asked.values()):
             if not asked.future.done():
-                asked.future.set_exception(
-                    first or RunnerCrashed() if asked is culprit else RunnerLost()
-                )
+                asked.future.set_exception(first or RunnerCrashed() if asked is culprit else RunnerLost())
         self._work.clear()
         self._ahead.clear()
         self.heartbeat.end()

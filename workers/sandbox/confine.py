@@ -36,14 +36,23 @@ _SCRATCH: Final = "signalbox-runner-"
 _STALE_S: Final = 60.0
 _PROBE_S: Final = 60.0
 _SYSTEM: Final = (
-    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/nsswitch.conf",
-    "/etc/ssl/openssl.cnf", "/proc", "/sys",
-)  # fmt: skip
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/ssl/openssl.cnf",
+    "/proc",
+    "/sys",
+)
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_NVIDIA: Final = (
-    "nvidiactl", "nvidia-uvm*", "nvidia-modeset", "nvidia-caps", "nvidia[0-9]*",
-)  # fmt: skip
+_NVIDIA: Final = ("nvidiactl", "nvidia-uvm*", "nvidia-modeset", "nvidia-caps", "nvidia[0-9]*")
 _NVIDIA_READ: Final = ("/opt", "/etc/nvidia", "/run/nvidia-persistenced")
 """CUDA also writes below /proc, where it names its threads: without that cuInit fails with 304."""
 
@@ -106,10 +115,13 @@ def probe(sandbox: Sandbox, kind: str) -> Confinement:
     command = [sys.executable, "-m", "workers.sandbox", "--kind", kind]
     try:
         ended = subprocess.run(
-            [*command, "--sandbox", sandbox.argument()], capture_output=True,
-            stdin=subprocess.DEVNULL, timeout=_PROBE_S, check=False,
+            [*command, "--sandbox", sandbox.argument()],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PROBE_S,
+            check=False,
             env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(_ROOT)},
-        )  # fmt: skip
+        )
     except (subprocess.TimeoutExpired, OSError) as error:
         raise Misconfigured(f"The runner's sandbox cannot be tried out: {error}.") from error
     if ended.returncode != 0:
@@ -118,9 +130,7 @@ def probe(sandbox: Sandbox, kind: str) -> Confinement:
     return msgspec.json.decode(ended.stdout, type=Confinement)
 
 
-def _judged(
-    sandbox: Sandbox, before: selftest.Before, missing: dict[Layer, str], kind: str
-) -> Confinement:
+def _judged(sandbox: Sandbox, before: selftest.Before, missing: dict[Layer, str], kind: str) -> Confinement:
     """What holds, or the refusal."""
     claimed = frozenset(Layer) - missing.keys()
     broken = selftest.broken(before, claimed, kind)

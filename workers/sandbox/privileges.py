@@ -24,9 +24,7 @@ _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 24, 38, 39
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _LAST_CAPABILITY: Final = 63
-LIMITS: Final = {
-    resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 30,
-}  # fmt: skip
+LIMITS: Final = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 30}
 """Highest values of a runner. No limit on address space: CUDA maps huge ranges it never uses."""
 THREADS: Final = 4096
 """Processes and threads of a user that only runners have."""
@@ -143,9 +141,10 @@ def has_no_new_privileges() -> bool:
 def capabilities() -> int:
     """Those in effect or permitted, as bits."""
     found = dict(
-        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
+        line.split(":", 1)
+        for line in Path("/proc/self/status").read_text().splitlines()
         if line.startswith(("CapEff", "CapPrm"))
-    )  # fmt: skip
+    )
     return int(found["CapEff"], 16) | int(found["CapPrm"], 16)
 
 

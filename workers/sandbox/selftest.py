@@ -129,15 +129,11 @@ def _calls(before: Before, kind: str) -> str:
     # Requests that fail in any case: only the filter's answer is EPERM, the kernel's own is another.
     if libc.ptrace(_NO_SUCH_REQUEST, 0, 0, 0) != -1 or ctypes.get_errno() != errno.EPERM:
         return "ptrace can be called"
-    if libc.process_vm_readv(1 << 30, None, 0, None, 0, 0) != -1 or (
-        ctypes.get_errno() != errno.EPERM
-    ):
+    if libc.process_vm_readv(1 << 30, None, 0, None, 0, 0) != -1 or (ctypes.get_errno() != errno.EPERM):
         return "process_vm_readv can be called"
     if libc.flock(-1, fcntl.LOCK_UN) != -1 or ctypes.get_errno() != errno.EPERM:
         return "flock can be called"
-    if libc.prctl(_PR_SET_PDEATHSIG, _NO_SUCH_SIGNAL, 0, 0, 0) != -1 or (
-        ctypes.get_errno() != errno.EPERM
-    ):
+    if libc.prctl(_PR_SET_PDEATHSIG, _NO_SUCH_SIGNAL, 0, 0, 0) != -1 or (ctypes.get_errno() != errno.EPERM):
         return "the parent-death signal can be disarmed"
     with suppress(PermissionError):
         os.kill(os.getppid(), 0)

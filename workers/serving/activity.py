@@ -34,17 +34,20 @@ class Request:
     """
 
     __slots__ = (
-        "activity", "began_s", "ended_s", "given_s", "is_beside_load", "is_told", "jobs", "key", "on_turn",
+        "activity",
+        "began_s",
+        "ended_s",
+        "given_s",
+        "is_beside_load",
+        "is_told",
+        "jobs",
+        "key",
+        "on_turn",
         "since",
-    )  # fmt: skip
+    )
 
     def __init__(
-        self,
-        activity: str,
-        key: Key,
-        jobs: tuple[str, ...],
-        on_turn: Callable[[], None],
-        now_s: float,
+        self, activity: str, key: Key, jobs: tuple[str, ...], on_turn: Callable[[], None], now_s: float
     ) -> None:
         self.activity = activity
         self.key = key
@@ -70,9 +73,7 @@ class Activity:
     clock: UTC seconds. tally: knows how long runs and loads take, and learns it of loads here.
     """
 
-    def __init__(
-        self, tally: Tally, clock: Callable[[], float], on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, tally: Tally, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
         self._tally = tally
         self._clock = clock
         self._on_change = on_change
@@ -153,9 +154,14 @@ class Activity:
         is_load = request.activity == LOADING
         usual_s = self._tally.load_s(model) if is_load else self._tally.run_s(model)
         return Run(
-            activity=request.activity, model=model, version=version, jobs=jobs,
-            since=request.since, expected_s=round(usual_s or 0.0, 4), is_ahead=is_ahead,
-        )  # fmt: skip
+            activity=request.activity,
+            model=model,
+            version=version,
+            jobs=jobs,
+            since=request.since,
+            expected_s=round(usual_s or 0.0, 4),
+            is_ahead=is_ahead,
+        )
 
     def _begin(self, request: Request) -> None:
         request.is_beside_load = self._ahead is not None

@@ -45,9 +45,8 @@ class Line(Generic[H]):
     """The jobs of one model that are in hand and have not started."""
 
     def __init__(
-        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES,
-        ceiling: Callable[[Job], int] = lambda _: 0,
-    ) -> None:  # fmt: skip
+        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES, ceiling: Callable[[Job], int] = lambda _: 0
+    ) -> None:
         """ceiling: rows like a job's that fit into the device's memory together, 0 = not known."""
         self.batching = batching
         self._ceiling = ceiling

@@ -63,13 +63,9 @@ class Change:
     or another's end is heard of meanwhile: this record would then be written over one it knows nothing of.
     """
 
-    __slots__ = (
-        "before", "body", "expect", "held", "is_claim", "make", "record", "text", "verdict",
-    )  # fmt: skip
+    __slots__ = ("before", "body", "expect", "held", "is_claim", "make", "record", "text", "verdict")
 
-    def __init__(
-        self, held: Held, make: Make, body: bytes = b"", *, is_claim: bool = False
-    ) -> None:
+    def __init__(self, held: Held, make: Make, body: bytes = b"", *, is_claim: bool = False) -> None:
         self.held = held
         self.make = make
         self.body = body
@@ -137,10 +133,18 @@ class Commits:
     """
 
     def __init__(
-        self, bus: Bus, records: Records, *, worker: str, gpu: str, token: int,
-        inline_limit_bytes: int, clock: Callable[[], float], slow_job_s: float = math.inf,
+        self,
+        bus: Bus,
+        records: Records,
+        *,
+        worker: str,
+        gpu: str,
+        token: int,
+        inline_limit_bytes: int,
+        clock: Callable[[], float],
+        slow_job_s: float = math.inf,
         trusted_s: float = 30.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bus = bus
         self._records = records
         self._writer = bus.grouped(Stream.STATE)
@@ -233,21 +237,15 @@ class Commits:
 
     def failure(self, held: Held, error: ErrorInfo) -> Change:
         """The change that ends a job with an error."""
-        return Change(
-            held, lambda before: life.failed(before, error, now=self._clock(), phases=held.phases)
-        )
+        return Change(held, lambda before: life.failed(before, error, now=self._clock(), phases=held.phases))
 
     def expiry(self, held: Held) -> Change:
         """The change that ends a job whose deadline passed before it ran."""
-        return Change(
-            held, lambda before: life.expired(before, now=self._clock(), phases=held.phases)
-        )
+        return Change(held, lambda before: life.expired(before, now=self._clock(), phases=held.phases))
 
     def cancellation(self, held: Held) -> Change:
         """The change that ends a job because its owner asked."""
-        return Change(
-            held, lambda before: life.cancelled(before, now=self._clock(), phases=held.phases)
-        )
+        return Change(held, lambda before: life.cancelled(before, now=self._clock(), phases=held.phases))
 
     def requeue(self, held: Held, error: SignalboxError, *, is_crash: bool) -> Change:
         """The change that puts a job back to ``queued``."""
@@ -260,11 +258,13 @@ class Commits:
         The rest needs no word: its record is another's, or says ``queued`` already.
         """
         why = Unavailable("The worker was stopped before the run had ended.")
-        await self.apply([
-            self.requeue(held, why, is_crash=False)
-            for held in hand
-            if held.record is not None and self.mine(held.record)
-        ])  # fmt: skip
+        await self.apply(
+            [
+                self.requeue(held, why, is_crash=False)
+                for held in hand
+                if held.record is not None and self.mine(held.record)
+            ]
+        )
 
     def mine(self, record: Record) -> bool:
         """Whether this hold claimed the job, and its record is not written again yet."""
@@ -275,9 +275,7 @@ class Commits:
         """What this hold has claimed and not ended, and whose records lie at their place for so long."""
         before = self._clock() - older_than_s
         return [
-            held
-            for held in hand
-            if held.record is not None and held.written_at < before and self.mine(held.record)
+            held for held in hand if held.record is not None and held.written_at < before and self.mine(held.record)
         ]
 
     async def renew(self, held: Held) -> None:
@@ -303,9 +301,8 @@ class Commits:
         if held.claim is not None:
             record = held.claim(record)
         notice = DeadLetter(
-            error=error, attempt=record.attempt, crashes=record.crashes + is_crash,
-            worker=self._worker, gpu=self._gpu,
-        )  # fmt: skip
+            error=error, attempt=record.attempt, crashes=record.crashes + is_crash, worker=self._worker, gpu=self._gpu
+        )
         await persist(lambda: deadletters.keep(self._bus, held.job, held.delivery.data, notice))
 
     # ------------------------------------------------------------------------------ writing
@@ -315,13 +312,13 @@ class Commits:
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
         while left := [change for change in left if await self._may_still_write(change)]:
-            outcomes = await self._writer.write_all([
-                Write(
-                    names.state(change.held.job.id), change.body,
-                    {Header.RECORD: change.text}, change.expect,
-                )
-                for change in left
-            ], group)  # fmt: skip
+            outcomes = await self._writer.write_all(
+                [
+                    Write(names.state(change.held.job.id), change.body, {Header.RECORD: change.text}, change.expect)
+                    for change in left
+                ],
+                group,
+            )
             again: list[Change] = []
             is_away = False
             for change, outcome in zip(left, outcomes, strict=True):
@@ -332,9 +329,7 @@ class Commits:
                 elif isinstance(outcome, StaleRevision | Ambiguous):
                     if await self._resolve(change) and change.prepare(self._clock()):
                         again.append(change)
-                elif isinstance(
-                    outcome, Unavailable | QueueFull
-                ):  # full: until the reconciler makes room
+                elif isinstance(outcome, Unavailable | QueueFull):  # full: until the reconciler makes room
                     is_away = True
                     again.append(change)
                 else:

@@ -67,9 +67,7 @@ class Flight:
     generation: of the runner it runs in; a death in another one is not its doing. request: the last one for a run.
     """
 
-    __slots__ = (
-        "batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "request", "tries", "version",
-    )  # fmt: skip
+    __slots__ = ("batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "request", "tries", "version")
 
     def __init__(self, jobs: list[Held]) -> None:
         self.jobs = jobs
@@ -107,11 +105,22 @@ class Execution:
     """
 
     def __init__(
-        self, *, bus: Bus, runner: RunnerLink, residency: Residency, commits: Commits, fleet: Fleet,
-        tally: Tally, activity: Activity, settle: Callable[[Held], None], forsake: Callable[[Held], None],
-        give_back: Callable[[Held, float], None], free: Callable[[], None],
-        clock: Callable[[], float] = time.time, max_result_bytes: int = MAX_RESULT_BYTES,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        bus: Bus,
+        runner: RunnerLink,
+        residency: Residency,
+        commits: Commits,
+        fleet: Fleet,
+        tally: Tally,
+        activity: Activity,
+        settle: Callable[[Held], None],
+        forsake: Callable[[Held], None],
+        give_back: Callable[[Held, float], None],
+        free: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+        max_result_bytes: int = MAX_RESULT_BYTES,
+    ) -> None:
         self._max_result_bytes = max_result_bytes
         self._bus = bus
         self._runner = runner
@@ -260,18 +269,14 @@ class Execution:
         for held in jobs:
             if held.is_cancelled:
                 found[held] = Unavailable("Cancelled before it ran.")
-            elif quarantine.concerns(held.job.model) and await quarantine.holds(
-                held.job, held.delivery.data
-            ):
+            elif quarantine.concerns(held.job.model) and await quarantine.holds(held.job, held.delivery.data):
                 found[held] = Poisoned()
                 gauges.QUARANTINED.labels(held.job.model).inc()
             else:
                 fit.append(held)
         return fit
 
-    async def _attempt(
-        self, flight: Flight, part: list[Held], found: dict[Held, Outcome]
-    ) -> list[list[Held]]:
+    async def _attempt(self, flight: Flight, part: list[Held], found: dict[Held, Outcome]) -> list[list[Held]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
         await self._apart(flight, part)
         await self.admitted()
@@ -343,9 +348,8 @@ class Execution:
         return not isinstance(error, RunnerLost) and flight.generation != self._ended_by_us
 
     def _after_death(
-        self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome],
-        *, is_ours: bool,
-    ) -> list[list[Held]]:  # fmt: skip
+        self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome], *, is_ours: bool
+    ) -> list[list[Held]]:
         """The runner died under ``part``: a lone culprit is judged, suspects run alone, others as before."""
         if not is_ours:
             return self._run_again(flight, part, found, "Others kept taking the runner down.")
@@ -375,10 +379,7 @@ class Execution:
             self._mark(jobs, "loading")
         await self._make_ready(flight)
         try:
-            frames = [
-                held.delivery.data if held.job.ref is None else await self._fetch(held)
-                for held in jobs
-            ]
+            frames = [held.delivery.data if held.job.ref is None else await self._fetch(held) for held in jobs]
             ids = tuple(held.job.id for held in jobs)
             with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")) as request:
                 flight.request = request
@@ -399,13 +400,9 @@ class Execution:
         self._mark_computed(jobs, seconds)
         gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
         gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
-        self._tally.ran(
-            flight.model, jobs=len(jobs), seconds=seconds,
-            size_bytes=sum(map(len, frames)),
-        )  # fmt: skip
+        self._tally.ran(flight.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
         return [
-            report.errors.get(at) or within(frame, self._max_result_bytes)
-            for at, frame in enumerate(report.frames)
+            report.errors.get(at) or within(frame, self._max_result_bytes) for at, frame in enumerate(report.frames)
         ]
 
     async def _make_ready(self, flight: Flight) -> None:

@@ -35,9 +35,20 @@ class Held:
     """
 
     __slots__ = (
-        "arrived_s", "cancelled_s", "claim", "delivery", "is_alone", "is_cancelled", "job", "known_at", "phases",
-        "record", "revision", "touched_s", "written_at",
-    )  # fmt: skip
+        "arrived_s",
+        "cancelled_s",
+        "claim",
+        "delivery",
+        "is_alone",
+        "is_cancelled",
+        "job",
+        "known_at",
+        "phases",
+        "record",
+        "revision",
+        "touched_s",
+        "written_at",
+    )
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
         self.delivery = delivery

@@ -14,14 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from signalbox.program import log
-from signalbox.program.errors import (
-    LeaseLost,
-    NotServing,
-    OutOfMemory,
-    RunnerCrashed,
-    SignalboxError,
-    Unavailable,
-)
+from signalbox.program.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.wire.messages import Model, Version
 from workers.runner.link import LoadReport, RunnerLink
 from workers.runner.wire import RunnerLost
@@ -49,12 +42,18 @@ class Residency:
     """What the runner of one hold has in memory. Dies with the hold."""
 
     def __init__(
-        self, runner: RunnerLink, shelf: Shelf, find: Callable[[str], Model | None],
-        activity: Activity, on_change: Callable[[], None], *,
+        self,
+        runner: RunnerLink,
+        shelf: Shelf,
+        find: Callable[[str], Model | None],
+        activity: Activity,
+        on_change: Callable[[], None],
+        *,
         is_spare: Callable[[Key], bool] = lambda _: False,
-        may_load: Callable[[], bool] = lambda: True, sizes: Sizes | None = None,
+        may_load: Callable[[], bool] = lambda: True,
+        sizes: Sizes | None = None,
         retire_s: float = 10.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
 
         retire_s: see :class:`workers.serving.retiring.Retiring`.
@@ -88,9 +87,7 @@ class Residency:
 
     def may_serve(self, model: Model) -> bool:
         """Whether jobs of the model are worth asking for: some version is there, or may be loaded."""
-        return self._may_load() or any(
-            (model.name, v.version) in self._shelf for v in model.versions
-        )
+        return self._may_load() or any((model.name, v.version) in self._shelf for v in model.versions)
 
     async def pin(self, key: Key, renew: Renew) -> bool:
         """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
@@ -219,9 +216,7 @@ class Residency:
         for key in self._retiring.due(self._loop.time()):
             targets = self._retiring.targets(key[0])
             if all(self._shelf.state((key[0], v)) in {"ready", "crowded"} for v in targets):
-                is_due = key in self._retiring.due(
-                    self._loop.time()
-                )  # or a run has used it meanwhile
+                is_due = key in self._retiring.due(self._loop.time())  # or a run has used it meanwhile
                 if is_due and self._shelf.is_idle(key):
                     await self._unload(key)
                 if key not in self._shelf:
@@ -254,8 +249,9 @@ class Residency:
             report = await self._put_alone(key, version, size, renew, error)
         self._too_large.discard(key)
         self.loads += 1
-        log.info("model.loaded", model=name, version=number, size_bytes=report.size_bytes,
-                 seconds=round(report.seconds, 3))  # fmt: skip
+        log.info(
+            "model.loaded", model=name, version=number, size_bytes=report.size_bytes, seconds=round(report.seconds, 3)
+        )
         size = report.size_bytes or size
         self._sizes.measured(name, version, size)
         await self._book(key, size, is_needed=renew is not None)
@@ -309,9 +305,7 @@ class Residency:
             await self._unload(key)
             raise DoesNotFit(f"Version {key[1]} of model {key[0]} takes more than is free here.")
 
-    async def _put_alone(
-        self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory
-    ) -> LoadReport:
+    async def _put_alone(self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory) -> LoadReport:
         """What was there before, and an allocator in pieces, may have been in the way."""
         if key not in self._too_large:
             log.warning("model.out_of_memory", model=key[0], version=key[1], why=str(error))
@@ -325,9 +319,7 @@ class Residency:
             f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
         ) from error
 
-    async def _put(
-        self, key: Key, version: Version, size: int, *, is_ahead: bool = False
-    ) -> LoadReport:
+    async def _put(self, key: Key, version: Version, size: int, *, is_ahead: bool = False) -> LoadReport:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
         self._shelf.reserve(key, size)
@@ -347,9 +339,7 @@ class Residency:
             self._shelf.fail(key, error.public_message)
             if isinstance(error, OutOfMemory):
                 raise
-            raise NotServing(
-                f"Version {number} of model {name} cannot be loaded: {error.public_message}"
-            ) from error
+            raise NotServing(f"Version {number} of model {name} cannot be loaded: {error.public_message}") from error
         except asyncio.CancelledError:
             self._shelf.drop(key)
             raise

@@ -48,9 +48,7 @@ class Retiring:
 
     def due(self, now_s: float) -> list[Key]:
         """Those that have been idle for long enough."""
-        return [
-            key for key, since_s in self._idle_since_s.items() if now_s - since_s >= self._after_s
-        ]
+        return [key for key, since_s in self._idle_since_s.items() if now_s - since_s >= self._after_s]
 
     def next_in_s(self, now_s: float) -> float | None:
         """Seconds until something may be due, None if nothing retires. What is overdue is looked at every so often."""

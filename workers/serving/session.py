@@ -19,13 +19,7 @@ from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.jobs import joblog
 from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.program.errors import (
-    LeaseLost,
-    NewerVersion,
-    RunnerCrashed,
-    SignalboxError,
-    Unavailable,
-)
+from signalbox.program.errors import LeaseLost, NewerVersion, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.wire.messages import Model, Newer, State
 from signalbox.wire.names import PRIORITIES
 from workers.device.lane import Hold, Lane
@@ -57,10 +51,20 @@ class Session:
     """Serves the models of this worker for as long as one hold lasts."""
 
     def __init__(
-        self, *, bus: Bus, records: Records, lane: Lane, hold: Hold, fleet: Fleet, shelf: Shelf,
-        tally: Tally, settings: WorkerSettings, worker: str, clock: Callable[[], float],
+        self,
+        *,
+        bus: Bus,
+        records: Records,
+        lane: Lane,
+        hold: Hold,
+        fleet: Fleet,
+        shelf: Shelf,
+        tally: Tally,
+        settings: WorkerSettings,
+        worker: str,
+        clock: Callable[[], float],
         on_change: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """clock: UTC seconds, the same for all programs."""
         self.hand = Hand()
         self.activity = Activity(tally, clock, on_change)
@@ -79,30 +83,56 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._intake = Intake(bus, self._receive, self._wake)
         self._commits = Commits(
-            bus, records, worker=worker, gpu=hold.gpu, token=hold.token,
-            inline_limit_bytes=settings.inline_limit_bytes, clock=clock,
-            slow_job_s=settings.slow_job_s, trusted_s=settings.ack_wait_s,
-        )  # fmt: skip
+            bus,
+            records,
+            worker=worker,
+            gpu=hold.gpu,
+            token=hold.token,
+            inline_limit_bytes=settings.inline_limit_bytes,
+            clock=clock,
+            slow_job_s=settings.slow_job_s,
+            trusted_s=settings.ack_wait_s,
+        )
         self._residency = Residency(
-            hold.runner, shelf, fleet.find, self.activity, on_change,
-            is_spare=fleet.is_spare, may_load=lambda: not hold.is_shared,
-            sizes=tally.sizes, retire_s=settings.retire_s,
-        )  # fmt: skip
+            hold.runner,
+            shelf,
+            fleet.find,
+            self.activity,
+            on_change,
+            is_spare=fleet.is_spare,
+            may_load=lambda: not hold.is_shared,
+            sizes=tally.sizes,
+            retire_s=settings.retire_s,
+        )
         self._execution = Execution(
-            bus=bus, runner=hold.runner, residency=self._residency, commits=self._commits,
-            fleet=fleet, tally=tally, activity=self.activity, settle=self._settle, forsake=self._forsake,
-            give_back=self._hand_back, free=self._wake, clock=clock,
+            bus=bus,
+            runner=hold.runner,
+            residency=self._residency,
+            commits=self._commits,
+            fleet=fleet,
+            tally=tally,
+            activity=self.activity,
+            settle=self._settle,
+            forsake=self._forsake,
+            give_back=self._hand_back,
+            free=self._wake,
+            clock=clock,
             max_result_bytes=settings.max_result_bytes,
-        )  # fmt: skip
+        )
         self._sweep = Sweep(bus)
         self._is_woken = False
         self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._catalog = asyncio.Event()
         self._rescue = Rescue(
-            bus, records, fleet, gpu=hold.gpu, token=hold.token,
-            is_in_hand=lambda job_id: self.hand.get(job_id) is not None, spawn=self._spawn,
-        )  # fmt: skip
+            bus,
+            records,
+            fleet,
+            gpu=hold.gpu,
+            token=hold.token,
+            is_in_hand=lambda job_id: self.hand.get(job_id) is not None,
+            spawn=self._spawn,
+        )
         self._loop = asyncio.get_running_loop()
         hold.on_change = self._hold_changed
 
@@ -148,9 +178,11 @@ class Session:
         over = [
             asyncio.create_task(_happens(event), name=name)
             for name, event in (
-                ("lease lost", self._hold.lost), ("yield asked", self._hold.yield_asked), ("stop", stop),
+                ("lease lost", self._hold.lost),
+                ("yield asked", self._hold.yield_asked),
+                ("stop", stop),
             )
-        ]  # fmt: skip
+        ]
         try:
             done, _ = await asyncio.wait([*over, *background], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -179,9 +211,7 @@ class Session:
         if self._tasks:
             lost = asyncio.create_task(_happens(self._hold.lost), name="lease lost")
             ending = asyncio.create_task(self._tasks_end(), name="running jobs end")
-            await asyncio.wait(
-                [lost, ending], timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait([lost, ending], timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
             for task in (lost, ending):
                 task.cancel()
         if self._tasks:
@@ -365,11 +395,12 @@ class Session:
         line = self._lines.get(model)
         waiting = {p: line.count(p) if line is not None else 0 for p in PRIORITIES}
         wanted = room.depth(
-            found.batching.max_size, self._tally.run_s(model),
+            found.batching.max_size,
+            self._tally.run_s(model),
             is_running=self._execution.is_running(model),
             mean_bytes=self._tally.mean_bytes(model),
             room_bytes=max(1, self._settings.in_hand_bytes - self.hand.bytes),
-        )  # fmt: skip
+        )
         self._intake.ask(model, wanted, waiting)
 
     async def _fly(self, flight: Flight) -> None:
@@ -468,9 +499,7 @@ class Session:
             for held in self.hand.touch(self._loop.time(), self._settings.in_progress_s):
                 if held.record is not None:  # a wish to cancel may have been lost on its way
                     self._spawn(self._cancel(held))
-            for held in self._commits.old_claims(
-                self.hand, self._settings.results_kept_s / RENEWED
-            ):
+            for held in self._commits.old_claims(self.hand, self._settings.results_kept_s / RENEWED):
                 self._spawn(self._commits.renew(held))
             gauges.IN_HAND.set(len(self.hand))
             gauges.LEASE_SLACK.set(self._lane.lease_slack_s)
@@ -493,9 +522,7 @@ class Session:
         held.cancelled_s = self._loop.time()
         line = self._lines.get(held.job.model)
         if line is None or line.remove(held.job.id) is None:
-            await self._execution.cancel(
-                held, record, revision, grace_s=self._settings.cancel_grace_s
-            )
+            await self._execution.cancel(held, record, revision, grace_s=self._settings.cancel_grace_s)
         elif record.state.is_terminal:
             held.record, held.revision = record, revision
             self._settle(held)

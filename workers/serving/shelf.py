@@ -48,9 +48,7 @@ class Shelf:
         """Bytes of everything that is loaded or being loaded."""
         return sum(place.size_bytes for place in self._places.values())
 
-    def evictions(
-        self, size_bytes: int, *, is_spare: Callable[[Key], bool] = lambda _: False
-    ) -> list[Key]:
+    def evictions(self, size_bytes: int, *, is_spare: Callable[[Key], bool] = lambda _: False) -> list[Key]:
         """What must leave before ``size_bytes`` more fit: what is spare first, then the least recently used.
 
         Raises :class:`DoesNotFit` where it does not fit even then: the rest is pinned or the
@@ -61,8 +59,9 @@ class Shelf:
             raise DoesNotFit(
                 f"The model needs {size_bytes} bytes; {max(0, free)} of {self.budget_bytes} can be"
                 " made free. Raise the worker's memory budget or place fewer models on it.",
-                needed=size_bytes, budget=self.budget_bytes,
-            )  # fmt: skip
+                needed=size_bytes,
+                budget=self.budget_bytes,
+            )
         return leaving
 
     @property
@@ -176,15 +175,17 @@ class Shelf:
         return place.size_bytes if place is not None else 0
 
     def residencies(
-        self, *, is_spare: Callable[[Key], bool] = lambda _: False,
-        max_rows: Callable[[Key], int] = lambda _: 0,
-    ) -> tuple[Residency, ...]:  # fmt: skip
+        self, *, is_spare: Callable[[Key], bool] = lambda _: False, max_rows: Callable[[Key], int] = lambda _: 0
+    ) -> tuple[Residency, ...]:
         """What the presence document tells, in order of name and version."""
         return tuple(
             Residency(
-                model=key[0], version=key[1], size_bytes=place.size_bytes, error=place.error,
+                model=key[0],
+                version=key[1],
+                size_bytes=place.size_bytes,
+                error=place.error,
                 state="spare" if place.state == "ready" and is_spare(key) else place.state,
                 max_rows=max_rows(key),
             )
             for key, place in sorted(self._places.items())
-        )  # fmt: skip
+        )

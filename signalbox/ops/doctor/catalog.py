@@ -58,9 +58,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Use 32 characters or more: python3 -c 'import secrets; print(secrets.token_hex(32))'. Old keys become void.",
     ),
     "secret.shared": Check(
-        _H,
-        "One leak opens both doors.",
-        "Give each of them a secret of its own (deploy/make_secrets.py).",
+        _H, "One leak opens both doors.", "Give each of them a secret of its own (deploy/make_secrets.py)."
     ),
     "secret.file_open": Check(
         _M,
@@ -78,9 +76,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Set SIGNALBOX_NATS_USER and _PASSWORD_FILE; users: signalbox nats-users.",
     ),
     "nats.password_short": Check(
-        _H,
-        "NATS has no throttle: a short password is guessed.",
-        "Use 16 random characters or more.",
+        _H, "NATS has no throttle: a short password is guessed.", "Use 16 random characters or more."
     ),
     "nats.admin": Check(
         _H,
@@ -92,9 +88,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Passwords, inputs and results cross the network readable.",
         "Use tls:// and SIGNALBOX_NATS_CA_FILE, or a network nobody else is on, and accept this with that reason.",
     ),
-    "log.debug": Check(
-        _L, "DEBUG lines are many and say more than anybody needs.", "SIGNALBOX_LOG_LEVEL=INFO"
-    ),
+    "log.debug": Check(_L, "DEBUG lines are many and say more than anybody needs.", "SIGNALBOX_LOG_LEVEL=INFO"),
     "metrics.exposed": Check(
         _M,
         "Metrics name models, workers and loads, to anybody who asks.",
@@ -116,9 +110,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "SIGNALBOX_GATEWAY_SOCKET_MODE=0660, in a folder of mode 0750.",
     ),
     "gateway.stale_keys": Check(
-        _M,
-        "A revoked key works so long when NATS is cut off.",
-        "SIGNALBOX_GATEWAY_STALE_KEYS_S=15",
+        _M, "A revoked key works so long when NATS is cut off.", "SIGNALBOX_GATEWAY_STALE_KEYS_S=15"
     ),
     "console.key_missing": Check(
         _M,
@@ -126,9 +118,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Set SIGNALBOX_CONSOLE_SECRET_KEY_FILE.",
     ),
     "console.key_short": Check(
-        _H,
-        "Whoever guesses the key signs sessions and operators' tokens.",
-        "Use 50 random characters or more.",
+        _H, "Whoever guesses the key signs sessions and operators' tokens.", "Use 50 random characters or more."
     ),
     "console.any_host": Check(
         _H,
@@ -146,14 +136,10 @@ CATALOG: Final[Mapping[str, Check]] = {
         "SIGNALBOX_CONSOLE_TRUST_PROXY=off, or listen where only the proxy reaches.",
     ),
     "console.plain_origin": Check(
-        _M,
-        "A form posted from an http origin can be altered on the way.",
-        "Trust https origins only.",
+        _M, "A form posted from an http origin can be altered on the way.", "Trust https origins only."
     ),
     "console.long_session": Check(
-        _M,
-        "A stolen cookie works so long.",
-        "SIGNALBOX_CONSOLE_SESSION_S=28800 and SIGNALBOX_CONSOLE_IDLE_S=1800",
+        _M, "A stolen cookie works so long.", "SIGNALBOX_CONSOLE_SESSION_S=28800 and SIGNALBOX_CONSOLE_IDLE_S=1800"
     ),
     "console.loose_throttle": Check(
         _M,
@@ -176,9 +162,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Append ?sslmode=verify-full&sslrootcert=FILE, or keep it on a network of its own and accept this.",
     ),
     "console.other_settings": Check(
-        _H,
-        "Settings of somebody else decide on cookies, hosts and DEBUG.",
-        "Unset DJANGO_SETTINGS_MODULE.",
+        _H, "Settings of somebody else decide on cookies, hosts and DEBUG.", "Unset DJANGO_SETTINGS_MODULE."
     ),
     "worker.lock_in_tmp": Check(
         _H,
@@ -200,14 +184,10 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     # ---- the machine
     "host.root": Check(
-        _M,
-        "A fault in a program is then a fault of the whole machine.",
-        "Run it as a user of its own.",
+        _M, "A fault in a program is then a fault of the whole machine.", "Run it as a user of its own."
     ),
     "host.core_dumps": Check(
-        _L,
-        "A crash writes memory, keys and inputs included, to disk.",
-        "ulimit -c 0, or LimitCORE=0 in the unit.",
+        _L, "A crash writes memory, keys and inputs included, to disk.", "ulimit -c 0, or LimitCORE=0 in the unit."
     ),
     "host.gpu_shared": Check(
         _M,
@@ -236,13 +216,9 @@ CATALOG: Final[Mapping[str, Check]] = {
         "jetstream { sync_interval: always }",
     ),
     "nats.no_users": Check(
-        _H,
-        "Everybody who reaches the port may do everything.",
-        "Include the output of `signalbox nats-users`.",
+        _H, "Everybody who reaches the port may do everything.", "Include the output of `signalbox nats-users`."
     ),
-    "nats.no_auth_user": Check(
-        _H, "Whoever gives no password becomes that user.", "Remove no_auth_user."
-    ),
+    "nats.no_auth_user": Check(_H, "Whoever gives no password becomes that user.", "Remove no_auth_user."),
     "nats.too_much": Check(
         _H,
         "A role that may do more than its program needs gives that to whoever breaks into it.",
@@ -270,13 +246,9 @@ CATALOG: Final[Mapping[str, Check]] = {
         "accepted with that reason.",
     ),
     "nats.trace": Check(
-        _H,
-        "nats-server then logs every message, payloads included.",
-        "Remove trace, trace_verbose and debug.",
+        _H, "nats-server then logs every message, payloads included.", "Remove trace, trace_verbose and debug."
     ),
-    "nats.no_limit": Check(
-        _M, "One client can make the server buffer what it likes.", "max_payload: 2097152"
-    ),
+    "nats.no_limit": Check(_M, "One client can make the server buffer what it likes.", "max_payload: 2097152"),
     "nats.unencrypted": Check(
         _L,
         "Inputs and results lie readable on the servers' disks.",
@@ -295,16 +267,10 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     # ---- a running NATS
     "nats.away": Check(
-        _H,
-        "Nothing about the running server could be examined.",
-        "Start it, or give --offline to look at files only.",
+        _H, "Nothing about the running server could be examined.", "Start it, or give --offline to look at files only."
     ),
-    "nats.old": Check(
-        _H, "Older servers lack per-message TTLs and atomic batches.", "nats-server 2.12 or newer."
-    ),
-    "nats.streams_differ": Check(
-        _H, "Every promise was tested with the declared streams.", "signalbox topology apply"
-    ),
+    "nats.old": Check(_H, "Older servers lack per-message TTLs and atomic batches.", "nats-server 2.12 or newer."),
+    "nats.streams_differ": Check(_H, "Every promise was tested with the declared streams.", "signalbox topology apply"),
     "nats.single_copy": Check(
         _M,
         "One lost disk loses accepted jobs.",
@@ -345,31 +311,19 @@ CATALOG: Final[Mapping[str, Check]] = {
         "TYK_GW_SECRET: 32 random characters.",
     ),
     "tyk.control_public": Check(
-        _H,
-        "The control API answers on the consumers' port.",
-        "control_api_port: 9696, never published.",
+        _H, "The control API answers on the consumers' port.", "control_api_port: 9696, never published."
     ),
     "tyk.keys_unhashed": Check(
         _M, "Session tokens stand readable in Redis.", "hash_keys: true, hash_key_function: sha256"
     ),
-    "tyk.bundles": Check(
-        _H, "Tyk fetches code from a URL and runs it.", "enable_bundle_downloader: false"
-    ),
-    "tyk.profiler": Check(
-        _M, "The profiler shows memory to whoever asks.", "enable_http_profiler: false"
-    ),
-    "tyk.debug": Check(
-        _M, "Tyk's debug log holds headers, Authorization included.", "log_level: info"
-    ),
+    "tyk.bundles": Check(_H, "Tyk fetches code from a URL and runs it.", "enable_bundle_downloader: false"),
+    "tyk.profiler": Check(_M, "The profiler shows memory to whoever asks.", "enable_http_profiler: false"),
+    "tyk.debug": Check(_M, "Tyk's debug log holds headers, Authorization included.", "log_level: info"),
     "tyk.recording": Check(
-        _H,
-        "Analytics store whole requests, keys and inputs included.",
-        "enable_detailed_recording: false",
+        _H, "Analytics store whole requests, keys and inputs included.", "enable_detailed_recording: false"
     ),
     "tyk.no_body_limit": Check(
-        _M,
-        "A body of any size is read into memory.",
-        "http_server_options.max_request_body_size: 33554432",
+        _M, "A body of any size is read into memory.", "http_server_options.max_request_body_size: 33554432"
     ),
     "tyk.version_shown": Check(_L, "The answer names the software.", "hide_generator_header: true"),
     "tyk.redis_open": Check(
@@ -384,25 +338,17 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "tyk.keyless": Check(_H, "Requests are let through without a key.", "use_keyless: false"),
     "tyk.no_auth_hook": Check(
-        _H,
-        "Tyk does not ask the plugin who calls.",
-        "enable_coprocess_auth: true, custom_middleware.auth_check",
+        _H, "Tyk does not ask the plugin who calls.", "enable_coprocess_auth: true, custom_middleware.auth_check"
     ),
     "tyk.cached_auth": Check(
         _H, "Tyk remembers who was let in: a revoked key goes on working.", "Remove id_extractor."
     ),
-    "tyk.cors": Check(
-        _M, "Any web page may call with the visitor's key.", "CORS.enable: false, or named origins."
-    ),
+    "tyk.cors": Check(_M, "Any web page may call with the visitor's key.", "CORS.enable: false, or named origins."),
     "tyk.upstream": Check(
-        _M,
-        "Requests the plugin does not answer go on to another server.",
-        'target_url: "http://127.0.0.1:9/"',
+        _M, "Requests the plugin does not answer go on to another server.", 'target_url: "http://127.0.0.1:9/"'
     ),
     "file.unreadable": Check(
-        _M,
-        "What cannot be read was not examined.",
-        "Give the right path, or run as a user who may read it.",
+        _M, "What cannot be read was not examined.", "Give the right path, or run as a user who may read it."
     ),
 }
 

@@ -69,9 +69,7 @@ def _soon(end: datetime, where: str, now: datetime) -> Iterator[Finding]:
     if end <= now:
         yield Finding("certificate.ends_soon", where, f"ended on {end:%Y-%m-%d}")
     elif end - now < SOON:
-        yield Finding(
-            "certificate.ends_soon", where, f"ends on {end:%Y-%m-%d}, in {(end - now).days} days"
-        )
+        yield Finding("certificate.ends_soon", where, f"ends on {end:%Y-%m-%d}, in {(end - now).days} days")
 
 
 def _end(der: bytes) -> datetime:

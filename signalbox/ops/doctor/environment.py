@@ -34,9 +34,13 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 PROGRAMS: Final = ("gateway", "worker", "console", "admin")
 SECRETS: Final = (
-    "SIGNALBOX_NATS_PASSWORD", "SIGNALBOX_KEY_PEPPER", "SIGNALBOX_GATEWAY_SECRET", "SIGNALBOX_CONSOLE_SECRET_KEY",
-    "SIGNALBOX_CONSOLE_ADMIN_PASSWORD", "SIGNALBOX_CONSOLE_DATABASE_URL",
-)  # fmt: skip
+    "SIGNALBOX_NATS_PASSWORD",
+    "SIGNALBOX_KEY_PEPPER",
+    "SIGNALBOX_GATEWAY_SECRET",
+    "SIGNALBOX_CONSOLE_SECRET_KEY",
+    "SIGNALBOX_CONSOLE_ADMIN_PASSWORD",
+    "SIGNALBOX_CONSOLE_DATABASE_URL",
+)
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _PEPPER_CHARS, _KEY_CHARS, _PASSWORD_CHARS, _ADMIN_CHARS = 32, 50, 16, 12
 _LONGEST_SESSION_S, _LONGEST_IDLE_S = 12 * 3600.0, 3600.0
@@ -90,9 +94,7 @@ class Environment:
         user = self.variables.get("SIGNALBOX_NATS_USER", "")
         if user in PROGRAMS:
             return user
-        found = {
-            p for p in PROGRAMS for n in self.variables if n.startswith(f"SIGNALBOX_{p.upper()}_")
-        }
+        found = {p for p in PROGRAMS for n in self.variables if n.startswith(f"SIGNALBOX_{p.upper()}_")}
         return found.pop() if len(found) == 1 else ""
 
 
@@ -129,9 +131,7 @@ def _secrets(env: Environment) -> Iterator[Finding]:
         if path is None:
             yield Finding("secret.in_environment", name, "given in the environment itself")
         elif is_open_to_others(path):
-            yield Finding(
-                "secret.file_open", str(path), f"mode {stat.S_IMODE(path.stat().st_mode):o}"
-            )
+            yield Finding("secret.file_open", str(path), f"mode {stat.S_IMODE(path.stat().st_mode):o}")
 
 
 def is_open_to_others(path: Path) -> bool:
@@ -149,9 +149,7 @@ def _nats(env: Environment) -> Iterator[Finding]:
     if not user or not password:
         yield Finding("nats.anonymous", "SIGNALBOX_NATS_USER", "no user or no password")
     elif len(password) < _PASSWORD_CHARS:
-        yield Finding(
-            "nats.password_short", "SIGNALBOX_NATS_PASSWORD", f"{len(password)} characters"
-        )
+        yield Finding("nats.password_short", "SIGNALBOX_NATS_PASSWORD", f"{len(password)} characters")
     if user == "admin" and env.program not in {"", "admin"}:
         yield Finding("nats.admin", "SIGNALBOX_NATS_USER", f"the {env.program} runs as admin")
     ca_file = env.get("SIGNALBOX_NATS_CA_FILE")
@@ -168,9 +166,8 @@ def _pepper(env: Environment) -> Iterator[Finding]:
         yield Finding("pepper.missing", "SIGNALBOX_KEY_PEPPER", "empty")
     elif len(pepper) < _PEPPER_CHARS or len(set(pepper)) < 8:
         yield Finding(
-            "pepper.short", "SIGNALBOX_KEY_PEPPER",
-            f"{len(pepper)} characters, {len(set(pepper))} different ones",
-        )  # fmt: skip
+            "pepper.short", "SIGNALBOX_KEY_PEPPER", f"{len(pepper)} characters, {len(set(pepper))} different ones"
+        )
 
 
 def _gateway(env: Environment) -> Iterator[Finding]:
@@ -178,9 +175,7 @@ def _gateway(env: Environment) -> Iterator[Finding]:
     has_secret = bool(env.secret("SIGNALBOX_GATEWAY_SECRET"))
     is_socket = listen.startswith("unix:")
     if not is_socket and not is_loopback(listen.rpartition(":")[0]) and not has_secret:
-        yield Finding(
-            "gateway.exposed", "SIGNALBOX_GATEWAY_LISTEN", f"{listen}, and no shared secret"
-        )
+        yield Finding("gateway.exposed", "SIGNALBOX_GATEWAY_LISTEN", f"{listen}, and no shared secret")
     if not has_secret:
         yield Finding("gateway.secret_missing", "SIGNALBOX_GATEWAY_SECRET", "empty")
     mode = env.get("SIGNALBOX_GATEWAY_SOCKET_MODE")
@@ -188,9 +183,8 @@ def _gateway(env: Environment) -> Iterator[Finding]:
         yield Finding("gateway.socket_open", "SIGNALBOX_GATEWAY_SOCKET_MODE", mode)
     if env.number("SIGNALBOX_GATEWAY_STALE_KEYS_S") > 15:
         yield Finding(
-            "gateway.stale_keys", "SIGNALBOX_GATEWAY_STALE_KEYS_S",
-            f"{env.get('SIGNALBOX_GATEWAY_STALE_KEYS_S')} s",
-        )  # fmt: skip
+            "gateway.stale_keys", "SIGNALBOX_GATEWAY_STALE_KEYS_S", f"{env.get('SIGNALBOX_GATEWAY_STALE_KEYS_S')} s"
+        )
 
 
 def _console(env: Environment) -> Iterator[Finding]:
@@ -205,22 +199,15 @@ def _console(env: Environment) -> Iterator[Finding]:
     yield from _console_network(env)
     admin = env.secret("SIGNALBOX_CONSOLE_ADMIN_PASSWORD")
     if admin and len(admin) < _ADMIN_CHARS:
-        yield Finding(
-            "console.weak_admin", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD", f"{len(admin)} characters"
-        )
+        yield Finding("console.weak_admin", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD", f"{len(admin)} characters")
     session_s = env.number("SIGNALBOX_CONSOLE_SESSION_S")
     idle_s = env.number("SIGNALBOX_CONSOLE_IDLE_S")
     if session_s > _LONGEST_SESSION_S or idle_s > _LONGEST_IDLE_S:
-        yield Finding(
-            "console.long_session", "SIGNALBOX_CONSOLE_SESSION_S",
-            f"{session_s:g} s, {idle_s:g} s idle",
-        )  # fmt: skip
+        yield Finding("console.long_session", "SIGNALBOX_CONSOLE_SESSION_S", f"{session_s:g} s, {idle_s:g} s idle")
     for name, most in (("ACCOUNT", 10), ("ADDRESS", 100)):
         limit = env.number(f"SIGNALBOX_CONSOLE_LOGIN_PER_{name}")
         if limit > most:
-            yield Finding(
-                "console.loose_throttle", f"SIGNALBOX_CONSOLE_LOGIN_PER_{name}", f"{limit:g}"
-            )
+            yield Finding("console.loose_throttle", f"SIGNALBOX_CONSOLE_LOGIN_PER_{name}", f"{limit:g}")
     if not env.get("SIGNALBOX_CONSOLE_REPOSITORY_ROOTS"):
         yield Finding("console.any_path", "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS", "empty")
     module = env.variables.get("DJANGO_SETTINGS_MODULE", "console.settings")
@@ -243,18 +230,18 @@ def _console_network(env: Environment) -> Iterator[Finding]:
     mode = dict(parse_qsl(urlsplit(url).query)).get("sslmode", "")
     if url and not is_loopback(host) and mode not in {"verify-ca", "verify-full"}:
         yield Finding(
-            "console.plain_database", "SIGNALBOX_CONSOLE_DATABASE_URL",
+            "console.plain_database",
+            "SIGNALBOX_CONSOLE_DATABASE_URL",
             f"{host}: {f'sslmode={mode}' if mode else 'no sslmode'}",
-        )  # fmt: skip
+        )
 
 
 def _worker(env: Environment) -> Iterator[Finding]:
     folder = env.get("SIGNALBOX_WORKER_LOCK_DIR")
     if not folder or folder.startswith(_SWEPT):
         yield Finding(
-            "worker.lock_in_tmp", "SIGNALBOX_WORKER_LOCK_DIR",
-            folder or "empty: the folder for temporary files",
-        )  # fmt: skip
+            "worker.lock_in_tmp", "SIGNALBOX_WORKER_LOCK_DIR", folder or "empty: the folder for temporary files"
+        )
     if folder and Path(folder).is_dir():
         yield from lock_folder(Path(folder))
     if env.get("SIGNALBOX_WORKER_SANDBOX") == "off":
@@ -267,9 +254,7 @@ def _worker(env: Environment) -> Iterator[Finding]:
         yield Finding("worker.interval_log", "SIGNALBOX_WORKER_INTERVAL_LOG", "set")
 
 
-_REMOTE: Final = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs",
-})  # fmt: skip
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs"})
 
 
 def lock_folder(folder: Path) -> Iterator[Finding]:

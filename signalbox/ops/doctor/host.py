@@ -31,8 +31,11 @@ def examine_gpus(program: str = "nvidia-smi") -> Iterator[Finding]:
     try:
         told = subprocess.run(
             [found, "--query-gpu=uuid,compute_mode", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=_GPU_TIMEOUT_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return
     for line in told.stdout.splitlines():

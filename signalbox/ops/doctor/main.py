@@ -26,35 +26,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Examine a deployment: the SIGNALBOX_* variables of this process, the NATS server they lead to, files of NATS "
         "and Tyk, secrets, this machine. Every weak setting is named with why it matters and how to mend it."
     )
-    parser.epilog = (
-        "Example: docker compose run --rm console python -m signalbox doctor --production"
-    )
+    parser.epilog = "Example: docker compose run --rm console python -m signalbox doctor --production"
     parser.add_argument(
-        "--production", action="store_true",
+        "--production",
+        action="store_true",
         help="Exit with status 1 if anything of medium or high severity is neither mended nor accepted.",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="Print JSON, for programs.")
     parser.add_argument(
         "--offline", action="store_true", help="Do not connect to NATS; look at files and settings only."
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--program", choices=environment.PROGRAMS, default="",
+        "--program",
+        choices=environment.PROGRAMS,
+        default="",
         help="Whose settings these are; guessed from the variables otherwise.",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--files", type=Path, metavar="DIR",
+        "--files",
+        type=Path,
+        metavar="DIR",
         help="A deployment's folder as in the repository: tyk/, deploy/nats/nats.conf, deploy/secrets/.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--monitor", metavar="URL", help="A nats-server's monitor, http://127.0.0.1:8222."
     )
+    parser.add_argument("--monitor", metavar="URL", help="A nats-server's monitor, http://127.0.0.1:8222.")
     parser.add_argument(
-        "--accept", type=Path, metavar="FILE",
+        "--accept",
+        type=Path,
+        metavar="FILE",
         help='TOML with reasons, `[accept]` and `"nats.plain" = "why"`; default: deploy/doctor.toml in --files.',
-    )  # fmt: skip
-    parser.add_argument(
-        "--list", action="store_true", help="Print everything it can find, and stop."
     )
+    parser.add_argument("--list", action="store_true", help="Print everything it can find, and stop.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -137,11 +138,13 @@ async def _server(env: Environment) -> list[Finding]:
     from signalbox.wire.names import Bucket
 
     wire = Wire(
-        nats_url=env.get("SIGNALBOX_NATS_URL"), nats_user=env.get("SIGNALBOX_NATS_USER"),
-        nats_password=env.secret("SIGNALBOX_NATS_PASSWORD"), nats_ca_file=env.get("SIGNALBOX_NATS_CA_FILE"),
+        nats_url=env.get("SIGNALBOX_NATS_URL"),
+        nats_user=env.get("SIGNALBOX_NATS_USER"),
+        nats_password=env.secret("SIGNALBOX_NATS_PASSWORD"),
+        nats_ca_file=env.get("SIGNALBOX_NATS_CA_FILE"),
         connect_timeout_s=_CONNECT_S,
         request_timeout_s=_CONNECT_S,
-    )  # fmt: skip
+    )
     role = env.program or "admin"
     nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
     try:
@@ -187,9 +190,7 @@ def _reasons(arguments: argparse.Namespace) -> Mapping[str, str]:
         raise Misconfigured(f"{path} cannot be read: {error}.") from error
     for name, reason in reasons.items():
         if name not in CATALOG:
-            raise Misconfigured(
-                f"{path}: there is no finding {name!r}; signalbox doctor --list names them."
-            )
+            raise Misconfigured(f"{path}: there is no finding {name!r}; signalbox doctor --list names them.")
         if not isinstance(reason, str) or not reason.strip():
             raise Misconfigured(f"{path}: {name} needs a reason in words.")
     return reasons
@@ -207,11 +208,7 @@ def as_text(found: list[Finding]) -> str:
         else:
             lines += [f"          why:  {one.check.why}", f"          mend: {one.check.mend}"]
     weak = sum(one.is_weak for one in found)
-    lines.append(
-        f"{len(found)} found, {weak} of them to be mended or accepted"
-        if found
-        else "nothing weak found"
-    )
+    lines.append(f"{len(found)} found, {weak} of them to be mended or accepted" if found else "nothing weak found")
     return "\n".join(lines)
 
 
@@ -219,18 +216,22 @@ def as_json(found: list[Finding]) -> str:
     """For programs: one object per finding."""
     rows = [
         {
-            "id": one.id, "severity": one.check.severity.value, "where": one.where, "what": one.what,
-            "why": one.check.why, "mend": one.check.mend, "accepted": one.accepted,
+            "id": one.id,
+            "severity": one.check.severity.value,
+            "where": one.where,
+            "what": one.what,
+            "why": one.check.why,
+            "mend": one.check.mend,
+            "accepted": one.accepted,
         }
         for one in found
-    ]  # fmt: skip
+    ]
     return json.dumps({"findings": rows, "weak": sum(one.is_weak for one in found)}, indent=2)
 
 
 def catalog_page() -> str:
     """Every finding as a Markdown table; docs/doctor.md is made of it."""
     rows = "\n".join(
-        f"| `{name}` | {check.severity.value} | {check.why} | {check.mend} |"
-        for name, check in CATALOG.items()
+        f"| `{name}` | {check.severity.value} | {check.why} | {check.mend} |" for name, check in CATALOG.items()
     )
     return f"| finding | severity | why it matters | how to mend it |\n|---|---|---|---|\n{rows}"

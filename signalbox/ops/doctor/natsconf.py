@@ -79,9 +79,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
     yield "end", ""
 
 
-def _block(
-    tokens: Iterator[tuple[str, str]], folder: Path, depth: int, *, is_top: bool = False
-) -> "dict[str, Value]":
+def _block(tokens: Iterator[tuple[str, str]], folder: Path, depth: int, *, is_top: bool = False) -> "dict[str, Value]":
     values: dict[str, Value] = {}
     for kind, text in tokens:
         if kind == "end" or text == "}":

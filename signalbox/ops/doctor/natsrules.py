@@ -32,9 +32,7 @@ _PROMISED: Final = 0.7
 def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
     """Every weak line of a configuration file."""
     if conf.text(*_SYNC) != "always":
-        yield Finding(
-            "nats.unsynced", where, f"sync_interval: {conf.text(*_SYNC) or 'the default'}"
-        )
+        yield Finding("nats.unsynced", where, f"sync_interval: {conf.text(*_SYNC) or 'the default'}")
     yield from _users(conf, where)
     if user := conf.text("no_auth_user"):
         yield Finding("nats.no_auth_user", where, user)
@@ -67,9 +65,7 @@ def _links(conf: Conf, where: str) -> Iterator[Finding]:
 def _is_closed_to_strangers(conf: Conf) -> bool:
     """Whether who joins the cluster must show a certificate, or a password that nobody can listen to."""
     is_mutual = conf.text("cluster", "tls", "verify").lower() in _TRUE
-    return bool(conf.block("cluster", "tls")) and (
-        is_mutual or bool(conf.block("cluster", "authorization"))
-    )
+    return bool(conf.block("cluster", "tls")) and (is_mutual or bool(conf.block("cluster", "authorization")))
 
 
 def _users(conf: Conf, where: str) -> Iterator[Finding]:
@@ -138,10 +134,7 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
-    found += [
-        Finding("nats.damaged", where, f"{one.stream}: {one.what}")
-        for one in await damage.look(bus)
-    ]
+    found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.look(bus)]
     return iter(found)
 
 
@@ -224,9 +217,7 @@ def _room(jetstream: Mapping[str, Any], where: str) -> Iterator[Finding]:
     stats, config = jetstream.get("stats") or {}, jetstream.get("config") or {}
     most, used = int(config.get("max_storage", 0)), int(stats.get("storage", 0))
     if used >= NEARLY_FULL * most > 0:
-        yield Finding(
-            "nats.nearly_full", where, f"JetStream holds {used / most:.0%} of max_file_store"
-        )
+        yield Finding("nats.nearly_full", where, f"JetStream holds {used / most:.0%} of max_file_store")
     folder = str(config.get("store_dir", ""))
     try:
         disk = shutil.disk_usage(folder)
@@ -239,15 +230,11 @@ def _room(jetstream: Mapping[str, Any], where: str) -> Iterator[Finding]:
         most = min(most or disk.total, disk.total)
     promised = int(stats.get("reserved_storage", 0))
     if promised > _PROMISED * most > 0:
-        yield Finding(
-            "nats.overcommitted", where, f"streams may take {promised / most:.0%} of the storage"
-        )
+        yield Finding("nats.overcommitted", where, f"streams may take {promised / most:.0%} of the storage")
 
 
 def examine_workers(workers: Iterable[Worker]) -> Iterator[Finding]:
     """What workers say of the sandbox around their runner; one that says nothing has none we know of."""
     for worker in workers:
         if not worker.sandbox and worker.state == "ready":
-            yield Finding(
-                "worker.no_sandbox", f"{Bucket.WORKERS}/{worker.id}", "no layer is in force"
-            )
+            yield Finding("worker.no_sandbox", f"{Bucket.WORKERS}/{worker.id}", "no layer is in force")

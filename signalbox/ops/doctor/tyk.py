@@ -13,10 +13,7 @@ _NOWHERE: Final = "http://127.0.0.1:9"
 
 
 def examine_conf(
-    conf: Mapping[str, Any],
-    where: str,
-    env: Mapping[str, str] | None = None,
-    public_ports: Collection[int] = (),
+    conf: Mapping[str, Any], where: str, env: Mapping[str, str] | None = None, public_ports: Collection[int] = ()
 ) -> Iterator[Finding]:
     """Every weak setting of ``tyk.conf``.
 
@@ -26,9 +23,7 @@ def examine_conf(
     for name, variable in (("secret", "TYK_GW_SECRET"), ("node_secret", "TYK_GW_NODESECRET")):
         text = given.get(variable) or str(conf.get(name, ""))
         if text == _SHIPPED_SECRET or len(text) < _SECRET_CHARS:
-            what = (
-                "the one everybody knows" if text == _SHIPPED_SECRET else f"{len(text)} characters"
-            )
+            what = "the one everybody knows" if text == _SHIPPED_SECRET else f"{len(text)} characters"
             yield Finding("tyk.secret", where, f"{name}: {what}")
     if conf.get("control_api_port", 0) in {0, conf.get("listen_port", 8080), *public_ports}:
         yield Finding("tyk.control_public", where, "control_api_port is not set apart")
@@ -41,9 +36,7 @@ def examine_conf(
         yield Finding("tyk.profiler", where, "enable_http_profiler: true")
     if str(given.get("TYK_LOGLEVEL") or conf.get("log_level", "")).lower() == "debug":
         yield Finding("tyk.debug", where, "log_level: debug")
-    if conf.get("enable_analytics") and conf.get("analytics_config", {}).get(
-        "enable_detailed_recording"
-    ):
+    if conf.get("enable_analytics") and conf.get("analytics_config", {}).get("enable_detailed_recording"):
         yield Finding("tyk.recording", where, "analytics_config.enable_detailed_recording: true")
     if not http.get("max_request_body_size"):
         yield Finding("tyk.no_body_limit", where, "max_request_body_size is not set")
@@ -92,10 +85,6 @@ def _is_mock(api: Mapping[str, Any]) -> bool:
     lists = [v.get("extended_paths", {}).get("white_list", []) for v in versions]
     return bool(lists) and all(
         paths
-        and all(
-            action.get("action") == "reply"
-            for path in paths
-            for action in path.get("method_actions", {}).values()
-        )
+        and all(action.get("action") == "reply" for path in paths for action in path.get("method_actions", {}).values())
         for paths in lists
     )

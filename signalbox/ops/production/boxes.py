@@ -35,12 +35,7 @@ class Builder:
     """Makes boxes. folder: of this run's data. replaced: paths of the compose file that lie elsewhere today."""
 
     def __init__(
-        self,
-        compose: Compose,
-        machine: Machine,
-        folder: Path,
-        repository: Path,
-        replaced: Mapping[str, Path],
+        self, compose: Compose, machine: Machine, folder: Path, repository: Path, replaced: Mapping[str, Path]
     ) -> None:
         self._compose = compose
         self._machine = machine
@@ -118,9 +113,7 @@ class Builder:
             "hosts": hosts,
             "hostname": f"{hostname}\n",
             "resolv.conf": "options attempts:1 timeout:1\n",
-            "passwd": _with_line(
-                "/etc/passwd", f"{image.user}:x:{image.uid}:{image.gid}::{image.workdir}:/bin/false"
-            ),
+            "passwd": _with_line("/etc/passwd", f"{image.user}:x:{image.uid}:{image.gid}::{image.workdir}:/bin/false"),
             "group": _with_line("/etc/group", f"{image.user}:x:{image.gid}:"),
         }
         for name, text in files.items():

@@ -150,9 +150,7 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 "volume": (map(_volume, filter(_is_volume, service.volumes)), self.volumes),
             }
             for kind, (names, declared) in used.items():
-                found += [
-                    f"{name}: there is no {kind} {each}" for each in names if each not in declared
-                ]
+                found += [f"{name}: there is no {kind} {each}" for each in names if each not in declared]
         return found
 
 
@@ -210,9 +208,7 @@ def size_bytes(text: str) -> int:
 def _plain(node: Any, environment: Mapping[str, str]) -> Any:
     if isinstance(node, dict):
         return {
-            name: _plain(value, environment)
-            for name, value in node.items()
-            if not str(name).startswith(_EXTENSION)
+            name: _plain(value, environment) for name, value in node.items() if not str(name).startswith(_EXTENSION)
         }
     if isinstance(node, list):
         return [_plain(value, environment) for value in node]

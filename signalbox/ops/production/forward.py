@@ -23,10 +23,7 @@ class Forwarder:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
         self._server.close()
@@ -54,9 +51,7 @@ class Forwarder:
             ended.set()
 
 
-async def _copy(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, back: asyncio.StreamWriter
-) -> None:
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, back: asyncio.StreamWriter) -> None:
     """All of one way. Its end is passed on; a break of it breaks the other way too."""
     try:
         while data := await source.read(65_536):

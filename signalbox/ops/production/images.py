@@ -162,9 +162,7 @@ def _with_user(name: str, image: Image) -> Image:
     try:
         found = pwd.getpwnam(name)
     except KeyError:
-        raise Misconfigured(
-            f"There is no user {name} here; its Debian package makes one."
-        ) from None
+        raise Misconfigured(f"There is no user {name} here; its Debian package makes one.") from None
     return msgspec.structs.replace(image, user=name, uid=found.pw_uid, gid=found.pw_gid)
 
 

@@ -11,12 +11,7 @@ from typing import Final, NamedTuple
 from signalbox.ops import natsserver
 from signalbox.program.errors import Misconfigured
 
-TOOLS: Final = {
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "setpriv": "util-linux",
-    "unshare": "util-linux",
-}
+TOOLS: Final = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 SERVED: Final = {"redis-server": "redis-server", "redis-cli": "redis-tools", "wget": "wget"}
 """What services and their health checks run, by Debian package."""
 VERSION_S: Final = 20.0
@@ -90,9 +85,7 @@ def _postgres() -> str | None:
 
 
 def _version(nats: Path) -> str:
-    asked = subprocess.run(
-        [nats, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False
-    )
+    asked = subprocess.run([nats, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
     found = re.search(r"\d+\.\d+\.\d+", asked.stdout)
     return found[0] if found else ""
 
@@ -100,13 +93,9 @@ def _version(nats: Path) -> str:
 def _lacking() -> list[str]:
     """What namespaces need and is not here."""
     if os.geteuid() != 0:
-        return [
-            "the rights to make namespaces and mounts: run it as root (sudo -E make production)"
-        ]
+        return ["the rights to make namespaces and mounts: run it as root (sudo -E make production)"]
     missing = [
-        f"{name} (on Debian: apt-get install {package})"
-        for name, package in TOOLS.items()
-        if not shutil.which(name)
+        f"{name} (on Debian: apt-get install {package})" for name, package in TOOLS.items() if not shutil.which(name)
     ]
     if missing:
         return missing

@@ -13,9 +13,7 @@ from signalbox.ops.up.first import Shown, show
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
     options = parsed(arguments)
-    return foreground.run(
-        "production", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep
-    )
+    return foreground.run("production", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep)
 
 
 async def _bring_up_and_keep(stack: Stack) -> None:
@@ -44,6 +42,4 @@ def _tell(stack: Stack, shown: Shown) -> None:
     print(f"\n  front    {stack.front_url}   (past the forwarder: {stack.direct_front_url})")
     print(f"  console  {stack.console_url}   log in as {shown.user} with {shown.password}")
     print(f"  API key  {shown.api_key}")
-    print(
-        f"\n  All of this is in {stack.data.path / UP_FILE}. Ctrl-C stops everything.\n", flush=True
-    )
+    print(f"\n  All of this is in {stack.data.path / UP_FILE}. Ctrl-C stops everything.\n", flush=True)

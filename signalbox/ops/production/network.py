@@ -48,10 +48,7 @@ class Network:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._remove(self._stem)
         (RUNS / str(os.getpid())).unlink(missing_ok=True)
@@ -99,10 +96,7 @@ class Network:
                 f"link add {link.host} type veth peer name {link.inside} netns {namespace}",
                 f"link set {link.host} master {self.bridges[link.network]} up",
             ]
-            inside += [
-                f"address add {link.address}/24 dev {link.inside}",
-                f"link set {link.inside} up",
-            ]
+            inside += [f"address add {link.address}/24 dev {link.inside}", f"link set {link.inside} up"]
         self._run(outside)
         self._run(inside, "-n", namespace)
 
@@ -111,11 +105,7 @@ class Network:
         path = Path("/proc/sys", *setting.split("."))
         argv = (self._ip, "netns", "exec", namespace, "/bin/sh", "-c", 'echo "$0" >"$1"')
         done = subprocess.run(
-            [*argv, str(value), str(path)],
-            capture_output=True,
-            text=True,
-            timeout=_IP_S,
-            check=False,
+            [*argv, str(value), str(path)], capture_output=True, text=True, timeout=_IP_S, check=False
         )
         if done.returncode:
             raise Unavailable(f"{setting} cannot be set: {done.stderr.strip()}.")
@@ -145,10 +135,7 @@ class Network:
 
     def _taken(self) -> set[int]:
         told = subprocess.run(
-            [self._ip, "-json", "route", "show", "table", "all"],
-            capture_output=True,
-            check=True,
-            timeout=_IP_S,
+            [self._ip, "-json", "route", "show", "table", "all"], capture_output=True, check=True, timeout=_IP_S
         )
         routes = [str(route.get("dst", "")) for route in json.loads(told.stdout)]
         return {int(dst.split(".")[2]) for dst in routes if dst.startswith(f"{_BLOCK}.")}

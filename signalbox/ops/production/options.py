@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="usual",
         help="any: let the system choose the ports of the loopback (%(default)s)",
     )
-    parser.add_argument(
-        "--plugins", type=int, choices=(1, 2), default=usual.plugins, help="(%(default)s)"
-    )
+    parser.add_argument("--plugins", type=int, choices=(1, 2), default=usual.plugins, help="(%(default)s)")
     parser.add_argument(
         "--devices",
         type=int,

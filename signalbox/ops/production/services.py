@@ -29,13 +29,7 @@ class Running:
     """One service. say: called with sentences a person should read. changed: after each end and restart."""
 
     def __init__(
-        self,
-        name: str,
-        declared: Service,
-        box: Box,
-        builder: Builder,
-        child: Child,
-        say: Callable[[str], None],
+        self, name: str, declared: Service, box: Box, builder: Builder, child: Child, say: Callable[[str], None]
     ) -> None:
         self.name = name
         self.declared = declared
@@ -204,9 +198,7 @@ class Services:
                 self._network.end_all(name)
             changed()
             if one.child.restarts >= MOST_RESTARTS and not self.is_settled:
-                raise Unavailable(
-                    f"{name} ends again and again. Its log, {one.child.log}, ends:\n{one.child.tail()}"
-                )
+                raise Unavailable(f"{name} ends again and again. Its log, {one.child.log}, ends:\n{one.child.tail()}")
 
         await one.run(ended_or_back)
 

@@ -128,14 +128,9 @@ class Stack:
         for name, service in self.compose.services.items():
             image = images.find(name, service, self._machine, ROOT)
             boxes[name] = builder.box(
-                name,
-                image,
-                namespace=self.network.namespace(name),
-                hosts=self.network.hosts(name),
+                name, image, namespace=self.network.namespace(name), hosts=self.network.hosts(name)
             )
-        self._services = Services(
-            self.compose, boxes, builder, self.network, self.data.path / "logs", self.say
-        )
+        self._services = Services(self.compose, boxes, builder, self.network, self.data.path / "logs", self.say)
         for name, (_, ours, inside) in self._ports.items():
             to = (self.network.address(name), inside)
             await self._open.enter_async_context(Forwarder(ours, to))
@@ -166,17 +161,7 @@ class Stack:
         """A token of the first admin for the console's REST API, made in the console's container. Kept."""
         path = self.data.path / "secrets" / "operator_token"
         if anew or not path.exists():
-            argv = (
-                "python",
-                "-m",
-                "console",
-                "token",
-                "signalbox production",
-                "--user",
-                ADMIN,
-                "--days",
-                DAYS_VALID,
-            )
+            argv = ("python", "-m", "console", "token", "signalbox production", "--user", ADMIN, "--days", DAYS_VALID)
             status, said = await self.services.all[CONSOLE].run_beside(argv, TOKEN_S)
             if status:
                 raise Unavailable(f"The console made no token: {said.decode(errors='replace')}")
@@ -195,10 +180,7 @@ class Stack:
             "processes": {"production": os.getpid(), **self.services.pids()},
             "addresses": {name: self.network.address(name) for name in self.compose.services},
             "namespaces": {name: self.network.namespace(name) for name in self.compose.services},
-            "links": {
-                name: {link.network: link.host for link in links}
-                for name, links in self.network.links.items()
-            },
+            "links": {name: {link.network: link.host for link in links} for name, links in self.network.links.items()},
             "intervals": self._intervals(),
             "data": str(self.data.path),
         }
@@ -243,9 +225,7 @@ class Stack:
             link.symlink_to(Path("volumes") / MODELS)
         if not (folder / "digits").exists():
             self.say("training the demonstration models (once)")
-        await self._run(
-            "demo-models", (sys.executable, "-m", "workers.demo_models", str(folder)), TRAIN_S
-        )
+        await self._run("demo-models", (sys.executable, "-m", "workers.demo_models", str(folder)), TRAIN_S)
         owner = images.find(CONSOLE, self.compose.services[CONSOLE], self._machine, ROOT)
         for path in (folder, *folder.rglob("*")):
             os.chown(path, owner.uid, owner.gid)
@@ -280,12 +260,7 @@ class Stack:
 
     async def _until_workers_serve(self) -> None:
         password = (self.data.path / "secrets" / "nats_admin").read_text().strip()
-        wire = Wire(
-            nats_url=self.nats_url,
-            nats_user="admin",
-            nats_password=password,
-            nats_ca_file=self.nats_ca,
-        )
+        wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password, nats_ca_file=self.nats_ca)
         bus = await Bus.connect(wire, role="admin", name="production")
         try:
             for worker in variants.workers(self.compose):

@@ -21,10 +21,7 @@ def with_plugins(compose: Compose, count: int) -> Compose:
     return replace(
         compose,
         services={
-            name: replace(
-                service,
-                depends_on={n: c for n, c in service.depends_on.items() if n not in gone},
-            )
+            name: replace(service, depends_on={n: c for n, c in service.depends_on.items() if n not in gone})
             for name, service in compose.services.items()
             if name not in gone
         },
@@ -35,15 +32,11 @@ def with_devices(compose: Compose, count: int) -> Compose:
     """Of one device the file as it is; of more, a worker each: ``worker-1`` again under other names."""
     if count == 1:
         return compose
-    others = {
-        name: service for name, service in compose.services.items() if not _number(name, WORKER)
-    }
+    others = {name: service for name, service in compose.services.items() if not _number(name, WORKER)}
     pattern = compose.services[_FIRST]
     workers = {f"{WORKER}{n}": _worker(pattern, n) for n in range(1, count + 1)}
     first = compose.secrets[f"nats_{_FIRST}"]
-    secrets = {
-        f"nats_{name}": SecretFile(file=first.file.replace(_FIRST, name)) for name in workers
-    }
+    secrets = {f"nats_{name}": SecretFile(file=first.file.replace(_FIRST, name)) for name in workers}
     return replace(compose, services={**others, **workers}, secrets={**compose.secrets, **secrets})
 
 
@@ -74,9 +67,7 @@ def with_front_at(compose: Compose, published: dict[int, int]) -> Compose:
     return replace(
         compose,
         services={
-            name: replace(
-                service, environment={n: moved(v) for n, v in service.environment.items()}
-            )
+            name: replace(service, environment={n: moved(v) for n, v in service.environment.items()})
             for name, service in compose.services.items()
         },
     )

@@ -50,9 +50,7 @@ class Child:
     def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
         self.spec = spec
         self.log = log_dir / f"{spec.name}.log"
-        self._output = ProgramLog(
-            self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, heard=spec.heard
-        )
+        self._output = ProgramLog(self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, heard=spec.heard)
         self.restarts = 0
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
@@ -188,9 +186,7 @@ class Child:
                         raise Unavailable(f"{name} {ending} while starting. {self._last_words()}")
                     await asyncio.sleep(READY_POLL_S)
         except TimeoutError:
-            raise Unavailable(
-                f"{name} was not ready within {self.spec.ready_s:g} s. {self._last_words()}"
-            ) from None
+            raise Unavailable(f"{name} was not ready within {self.spec.ready_s:g} s. {self._last_words()}") from None
 
     async def _kill(self) -> None:
         process = self._process

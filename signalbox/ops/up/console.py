@@ -27,10 +27,7 @@ class Console:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
 
@@ -59,11 +56,7 @@ class Console:
         response = await self._pool.request(method, path, body, self._headers)
         text = response.body.decode(errors="replace")
         if response.status == 401:
-            raise Unauthorized(
-                f"The console refused {method} {path}: {response.status} {text[:500]}"
-            )
+            raise Unauthorized(f"The console refused {method} {path}: {response.status} {text[:500]}")
         if response.status >= 400:
-            raise Unavailable(
-                f"The console refused {method} {path}: {response.status} {text[:500]}"
-            )
+            raise Unavailable(f"The console refused {method} {path}: {response.status} {text[:500]}")
         return json.loads(text) if text else {}

@@ -160,7 +160,4 @@ async def _answered(client: Client, digit: Digit) -> dict[str, Any]:
 def picture(digit: Digit) -> str:
     """The digit in characters, two a pixel."""
     steps = len(SHADES) - 1
-    return "\n".join(
-        "    " + "".join(SHADES[round(value / 16 * steps)] * 2 for value in row)
-        for row in digit.image
-    )
+    return "\n".join("    " + "".join(SHADES[round(value / 16 * steps)] * 2 for value in row) for row in digit.image)

@@ -15,9 +15,7 @@ from signalbox.ops.up.tyk import Tyk, find
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
     options = parsed(arguments)
-    return foreground.run(
-        "up", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep
-    )
+    return foreground.run("up", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep)
 
 
 async def _bring_up_and_keep(stack: Stack) -> None:

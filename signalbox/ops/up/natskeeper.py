@@ -27,9 +27,7 @@ TELL_S: Final = 1.0
 _FAULT_TEXT: Final = "NATS stores nothing: its disk is full, or was."
 _WATCH_S: Final = 5.0
 _BACK_S: Final = 60.0
-_FAULT: Final = re.compile(
-    rb"(?i)(critical write error|no space left on device|disk quota exceeded)[^\n]*"
-)
+_FAULT: Final = re.compile(rb"(?i)(critical write error|no space left on device|disk quota exceeded)[^\n]*")
 _NO_ROOM_BYTES: Final = 1024 * 1024
 """With less, a stream's first write may have failed: of a block that it cannot make it says nothing (2.15.1)."""
 _OVERLAP_BYTES: Final = 64
@@ -111,9 +109,7 @@ class NatsKeeper:
         while True:
             await self._has_failed.wait()
             self._fault = f"{_FAULT_TEXT} `signalbox up` restarts it once the disk has room."
-            self._say(
-                "NATS cannot write to its disk and stores nothing now; waiting for room there"
-            )
+            self._say("NATS cannot write to its disk and stores nothing now; waiting for room there")
             log.error("nats.write_failed", free_bytes=self._room.free_bytes())
             await self._has_room()
             await self._may_restart()

@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the knobs on an argument parser."""
     usual = Options()
     parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
-    parser.add_argument(
-        "--workers", type=_count, default=usual.workers, help="worker processes (%(default)s)"
-    )
+    parser.add_argument("--workers", type=_count, default=usual.workers, help="worker processes (%(default)s)")
     parser.add_argument(
         "--devices",
         default=",".join(usual.devices),
@@ -59,13 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="any: let the system choose every port not given (%(default)s)",
     )
     parser.add_argument(
-        "--models", type=Path, action="append", default=[], metavar="FOLDER",
+        "--models",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
         help="models may be registered from below this folder too; what runs them reads nothing else"
         " (may be given more than once)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-demo", action="store_true", help="no demonstration models, key and prediction"
     )
+    parser.add_argument("--no-demo", action="store_true", help="no demonstration models, key and prediction")
 
 
 def parsed(arguments: argparse.Namespace) -> Options:
@@ -78,8 +78,7 @@ def parsed(arguments: argparse.Namespace) -> Options:
     return Options(
         data=arguments.data,
         workers=arguments.workers,
-        devices=tuple(filter(None, map(str.strip, arguments.devices.split(","))))
-        or Options().devices,
+        devices=tuple(filter(None, map(str.strip, arguments.devices.split(",")))) or Options().devices,
         front=arguments.front,
         front_port=port(arguments.port),
         console_port=port(arguments.console_port),

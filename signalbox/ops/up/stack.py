@@ -19,19 +19,9 @@ from signalbox.client.http1 import Pool
 from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.up.child import Child, Spec
-from signalbox.ops.up.ground import (
-    PASSWORD_BYTES,
-    DataDir,
-    metrics_port,
-    write_private,
-)
+from signalbox.ops.up.ground import PASSWORD_BYTES, DataDir, metrics_port, write_private
 from signalbox.ops.up.natskeeper import NatsKeeper
-from signalbox.ops.up.options import (
-    USUAL_CONSOLE_PORT,
-    USUAL_FRONT_PORT,
-    USUAL_NATS_PORT,
-    Options,
-)
+from signalbox.ops.up.options import USUAL_CONSOLE_PORT, USUAL_FRONT_PORT, USUAL_NATS_PORT, Options
 from signalbox.ops.up.streams import Streams
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import PREFIX, Wire, load
@@ -49,11 +39,7 @@ WORKER_READY_S: Final = 120.0
 
 _OURS: Final = tuple(
     PREFIX + field.upper()
-    for field in (
-        "nats_reserve_bytes",
-        "results_kept_s",
-        *dict.fromkeys(field for field, _ in AGES.values()),
-    )
+    for field in ("nats_reserve_bytes", "results_kept_s", *dict.fromkeys(field for field, _ in AGES.values()))
 )
 """Settings of every program that are this one's too."""
 
@@ -105,9 +91,7 @@ class Stack:
         argv = (natsserver.binary(), "-c", str(config))
         inherited = _inherited()
         keeper = NatsKeeper(Room(folder, inherited.nats_reserve_bytes), self.say)
-        spec = Spec(
-            "nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear
-        )
+        spec = Spec("nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear)
         server = await self.start(spec)
         password = self._password("admin").read_text()
         wire = replace(inherited, nats_url=self.nats_url, nats_user="admin", nats_password=password)
@@ -157,9 +141,16 @@ class Stack:
         path = self.data.path / "secrets" / "operator_token"
         if anew or not path.exists():
             printed = await self.run_to_end(
-                "token", "console", "token", "signalbox up", "--user", ADMIN, "--days", DAYS_VALID,
+                "token",
+                "console",
+                "token",
+                "signalbox up",
+                "--user",
+                ADMIN,
+                "--days",
+                DAYS_VALID,
                 env=self._console_env(),
-            )  # fmt: skip
+            )
             write_private(path, printed.split()[-1])
             (self.data.path / "logs" / "token.log").unlink()  # a secret is no log
         return path.read_text()
@@ -168,11 +159,7 @@ class Stack:
         """Worker ``number`` (from 1) on the device whose turn it is."""
         name = f"worker-{number}"
         device = self.options.devices[(number - 1) % len(self.options.devices)]
-        env = {
-            **self.env("worker"),
-            "SIGNALBOX_WORKER_ID": name,
-            "SIGNALBOX_WORKER_DEVICE": device,
-        }
+        env = {**self.env("worker"), "SIGNALBOX_WORKER_ID": name, "SIGNALBOX_WORKER_DEVICE": device}
         env.setdefault("SIGNALBOX_WORKER_MODEL_FOLDERS", ",".join(map(str, self.model_folders())))
         if device.startswith("cpu:"):  # two stacks on one host share its GPUs, not virtual devices
             env["SIGNALBOX_WORKER_LOCK_DIR"] = str(self.data.path / "locks")
@@ -267,9 +254,7 @@ class Stack:
     def metrics(self) -> dict[str, str]:
         """Where programs serve metrics, by name; empty unless ``SIGNALBOX_METRICS_PORT`` is set."""
         names = [child.spec.name for child in self.children]
-        return {
-            name: f"http://{HOST}:{port}/metrics" for name in names if (port := metrics_port(name))
-        }
+        return {name: f"http://{HOST}:{port}/metrics" for name in names if (port := metrics_port(name))}
 
     def pids(self) -> dict[str, int]:
         """Process ids by name, of the programs that run now: who sends 0 a signal, sends it to himself."""
@@ -290,12 +275,7 @@ class Stack:
         return self.data.secret(f"nats_{role}")
 
     def spec(
-        self,
-        name: str,
-        module: str,
-        *arguments: str,
-        ready: Callable[[], Awaitable[bool]],
-        ready_s: float = 60.0,
+        self, name: str, module: str, *arguments: str, ready: Callable[[], Awaitable[bool]], ready_s: float = 60.0
     ) -> Spec:
         """A program of ours: ``python -m module arguments``; its environment is still to be set."""
         argv = (sys.executable, "-m", module, *arguments)

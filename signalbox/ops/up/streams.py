@@ -57,9 +57,7 @@ class Streams:
         gone = [name for name in had if had[name] and not last.get(name)]
         cut = [name for name in had if 0 < last.get(name, 0) < had[name]]
         for name in cut:
-            self._say(
-                f"{name} has lost its end: NATS had {had[name]} and has {last[name]}. {_MORE}"
-            )
+            self._say(f"{name} has lost its end: NATS had {had[name]} and has {last[name]}. {_MORE}")
         is_forgotten = not _FORGOTTEN.isdisjoint(gone + cut)
         async with self._without_programs() if is_forgotten else contextlib.nullcontext():
             first_seq = topology.numbers_from(time.time())
@@ -70,9 +68,7 @@ class Streams:
         if empty := [name for name in gone if not 0 < found[name] < first_seq - 1]:
             self._say(f"NATS has lost all that {', '.join(empty)} held; made again. {_MORE}")
         if whole := [name for name in gone if name not in empty]:
-            self._say(
-                f"NATS had lost what {', '.join(whole)} is; its messages are there again. {_MORE}"
-            )
+            self._say(f"NATS had lost what {', '.join(whole)} is; its messages are there again. {_MORE}")
         for one in await damage.look(self._bus):
             self._say(f"NATS cannot read all of {one.stream}: {one.what}. {_MORE}")
         for _ in range(2):  # what was known before is true of other streams

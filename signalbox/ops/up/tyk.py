@@ -48,9 +48,7 @@ def find(front: str) -> Programs | None:
     if not is_asked:
         return None
     if not tyk:
-        where = (
-            f"SIGNALBOX_TYK_BIN={named} is no program" if named else "there is no tyk on the path"
-        )
+        where = f"SIGNALBOX_TYK_BIN={named} is no program" if named else "there is no tyk on the path"
         raise Misconfigured(f"A Tyk front was asked for, but {where}. --front edge needs none.")
     raise Misconfigured("A Tyk front needs redis-server (on Debian: apt-get install redis-server).")
 
@@ -162,13 +160,7 @@ class Tyk:
 def _version(tyk: str) -> str:
     """What Tyk calls itself."""
     try:
-        asked = subprocess.run(
-            [tyk, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False
-        )
+        asked = subprocess.run([tyk, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Misconfigured(f"{tyk} does not run: {error}.") from error
-    return (
-        (asked.stdout or asked.stderr).strip().splitlines()[0]
-        if asked.stdout or asked.stderr
-        else ""
-    )
+    return (asked.stdout or asked.stderr).strip().splitlines()[0] if asked.stdout or asked.stderr else ""

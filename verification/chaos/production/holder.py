@@ -25,9 +25,7 @@ class Holder:
         if not self.is_holder:
             return
         if self._runner:
-            await self._stack.until(
-                lambda: not is_alive(self._runner), what="the fenced runner's end"
-            )
+            await self._stack.until(lambda: not is_alive(self._runner), what="the fenced runner's end")
             self._measured(promises.FENCED, now() - began)
         await self.moved(since=began)
 

@@ -28,9 +28,7 @@ class Operator:
     async def answers(self) -> bool:
         """Whether the console shows its login, as its health check asks."""
         try:
-            return (
-                await self._client.get("/login", timeout=5.0)
-            ).status_code < 400  # 302: we are logged in
+            return (await self._client.get("/login", timeout=5.0)).status_code < 400  # 302: we are logged in
         except httpx.HTTPError:
             return False
 
@@ -52,9 +50,7 @@ class Operator:
             except httpx.HTTPStatusError as error:
                 if error.response.status_code != 409:
                     raise  # else its folder is there, of before the database was lost
-                await self._call(
-                    "POST", "/api/models", json={"name": name, "path": f"{MODELS}/{name}"}
-                )
+                await self._call("POST", "/api/models", json={"name": name, "path": f"{MODELS}/{name}"})
         await self._call("PATCH", f"/api/models/{name}", json=settings)
 
     async def add_key(self, name: str) -> str:

@@ -31,8 +31,7 @@ def report(outcome: Outcome) -> str:
         f"production: {len(outcome.done)} faults over {outcome.jobs} accepted jobs in {outcome.seconds:.0f} s",
         *(f"left out: {name} ({why})" for name, why in outcome.left_out.items()),
         *([f"no time for: {', '.join(outcome.skipped)}"] if outcome.skipped else []),
-        "answers "
-        + ", ".join(f"{op} {status}: {n}" for (op, status), n in sorted(outcome.answers.items())),
+        "answers " + ", ".join(f"{op} {status}: {n}" for (op, status), n in sorted(outcome.answers.items())),
         "",
         *_table(found),
         "",
@@ -64,9 +63,7 @@ def _table(found: History) -> list[str]:
             figures.setdefault(fault["kind"], {})[fault["what"]] = fault["s"]
     for kind, (since, until) in sorted(_spans(found).items()):
         statuses = Counter(
-            entry["status"]
-            for entry in found.ledger
-            if entry["event"] == "answer" and since <= entry["at"] <= until
+            entry["status"] for entry in found.ledger if entry["event"] == "answer" and since <= entry["at"] <= until
         )
         refused = sum(n for status, n in statuses.items() if status >= 400)
         took = (figures.get(kind, {}).get(what, float("nan")) for what in _COLUMNS)
@@ -81,14 +78,8 @@ def _table(found: History) -> list[str]:
 
 def _spans(found: History) -> dict[str, tuple[float, float]]:
     """When each trial began and ended."""
-    begun = {
-        f["kind"]: f["at"] for f in found.faults if f["event"] == "begin" and f["target"] == "all"
-    }
-    return {
-        f["kind"]: (begun[f["kind"]], f["at"])
-        for f in found.faults
-        if f["event"] == "end" and f["kind"] in begun
-    }
+    begun = {f["kind"]: f["at"] for f in found.faults if f["event"] == "begin" and f["target"] == "all"}
+    return {f["kind"]: (begun[f["kind"]], f["at"]) for f in found.faults if f["event"] == "end" and f["kind"] in begun}
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:

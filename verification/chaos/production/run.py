@@ -69,10 +69,7 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
                 break
             await _try(stack, load, trial, rng)
             done.append(trial.name)
-            print(
-                f"[{time.monotonic() - began:6.1f} s] {trial.name}, {len(load.accepted)} jobs",
-                flush=True,
-            )
+            print(f"[{time.monotonic() - began:6.1f} s] {trial.name}, {len(load.accepted)} jobs", flush=True)
         await stack.calm()
         await settled(stack)
         for task in beside:
@@ -85,14 +82,7 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
     found = History.of_run(folder)
     skipped = [trial.name for trial in chosen if trial.name not in done]
     return Outcome(
-        found,
-        judge.judged(found),
-        done,
-        left_out,
-        skipped,
-        len(load.accepted),
-        load.answers,
-        time.monotonic() - began,
+        found, judge.judged(found), done, left_out, skipped, len(load.accepted), load.answers, time.monotonic() - began
     )
 
 
@@ -102,8 +92,7 @@ def _chosen(known: Sequence[Trial], plan: Plan) -> list[Trial]:
     wanted = [
         trial
         for trial in known
-        if not trial.why_not
-        and (not plan.only or trial.kind in plan.only or trial.name in plan.only)
+        if not trial.why_not and (not plan.only or trial.kind in plan.only or trial.name in plan.only)
     ]
     rng.shuffle(wanted)
     if plan.is_sample:
@@ -136,9 +125,7 @@ async def _recovers(stack: Production, load: Load, trial: Trial, healed: float) 
     ended = stack.recorder.ended
     await more_accepted(stack, load, ENDED_MORE, limit_s=STUCK_S)
     _measured(stack, trial, promises.ACCEPTING, now() - healed)
-    await stack.until(
-        lambda: stack.recorder.ended >= ended + ENDED_MORE, limit_s=STUCK_S, what="jobs that end"
-    )
+    await stack.until(lambda: stack.recorder.ended >= ended + ENDED_MORE, limit_s=STUCK_S, what="jobs that end")
     _measured(stack, trial, promises.ENDING, now() - healed)
     await stack.whole(limit_s=STUCK_S)
     _measured(stack, trial, promises.WHOLE, now() - healed)
@@ -213,13 +200,8 @@ async def _remember(stack: Production) -> None:
 
 async def _console_knows(stack: Production) -> None:
     """The console shows the end of a sample of the promised jobs, but for what its lost database held."""
-    final = {
-        e["job"]: e["state"] for e in history.read(stack.history / "final.jsonl") if "job" in e
-    }
-    lost_at = max(
-        (f["at"] for f in history.read(stack.history / "faults.jsonl") if f["event"] == "lost"),
-        default=0,
-    )
+    final = {e["job"]: e["state"] for e in history.read(stack.history / "final.jsonl") if "job" in e}
+    lost_at = max((f["at"] for f in history.read(stack.history / "faults.jsonl") if f["event"] == "lost"), default=0)
     promised = accepted(e for e in history.read(stack.history / LEDGER) if e["at"] > lost_at)
     sample = random.Random(0).sample(sorted(promised), min(50, len(promised)))
     for job in sample:
@@ -231,6 +213,4 @@ async def _console_knows(stack: Production) -> None:
             await becomes(is_right, limit_s=BACK_S)
         except AssertionError:
             shown = await stack.operator.shows(job)
-            stack.finding(
-                f"the console shows {job} as {shown or 'nothing'}; it is {final.get(job)}"
-            )
+            stack.finding(f"the console shows {job} as {shown or 'nothing'}; it is {final.get(job)}")

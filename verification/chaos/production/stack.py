@@ -158,9 +158,7 @@ class Production(Site):
                 if behind is not None and not behind:
                     left.discard("replicas")
             if left and now() - began > limit_s:
-                raise AssertionError(
-                    f"after {limit_s:g} s not at work: {sorted(left)}, behind: {behind}"
-                )
+                raise AssertionError(f"after {limit_s:g} s not at work: {sorted(left)}, behind: {behind}")
             await asyncio.sleep(POLL_S)
         await self.refresh()
 
@@ -174,10 +172,7 @@ class Production(Site):
             str(stream["config"]["name"])
             for stream in listed["streams"]
             if not stream["cluster"].get("leader")
-            or any(
-                r.get("offline") or not r.get("current")
-                for r in stream["cluster"].get("replicas", ())
-            )
+            or any(r.get("offline") or not r.get("current") for r in stream["cluster"].get("replicas", ()))
         }
 
     async def beside(self, name: str, *argv: str) -> str:
@@ -228,9 +223,7 @@ class Production(Site):
         self._exits.push_async_callback(self._bus.close)
         self.recorder = await self._exits.enter_async_context(Recorder(self._bus, self.history))
         await self._exits.enter_async_context(self.census)
-        self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"][
-            "last_seq"
-        ]
+        self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"]["last_seq"]
         if doc.get("intervals"):
             (self.history / INTERVALS).symlink_to(doc["intervals"])
         self.faults.note(event="world", settling_s=SETTLING_S, is_production=True)
@@ -259,9 +252,7 @@ class Production(Site):
         for log in (data / "logs").glob("*.log*"):
             (logs / log.name).write_bytes(log.read_bytes())
         files = (path for path in (data / "secrets").glob("*") if path.is_file())
-        known = {
-            p.name: p.read_text().strip() for p in files if p.suffix not in {".env", ".crt", ".pem"}
-        }
+        known = {p.name: p.read_text().strip() for p in files if p.suffix not in {".env", ".crt", ".pem"}}
         path = self.folder / SECRETS
         path.touch(mode=0o600)
         path.write_bytes(msgspec.json.encode(known | self.secrets))
@@ -269,12 +260,7 @@ class Production(Site):
 
 def _addresses_in(namespace: str) -> list[str]:
     told = json.loads(output("ip", "-json", "-n", namespace, "-4", "address"))
-    return [
-        str(each["local"])
-        for device in told
-        if device["ifname"] != "lo"
-        for each in device["addr_info"]
-    ]
+    return [str(each["local"]) for device in told if device["ifname"] != "lo" for each in device["addr_info"]]
 
 
 def _environment(pid: int) -> dict[str, str]:

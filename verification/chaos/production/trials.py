@@ -54,9 +54,7 @@ def trials(stack: Production) -> Sequence[Trial]:
     lasting = [name for name in stack.services if name not in ONCE]
     no_filter = network.reason_against()
     found = [Trial("kill", name, _kill(name), name == FRONT) for name in lasting]
-    found += [
-        Trial("stop", name, _stop(name), name in {FRONT, *_plugins(stack)}) for name in lasting
-    ]
+    found += [Trial("stop", name, _stop(name), name in {FRONT, *_plugins(stack)}) for name in lasting]
     found += [
         Trial(f"cut {way}", f"{one} from {who}", _cut(one, others, way), why_not=no_filter)
         for one, who, others in links(stack)
@@ -67,10 +65,7 @@ def trials(stack: Production) -> Sequence[Trial]:
         for one, who, others in links(stack)
         if who == "nats"
     ]
-    found += [
-        Trial("lossy", name, _lossy(name), why_not=no_filter)
-        for name in (*stack.workers, *_plugins(stack))
-    ]
+    found += [Trial("lossy", name, _lossy(name), why_not=no_filter) for name in (*stack.workers, *_plugins(stack))]
     found.append(Trial("away", "nats", _away, why_not=no_filter))
     found.append(Trial("host gone", "console", _host_gone, why_not=no_filter))
     found += [Trial("restart", name, _restart(name)) for name in ("postgres", "redis")]
@@ -106,10 +101,7 @@ def links(stack: Production) -> list[tuple[str, str, tuple[str, ...]]]:
     found += [("tyk", name, (name,)) for name in (*plugins, "redis")]
     found += [(name, "nats", nodes) for name in (*plugins, *stack.workers, *CONSOLE)]
     found += [(name, "postgres", ("postgres",)) for name in CONSOLE]
-    found += [
-        (node, "the other nodes", tuple(other for other in nodes if other != node))
-        for node in nodes
-    ]
+    found += [(node, "the other nodes", tuple(other for other in nodes if other != node)) for node in nodes]
     return found
 
 
@@ -178,9 +170,7 @@ def _cut(one: str, others: Sequence[str], way: str) -> Act:
 
 
 @asynccontextmanager
-async def _severed(
-    stack: Production, ours: Sequence[str], theirs: Sequence[str], way: str
-) -> AsyncIterator[None]:
+async def _severed(stack: Production, ours: Sequence[str], theirs: Sequence[str], way: str) -> AsyncIterator[None]:
     """What one side sends does not reach the other. A packet is dropped where it arrives: who sent it is not told."""
     ends = [(ours, theirs)] if way == "in" else [(theirs, ours)]
     if way == "both":

@@ -59,9 +59,7 @@ async def half_open(rig: Rig, rng: random.Random) -> None:
     async with struck(rig, "late delivery" if is_late else "half open", name):
         began = now()
         stranded = [proxy.strand() for proxy in rig.proxies[name]]
-        await rig.until(
-            lambda: all(s.is_given_up for s in stranded), what=f"{name} notices a dead connection"
-        )
+        await rig.until(lambda: all(s.is_given_up for s in stranded), what=f"{name} notices a dead connection")
         measured(rig, "half open", name, "noticed", now() - began, 30.0)
         for each in stranded:
             if is_late:
@@ -97,9 +95,7 @@ async def partition(rig: Rig, rng: random.Random) -> None:
         rig.weather(name, CUT)
         try:
             if runner:
-                await rig.until(
-                    lambda: not is_alive(runner) or rig.newest_token() > token, what="the fence"
-                )
+                await rig.until(lambda: not is_alive(runner) or rig.newest_token() > token, what="the fence")
                 measured(rig, "partition", name, "fenced", now() - began, FREEZE_BOUND_S)
             await rig.new_holder(token)
         finally:
@@ -112,8 +108,11 @@ async def drop_packets(rig: Rig, rng: random.Random) -> None:
     """The kernel drops packets of one worker: all of a direction, of both, or a share."""
     ((name, space),) = rig.namespaces.items()
     shares: tuple[tuple[str, str, str], ...] = (
-        ("in", "all", ""), ("out", "", "all"), ("both ways", "all", "all"), ("some", "30", "30"),
-    )  # fmt: skip
+        ("in", "all", ""),
+        ("out", "", "all"),
+        ("both ways", "all", "all"),
+        ("some", "30", "30"),
+    )
     what, incoming, outgoing = rng.choice(shares)
     async with struck(rig, f"packets lost {what}", name):
         space.drop(incoming=incoming, outgoing=outgoing)
@@ -129,7 +128,4 @@ def _connections(rig: Rig, name: str) -> int:
 
 async def _reconnected(rig: Rig, name: str, before: int) -> None:
     """It has tried again, or is itself dead."""
-    await rig.until(
-        lambda: _connections(rig, name) > before or not rig.child(name).pid,
-        what=f"{name} connects again",
-    )
+    await rig.until(lambda: _connections(rig, name) > before or not rig.child(name).pid, what=f"{name} connects again")

@@ -64,10 +64,7 @@ async def kill_runner(rig: Site, rng: random.Random) -> None:
     async with struck(rig, "kill runner", name, pid=runner):
         if not rig.signal(runner, signal.SIGKILL):
             return
-        await rig.until(
-            lambda: rig.runner_of(name) not in {0, runner} or not rig.pid_of(name),
-            what="another runner",
-        )
+        await rig.until(lambda: rig.runner_of(name) not in {0, runner} or not rig.pid_of(name), what="another runner")
 
 
 async def pause_supervisor(rig: Site, rng: random.Random) -> None:
@@ -89,9 +86,7 @@ async def freeze_supervisor(rig: Site, rng: random.Random) -> None:
         rig.signal(pid, signal.SIGSTOP)
         try:
             if runner:
-                await rig.until(
-                    lambda: not is_alive(runner) or rig.newest_token() > token, what="the fence"
-                )
+                await rig.until(lambda: not is_alive(runner) or rig.newest_token() > token, what="the fence")
                 measured(rig, "freeze supervisor", name, "fenced", now() - began, FREEZE_BOUND_S)
             await rig.new_holder(token)
         finally:
@@ -167,7 +162,6 @@ async def delete_lease(rig: Site, rng: random.Random) -> None:
     async with struck(rig, "delete lease", name):
         with suppress(SignalboxError):
             await rig.bus.write(
-                names.key(Bucket.LEASES, names.token(gpu)),
-                headers={Header.KV_OPERATION: "PURGE", Header.ROLLUP: "sub"},
+                names.key(Bucket.LEASES, names.token(gpu)), headers={Header.KV_OPERATION: "PURGE", Header.ROLLUP: "sub"}
             )
             await rig.new_holder(token)

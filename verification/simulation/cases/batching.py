@@ -7,18 +7,7 @@ import pytest
 from signalbox.bus.writes import Write
 from signalbox.program.errors import StaleRevision
 from signalbox.wire.names import Header, Stream
-from verification.simulation.cases.rig import (
-    Rig,
-    Staged,
-    batch,
-    case,
-    consumer,
-    get,
-    info,
-    pulling,
-    raw,
-    stream,
-)
+from verification.simulation.cases.rig import Rig, Staged, batch, case, consumer, get, info, pulling, raw, stream
 
 EXPECTED = Header.EXPECTED_LAST.value
 
@@ -27,9 +16,7 @@ EXPECTED = Header.EXPECTED_LAST.value
 async def a_group_is_stored_together(rig: Rig) -> None:
     bus = await rig.bus()
     writer = bus.grouped(Stream.STATE)
-    seqs = await asyncio.gather(
-        *(writer.write(rig.st(str(n)), b"%d" % n, expect=0) for n in range(60))
-    )
+    seqs = await asyncio.gather(*(writer.write(rig.st(str(n)), b"%d" % n, expect=0) for n in range(60)))
     assert writer.batches >= 1
     assert writer.refused == 0
     assert len(set(seqs)) == 60
@@ -46,9 +33,7 @@ async def one_stale_write_refuses_the_batch_and_only_itself(rig: Rig) -> None:
         [Write(rig.st(str(n)), b"x", {}, 999_999_999 if n == 7 else 0) for n in range(20)]
     )
     assert writer.refused == 1
-    assert [isinstance(outcome, StaleRevision) for outcome in outcomes] == [
-        number == 7 for number in range(20)
-    ]
+    assert [isinstance(outcome, StaleRevision) for outcome in outcomes] == [number == 7 for number in range(20)]
     assert await bus.leader_get(Stream.STATE, rig.st("7")) is None
 
 
@@ -89,10 +74,7 @@ async def a_batch_of_one_is_a_batch(rig: Rig) -> None:
 async def a_duplicate_refuses_the_whole_batch(rig: Rig) -> None:
     bus = await rig.bus()
     await bus.write(rig.st("old"), b"x", msg_id=f"{rig.id}-1")
-    messages: list[Staged] = [
-        (rig.st("a"), b"x", {}),
-        (rig.st("b"), b"x", {"Nats-Msg-Id": f"{rig.id}-1"}),
-    ]
+    messages: list[Staged] = [(rig.st("a"), b"x", {}), (rig.st("b"), b"x", {"Nats-Msg-Id": f"{rig.id}-1"})]
     assert await batch(bus, rig.id, messages) == (0, 0, 10201)
     twins: list[Staged] = [(rig.st(n), b"x", {"Nats-Msg-Id": f"{rig.id}-2"}) for n in "ab"]
     assert await batch(bus, f"{rig.id}-2", twins) == (0, 0, 10201)
@@ -144,9 +126,7 @@ async def batches_that_overlap_in_time_do_not_mix(rig: Rig) -> None:
     fields = f"Nats-Batch-Id: {rig.id}-1\r\nNats-Batch-Sequence: 1\r\n".encode()
     await one.request(rig.st("a"), b"1", fields=fields, is_write=True)
     assert (await batch(other, f"{rig.id}-2", [(rig.st(n), b"2", {}) for n in "bc"]))[1] == 2
-    fields = b"Nats-Batch-Id: %b-1\r\nNats-Batch-Sequence: 2\r\nNats-Batch-Commit: 1\r\n" % (
-        rig.id.encode(),
-    )
+    fields = b"Nats-Batch-Id: %b-1\r\nNats-Batch-Sequence: 2\r\nNats-Batch-Commit: 1\r\n" % (rig.id.encode(),)
     await one.request(rig.st("d"), b"1", fields=fields, is_write=True)
     found = [await get(one, Stream.STATE, rig.st(n)) for n in "bcad"]
     assert [stored.data for stored in found] == [b"2", b"2", b"1", b"1"]
@@ -210,7 +190,5 @@ async def a_group_of_queued_jobs_reaches_its_consumer_in_order(rig: Rig) -> None
     await consumer(bus, f"{rig.id}_hi", f"jobs.{rig.id}.hi.*")
     _, taken = await pulling(bus, f"{rig.id}_hi")
     writer = bus.grouped(Stream.JOBS)
-    seqs = await asyncio.gather(
-        *(writer.write(rig.job(f"{n:02}"), b"x", expect=0) for n in range(30))
-    )
+    seqs = await asyncio.gather(*(writer.write(rig.job(f"{n:02}"), b"x", expect=0) for n in range(30)))
     assert [delivery.seq for delivery in await taken.until(30)] == sorted(seqs)

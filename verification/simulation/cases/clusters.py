@@ -45,9 +45,7 @@ async def of_many_at_once_one_wins_whatever_the_losers_are_told(rig: Rig) -> Non
     async def contend(number: int, subject: str) -> bool:
         try:
             await buses[number % 4].write(subject, b"%d" % number, expect=0)
-        except (
-            StaleRevision
-        ):  # with the real sequence (10071), or without one (10164): one is in flight
+        except StaleRevision:  # with the real sequence (10071), or without one (10164): one is in flight
             return False
         return True
 
@@ -196,9 +194,18 @@ async def a_record_is_settled_over_an_election(rig: Rig) -> None:
     records = Records(bus, patience_s=60)
     job_id = f"{rig.id}-job"
     record = Record(
-        id=job_id, model="m", version=1, signature="s", key_id="k", state=State.RUNNING, attempt=1,
-        worker="w", token=1, created_at=0.0, deadline_at=1.0,
-    )  # fmt: skip
+        id=job_id,
+        model="m",
+        version=1,
+        signature="s",
+        key_id="k",
+        state=State.RUNNING,
+        attempt=1,
+        worker="w",
+        token=1,
+        created_at=0.0,
+        deadline_at=1.0,
+    )
     first = await patiently(lambda: records.write(record, expect=0))
     await rig.lose_leader(Stream.STATE)
     records = Records(await rig.bus(request_timeout_s=3.0), patience_s=60)

@@ -17,14 +17,10 @@ _AT_ONCE: Final = 8
 
 def on_the_model(seed: int, steps: int) -> list[Outcome]:
     """The walk in virtual time."""
-    return in_virtual_time(
-        lambda: ModelRig(f"w{seed}", seed=1), lambda rig: walk(rig, seed, steps), seed=1
-    )
+    return in_virtual_time(lambda: ModelRig(f"w{seed}", seed=1), lambda rig: walk(rig, seed, steps), seed=1)
 
 
-async def on_a_server(
-    walks: dict[int, list[Outcome]], steps: int
-) -> dict[int, list[Outcome] | Exception]:
+async def on_a_server(walks: dict[int, list[Outcome]], steps: int) -> dict[int, list[Outcome] | Exception]:
     """The same walks on a real server, several at once, each held against what is expected of it."""
     outcomes: dict[int, list[Outcome] | Exception] = {}
     room = asyncio.Semaphore(_AT_ONCE)

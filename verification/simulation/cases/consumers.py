@@ -220,9 +220,7 @@ async def a_job_given_up_is_told_and_never_comes_again(rig: Rig) -> None:
     had = len(taken.all)
     again = (await taken.until(had + 2))[had:]
     assert {delivery.subject for delivery in again} == {rig.job("good")}
-    advisory = await get(
-        bus, Stream.ADVISORY, f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.{name}"
-    )
+    advisory = await get(bus, Stream.ADVISORY, f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.{name}")
     assert b"no good" in advisory.data
 
 
@@ -381,9 +379,7 @@ async def only_so_many_may_wait(rig: Rig) -> None:
     for _ in range(2):
         await pulling(bus, name, 1)
     await waiting(bus, name, 2)
-    head, _ = await bus.request(
-        f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", b'{"batch":1,"expires":5000000000}'
-    )
+    head, _ = await bus.request(f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", b'{"batch":1,"expires":5000000000}')
     assert head.startswith(b"NATS/1.0 409 Exceeded MaxWaiting")
 
 
@@ -422,10 +418,20 @@ async def a_reader_without_acknowledgements_begins_where_it_says(rig: Rig) -> No
     bus = await rig.bus()
     seqs = [await bus.write(rig.st(str(n)), b"body", headers={"A": "b"}) for n in range(3)]
     await consumer(
-        bus, rig.id, f"st.{rig.id}-0", stream=Stream.STATE, durable_name=None, ack_wait=None,
-        ack_policy="none", deliver_policy="by_start_sequence", opt_start_seq=seqs[0],
-        headers_only=True, mem_storage=True, inactive_threshold=60 * SECOND, max_ack_pending=None,
-    )  # fmt: skip
+        bus,
+        rig.id,
+        f"st.{rig.id}-0",
+        stream=Stream.STATE,
+        durable_name=None,
+        ack_wait=None,
+        ack_policy="none",
+        deliver_policy="by_start_sequence",
+        opt_start_seq=seqs[0],
+        headers_only=True,
+        mem_storage=True,
+        inactive_threshold=60 * SECOND,
+        max_ack_pending=None,
+    )
     _, taken = await pulling(bus, rig.id, stream=Stream.STATE)
     got = (await taken.until(1))[0]
     assert (got.seq, got.data, got.headers) == (seqs[0], b"", {"A": "b", "Nats-Msg-Size": "4"})
@@ -436,9 +442,17 @@ async def a_reader_without_acknowledgements_begins_where_it_says(rig: Rig) -> No
 async def an_idle_reader_is_forgotten(rig: Rig) -> None:
     bus = await rig.bus()
     await consumer(
-        bus, rig.id, rig.st(), stream=Stream.STATE, durable_name=None, ack_policy="none",
-        ack_wait=None, max_ack_pending=None, mem_storage=True, inactive_threshold=SECOND,
-    )  # fmt: skip
+        bus,
+        rig.id,
+        rig.st(),
+        stream=Stream.STATE,
+        durable_name=None,
+        ack_policy="none",
+        ack_wait=None,
+        max_ack_pending=None,
+        mem_storage=True,
+        inactive_threshold=SECOND,
+    )
 
     async def is_forgotten() -> bool:
         try:

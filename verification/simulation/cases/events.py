@@ -75,9 +75,11 @@ async def a_change_of_a_bucket_is_told_with_its_document(rig: Rig) -> None:
     stored = await get(bus, "KV_models", f"$KV.models.{rig.id}")
     assert headers.pop(Header.TIME_STAMP)[:19] <= "9999"
     assert headers == {
-        "Nats-Stream": "KV_models", "Nats-Subject": f"$KV.models.{rig.id}",
-        "Nats-Sequence": str(second), "Nats-Last-Sequence": str(first),
-    }  # fmt: skip
+        "Nats-Stream": "KV_models",
+        "Nats-Subject": f"$KV.models.{rig.id}",
+        "Nats-Sequence": str(second),
+        "Nats-Last-Sequence": str(first),
+    }
     assert told[0].headers["A"] == "b"
     assert told[0].headers[Header.LAST_SEQUENCE] == "0"
     assert stored.seq == second

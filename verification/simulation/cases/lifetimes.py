@@ -10,19 +10,7 @@ from signalbox.program.errors import StaleRevision
 from signalbox.wire.assets import MARKER_TTL_S
 from signalbox.wire.events import is_removal
 from signalbox.wire.names import Bucket, Header, Stream
-from verification.simulation.cases.rig import (
-    Rig,
-    case,
-    consumer,
-    get,
-    gone,
-    hear,
-    info,
-    pulling,
-    raw,
-    stream,
-    until,
-)
+from verification.simulation.cases.rig import Rig, case, consumer, get, gone, hear, info, pulling, raw, stream, until
 
 LEASES = Bucket.LEASES.stream
 LATE_S = 20.0
@@ -114,11 +102,7 @@ async def a_marker_says_why_and_how_long_it_stays(rig: Rig) -> None:
     await marker_of(bus, rig.lease())
     marker = await get(bus, LEASES, rig.lease())
     assert marker.data == b""
-    assert marker.headers == {
-        "Nats-Marker-Reason": "MaxAge",
-        "Nats-TTL": f"{MARKER_TTL_S}s",
-        "Nats-Rollup": "sub",
-    }
+    assert marker.headers == {"Nats-Marker-Reason": "MaxAge", "Nats-TTL": f"{MARKER_TTL_S}s", "Nats-Rollup": "sub"}
 
 
 @case
@@ -218,8 +202,9 @@ async def a_queued_job_that_expired_is_never_delivered(rig: Rig) -> None:
 @case
 async def what_never_expires_outlives_the_others(rig: Rig) -> None:
     bus = await rig.bus()
-    await stream(bus, rig.id, [f"{rig.id}.>"], max_age=1_000_000_000, allow_msg_ttl=True,
-                 duplicate_window=1_000_000_000)  # fmt: skip
+    await stream(
+        bus, rig.id, [f"{rig.id}.>"], max_age=1_000_000_000, allow_msg_ttl=True, duplicate_window=1_000_000_000
+    )
     await bus.write(f"{rig.id}.never", b"x", headers={"Nats-TTL": "never"})
     await bus.write(f"{rig.id}.a", b"x")
     await gone(bus, rig.id, f"{rig.id}.a")
@@ -229,9 +214,7 @@ async def what_never_expires_outlives_the_others(rig: Rig) -> None:
 @case
 async def a_stream_forgets_what_is_older_than_its_age(rig: Rig) -> None:
     bus = await rig.bus()
-    await stream(
-        bus, rig.id, [f"{rig.id}.>"], max_age=2_000_000_000, duplicate_window=1_000_000_000
-    )
+    await stream(bus, rig.id, [f"{rig.id}.>"], max_age=2_000_000_000, duplicate_window=1_000_000_000)
     for number in range(3):
         await bus.write(f"{rig.id}.{number}", b"x")
     await gone(bus, rig.id, f"{rig.id}.2")

@@ -11,17 +11,7 @@ from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, U
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
-from verification.simulation.cases.rig import (
-    Rig,
-    consumer,
-    get,
-    gone,
-    hear,
-    own_server,
-    pulling,
-    raw,
-    until,
-)
+from verification.simulation.cases.rig import Rig, consumer, get, gone, hear, own_server, pulling, raw, until
 
 LEASES = Bucket.LEASES.stream
 SECOND = 1_000_000_000

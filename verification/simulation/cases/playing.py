@@ -40,9 +40,7 @@ async def outcome(rig: Rig, script: Script[T], limit_s: float) -> T | Exception:
         await rig.close()
 
 
-def selected(
-    request: pytest.FixtureRequest, test: str, numbered: Sequence[tuple[str, Case]]
-) -> list[tuple[str, Case]]:
+def selected(request: pytest.FixtureRequest, test: str, numbered: Sequence[tuple[str, Case]]) -> list[tuple[str, Case]]:
     """The cases whose ``test`` this run of pytest has selected."""
     chosen = {item.name for item in request.session.items}
     return [(id_, each) for id_, each in numbered if f"{test}[{each.name}]" in chosen]

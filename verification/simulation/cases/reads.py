@@ -58,9 +58,7 @@ async def a_list_is_in_stream_order_with_the_last_of_each(rig: Rig) -> None:
         await bus.write(f"$KV.{Bucket.MODELS}.{rig.id}.{name}", name.encode())
     found = await bus.list_latest(Bucket.MODELS.stream, [f"$KV.models.{rig.id}.>"])
     assert [stored.data for stored in found] == [b"c", b"b", b"a"]
-    several = await bus.list_latest(
-        Bucket.MODELS.stream, [f"$KV.models.{rig.id}.a", f"$KV.models.{rig.id}.b"]
-    )
+    several = await bus.list_latest(Bucket.MODELS.stream, [f"$KV.models.{rig.id}.a", f"$KV.models.{rig.id}.b"])
     assert [stored.data for stored in several] == [b"b", b"a"]
 
 
@@ -78,9 +76,7 @@ async def more_keys_than_a_batch_holds_are_listed_all_the_same(rig: Rig) -> None
     bus = await rig.bus()
     writer = bus.grouped(Stream.STATE)
     await asyncio.gather(*(writer.write(rig.st(f"{n:04}"), b"x") for n in range(1100)))
-    names = (await bus.request_json("$JS.API.STREAM.INFO.STATE", {"subjects_filter": "st.*"}))[
-        "state"
-    ]["subjects"]
+    names = (await bus.request_json("$JS.API.STREAM.INFO.STATE", {"subjects_filter": "st.*"}))["state"]["subjects"]
     mine = [name for name in names if name.startswith(rig.st(""))]
     assert len(mine) == 1100
     found = await bus.list_latest(Stream.STATE, sorted(mine)[:1000])
@@ -116,10 +112,7 @@ async def the_next_message_of_a_subject_is_found_from_any_sequence(rig: Rig) -> 
 @case
 async def questions_that_contradict_themselves_are_refused(rig: Rig) -> None:
     bus = await rig.bus()
-    for ask in (
-        {}, {"seq": 1, "last_by_subj": rig.st()},
-        {"last_by_subj": rig.st(), "next_by_subj": rig.st()},
-    ):  # fmt: skip
+    for ask in ({}, {"seq": 1, "last_by_subj": rig.st()}, {"last_by_subj": rig.st(), "next_by_subj": rig.st()}):
         with pytest.raises(Misconfigured):
             await bus.request_json("$JS.API.STREAM.MSG.GET.STATE", ask)
 
@@ -130,9 +123,7 @@ async def a_stream_tells_its_subjects(rig: Rig) -> None:
     await stream(bus, rig.id, [f"{rig.id}.>"])
     for name in ("a", "b", "a"):
         await bus.write(f"{rig.id}.{name}")
-    told = await bus.request_json(
-        f"$JS.API.STREAM.INFO.{rig.id}", {"subjects_filter": ">", "offset": 0}
-    )
+    told = await bus.request_json(f"$JS.API.STREAM.INFO.{rig.id}", {"subjects_filter": ">", "offset": 0})
     assert told["state"]["subjects"] == {f"{rig.id}.a": 2, f"{rig.id}.b": 1}
     assert told["total"] == 2
     assert told["state"]["num_subjects"] == 2
@@ -143,9 +134,7 @@ async def a_purge_stops_below_its_sequence(rig: Rig) -> None:
     bus = await rig.bus()
     seqs = [await bus.write(rig.job(str(n))) for n in range(4)]
     await bus.write(rig.job("other", "lo"))
-    purged = await bus.request_json(
-        "$JS.API.STREAM.PURGE.JOBS", {"filter": f"jobs.{rig.id}.hi.*", "seq": seqs[2]}
-    )
+    purged = await bus.request_json("$JS.API.STREAM.PURGE.JOBS", {"filter": f"jobs.{rig.id}.hi.*", "seq": seqs[2]})
     assert purged["purged"] == 2
     left = [await bus.leader_get(Stream.JOBS, rig.job(str(n))) for n in range(4)]
     assert [found is not None for found in left] == [False, False, True, True]

@@ -155,15 +155,12 @@ async def gone(bus: Bus, stream: str, subject: str) -> None:
     await until(is_gone)
 
 
-async def consumer(
-    bus: Bus, name: str, subject: str, *, stream: str = Stream.JOBS, **changes: Any
-) -> None:
+async def consumer(bus: Bus, name: str, subject: str, *, stream: str = Stream.JOBS, **changes: Any) -> None:
     """A pull consumer as our topology declares it, but for ``changes``."""
     config = assets.consumer(name, subject) | changes
     config = {field: value for field, value in config.items() if value is not None}
     await bus.request_json(
-        f"$JS.API.CONSUMER.CREATE.{stream}.{name}.{subject}",
-        {"stream_name": str(stream), "config": config},
+        f"$JS.API.CONSUMER.CREATE.{stream}.{name}.{subject}", {"stream_name": str(stream), "config": config}
     )
 
 
@@ -183,9 +180,7 @@ async def stream(bus: Bus, name: str, subjects: list[str], **changes: Any) -> No
     await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config | {"num_replicas": 1})
 
 
-async def raw(
-    bus: Bus, subject: str, data: bytes = b"", headers: Mapping[str, str] | None = None
-) -> tuple[int, int]:
+async def raw(bus: Bus, subject: str, data: bytes = b"", headers: Mapping[str, str] | None = None) -> tuple[int, int]:
     """A write by hand: ``(sequence, 0)`` or ``(0, the server's error number)``."""
     fields = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items()).encode()
     _, body = await bus.request(subject, data, fields=fields, is_write=True)
@@ -194,9 +189,8 @@ async def raw(
 
 
 async def batch(
-    bus: Bus, name: str, messages: Sequence[Staged], *, commit: str = "1",
-    numbers: list[int] | None = None,
-) -> tuple[int, int, int]:  # fmt: skip
+    bus: Bus, name: str, messages: Sequence[Staged], *, commit: str = "1", numbers: list[int] | None = None
+) -> tuple[int, int, int]:
     """An atomic batch by hand: ``(last sequence, count, 0)`` or ``(0, 0, error number)``."""
     numbers = numbers or list(range(1, len(messages) + 1))
     for (subject, data, headers), number in zip(messages[:-1], numbers, strict=False):

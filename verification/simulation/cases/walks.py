@@ -8,16 +8,7 @@ from typing import Any, Final
 from signalbox.bus.answers import stored_of
 from signalbox.bus.client import Delivery, Message
 from signalbox.program.errors import NotFound, SignalboxError
-from verification.simulation.cases.rig import (
-    Rig,
-    batch,
-    consumer,
-    hear,
-    pulling,
-    raw,
-    stream,
-    until,
-)
+from verification.simulation.cases.rig import Rig, batch, consumer, hear, pulling, raw, stream, until
 
 Outcome = tuple[Any, ...]
 _KEYS: Final = ("a", "b", "c", "d")
@@ -50,12 +41,19 @@ class Walk:
         self._bus = bus = await self._rig.bus()
         chance = self._random
         await stream(
-            bus, self._name, [f"{self._name}.>"], discard=chance.choice(["new", "old"]),
-            max_msgs=chance.choice([-1, 9]), max_msgs_per_subject=chance.choice([-1, 1, 3]),
-            allow_rollup_hdrs=self._is_bucket, allow_atomic=True, allow_direct=True, allow_msg_ttl=True,
+            bus,
+            self._name,
+            [f"{self._name}.>"],
+            discard=chance.choice(["new", "old"]),
+            max_msgs=chance.choice([-1, 9]),
+            max_msgs_per_subject=chance.choice([-1, 1, 3]),
+            allow_rollup_hdrs=self._is_bucket,
+            allow_atomic=True,
+            allow_direct=True,
+            allow_msg_ttl=True,
             retention=chance.choice(["limits", "limits", "workqueue"]),
             republish={"src": f"{self._name}.>", "dest": f"evt.{self._name}.>"},
-        )  # fmt: skip
+        )
         await consumer(bus, "q", f"{self._name}.>", stream=self._name, max_ack_pending=5)
         self._puller, self._taken = await pulling(bus, "q", 0, stream=self._name)
         events = await hear(bus, f"evt.{self._name}.>")
@@ -74,9 +72,7 @@ class Walk:
             wanted = expected[step] if expected else None
             outcomes.append(await self._with_state(outcome, wanted))
             if wanted is not None and outcomes[-1] != wanted:
-                raise AssertionError(
-                    f"step {step}: {outcomes[-1]}, expected {wanted}, after {outcomes[-4:-1]}"
-                )
+                raise AssertionError(f"step {step}: {outcomes[-1]}, expected {wanted}, after {outcomes[-4:-1]}")
         await events.until(len(expected) - steps if expected else 0)
         await bus.flush()
         return [*outcomes, *(_told(message) for message in events.all)]

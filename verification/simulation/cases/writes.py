@@ -140,9 +140,7 @@ async def headers_count_towards_the_largest_message(rig: Rig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], max_msg_size=100)
     assert (await raw(bus, f"{rig.id}.a", b"x" * 100))[1] == 0
-    assert await raw(bus, f"{rig.id}.a", b"x" * 80, {"A": "b"}) == (
-        (await info(bus, rig.id))["state"]["last_seq"], 0,
-    )  # fmt: skip
+    assert await raw(bus, f"{rig.id}.a", b"x" * 80, {"A": "b"}) == ((await info(bus, rig.id))["state"]["last_seq"], 0)
     assert await raw(bus, f"{rig.id}.a", b"x" * 83, {"A": "b"}) == (0, 10054)
 
 
@@ -268,9 +266,7 @@ async def a_removed_key_leaves_a_revision_to_write_from(rig: Rig) -> None:
     bus = await rig.bus()
     subject = f"$KV.{Bucket.KEYS}.{rig.id}"
     first = await bus.write(subject, b"1", expect=0)
-    removed = await bus.write(
-        subject, headers={"KV-Operation": "PURGE", "Nats-Rollup": "sub"}, expect=first
-    )
+    removed = await bus.write(subject, headers={"KV-Operation": "PURGE", "Nats-Rollup": "sub"}, expect=first)
     with pytest.raises(StaleRevision) as stale:
         await bus.write(subject, b"2", expect=0)
     assert stale.value.last == removed

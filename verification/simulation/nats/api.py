@@ -30,13 +30,19 @@ class Api:
         self._server = server
         self._direct = Direct(server)
         self._acts: dict[str, Callable[[list[str], Doc], Doc]] = {
-            "STREAM.CREATE": self._create, "STREAM.UPDATE": self._update,
-            "STREAM.DELETE": self._delete, "STREAM.INFO": self._info,
-            "STREAM.PURGE": self._purge, "STREAM.MSG.GET": self._get,
-            "STREAM.MSG.DELETE": self._remove, "CONSUMER.CREATE": self._consume,
-            "CONSUMER.INFO": self._consumer_info, "CONSUMER.NAMES": self._consumer_names,
-            "CONSUMER.LIST": self._consumer_list, "CONSUMER.DELETE": self._consumer_delete,
-        }  # fmt: skip
+            "STREAM.CREATE": self._create,
+            "STREAM.UPDATE": self._update,
+            "STREAM.DELETE": self._delete,
+            "STREAM.INFO": self._info,
+            "STREAM.PURGE": self._purge,
+            "STREAM.MSG.GET": self._get,
+            "STREAM.MSG.DELETE": self._remove,
+            "CONSUMER.CREATE": self._consume,
+            "CONSUMER.INFO": self._consumer_info,
+            "CONSUMER.NAMES": self._consumer_names,
+            "CONSUMER.LIST": self._consumer_list,
+            "CONSUMER.DELETE": self._consumer_delete,
+        }
 
     def handle(self, subject: str, reply: bytes, data: bytes) -> bool:
         """Whether somebody answers on this subject."""
@@ -119,13 +125,16 @@ class Api:
             "config": stream.config,
             "created": stamp(stream.created),
             "state": {
-                "messages": len(stream.msgs), "bytes": stream.size, "first_seq": stream.first_seq,
+                "messages": len(stream.msgs),
+                "bytes": stream.size,
+                "first_seq": stream.first_seq,
                 "first_ts": stamp(next((msg.ts for msg in stream.msgs.values()), 0)),
-                "last_seq": stream.last_seq, "num_subjects": len(stream.subjects),
+                "last_seq": stream.last_seq,
+                "num_subjects": len(stream.subjects),
                 "consumer_count": len(stream.consumers),
             },
             "ts": stamp(self._server.now_ns()),
-        }  # fmt: skip
+        }
         sources = self._server.sources.get(stream.name)
         return answer | {"sources": [source.as_json() for source in sources]} if sources else answer
 
@@ -193,12 +202,7 @@ class Api:
     def _consumer_names(self, names: list[str], doc: Doc) -> Doc:
         stream, offset = self._stream(names), doc.get("offset", 0)
         page = sorted(stream.consumers)[offset : offset + _PAGE]
-        return {
-            "total": len(stream.consumers),
-            "offset": offset,
-            "limit": _PAGE,
-            "consumers": page or None,
-        }
+        return {"total": len(stream.consumers), "offset": offset, "limit": _PAGE, "consumers": page or None}
 
     def _consumer_list(self, names: list[str], doc: Doc) -> Doc:
         answer = self._consumer_names(names, doc)

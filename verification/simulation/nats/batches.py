@@ -35,9 +35,7 @@ class Batches:
         self._stream = stream
         self._open: dict[str, tuple[list[Staged], float]] = {}
 
-    def take(
-        self, batch: str, subject: str, head: bytes, data: bytes, fields: dict[str, str]
-    ) -> list[Staged] | None:
+    def take(self, batch: str, subject: str, head: bytes, data: bytes, fields: dict[str, str]) -> list[Staged] | None:
         """Stage one message; all of them, judged, if it was the last. Raises :class:`Refusal`."""
         stream = self._stream
         stream.judge.check_size(head, data)

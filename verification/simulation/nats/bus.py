@@ -12,15 +12,14 @@ class ModelBus(Bus):
     """A :class:`Bus` whose server is a :class:`Server`. Call :meth:`open` where a program calls :meth:`Bus.connect`."""
 
     def __init__(
-        self, server: Server, link: Link | None = None, *, role: str = "admin",
-        settings: Wire | None = None,
-    ) -> None:  # fmt: skip
+        self, server: Server, link: Link | None = None, *, role: str = "admin", settings: Wire | None = None
+    ) -> None:
         self.server = server
         self.link = link or Link(server)
         instance = f"{self.link.rng.getrandbits(48):012x}"
         super().__init__(
-            settings or Wire(), role, transport=partial(ModelConnection, link=self.link), instance=instance,
-        )  # fmt: skip
+            settings or Wire(), role, transport=partial(ModelConnection, link=self.link), instance=instance
+        )
 
     async def open(self, name: str = "") -> "ModelBus":
         """Connect, as :meth:`Bus.connect` does and with its errors; returns itself."""

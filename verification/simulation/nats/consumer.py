@@ -264,9 +264,13 @@ class Consumer:
 
     def _tell(self, what: str, seq: int, deliveries: int, **more: str) -> None:
         body: dict[str, object] = {
-            "type": f"io.nats.jetstream.advisory.v1.{what.lower()}", "stream": self.stream.name,
-            "consumer": self.name, "stream_seq": seq, "deliveries": deliveries, **more,
-        }  # fmt: skip
+            "type": f"io.nats.jetstream.advisory.v1.{what.lower()}",
+            "stream": self.stream.name,
+            "consumer": self.name,
+            "stream_seq": seq,
+            "deliveries": deliveries,
+            **more,
+        }
         subject = f"{_ADVISORY}.{what}.{self.stream.name}.{self.name}"
         self._server.publish(None, subject, b"", b"", json.dumps(body).encode())
 
@@ -288,9 +292,7 @@ class Consumer:
         if not self._server.has_leader(self.stream):
             return  # the new leader looks at all of them
         now = self._server.loop_time()
-        overdue = sorted(
-            seq for seq, known in self.pending.items() if now - known.at >= self._ack_wait_s - 1e-6
-        )
+        overdue = sorted(seq for seq, known in self.pending.items() if now - known.at >= self._ack_wait_s - 1e-6)
         for seq in overdue:
             self.pending[seq].at = now
             if seq not in self.again:
@@ -349,9 +351,10 @@ class Consumer:
             self._floor, self._floor_seq = self.delivered, self.next_seq - 1
         self.again = deque(seq for seq in self.again if seq >= self.next_seq)
         self.state.replace(
-            (self.delivered, self.next_seq - 1), (self._floor, self._floor_seq),
+            (self.delivered, self.next_seq - 1),
+            (self._floor, self._floor_seq),
             {seq: known.seq for seq, known in self.pending.items()},
-        )  # fmt: skip
+        )
 
     def forget_below(self, first_seq: int) -> None:
         """The stream begins here now: what was delivered several times before that is forgotten."""

@@ -38,9 +38,7 @@ class ConsumerState:
         elif delivery == self.floor + 1:
             self.floor, self.floor_seq = raised(delivery, seq, self.pending)
 
-    def replace(
-        self, delivered: tuple[int, int], floor: tuple[int, int], pending: dict[int, int]
-    ) -> None:
+    def replace(self, delivered: tuple[int, int], floor: tuple[int, int], pending: dict[int, int]) -> None:
         """Store what the consumer works with, as it does after a purge; refused where that is older or odd."""
         if floor[0] > delivered[0] or floor[1] > delivered[1]:
             return

@@ -4,14 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from verification.simulation.nats.messages import (
-    NANO,
-    Msg,
-    decode,
-    stamp,
-    status_block,
-    with_headers,
-)
+from verification.simulation.nats.messages import NANO, Msg, decode, stamp, status_block, with_headers
 from verification.simulation.nats.subjects import is_literal, matcher
 
 if TYPE_CHECKING:
@@ -70,10 +63,7 @@ class Direct:
             self._server.answer(reply, b"", status_block(408, "Empty Request"))
             return
         found = view.following(
-            doc.get("next_by_subj") or ">",
-            doc.get("seq", 0),
-            _nanoseconds(doc.get("start_time")),
-            batch or 1,
+            doc.get("next_by_subj") or ">", doc.get("seq", 0), _nanoseconds(doc.get("start_time")), batch or 1
         )
         if not found:
             self._server.answer(reply, b"", _NOT_FOUND)
@@ -82,9 +72,7 @@ class Direct:
         else:
             self._server.answer(reply, found[0].data, _described(view.stream, found[0]))
 
-    def _send(
-        self, stream: "Stream", found: list[Msg], doc: dict[str, Any], reply: bytes, upto: int = 0
-    ) -> None:
+    def _send(self, stream: "Stream", found: list[Msg], doc: dict[str, Any], reply: bytes, upto: int = 0) -> None:
         """Messages, then the status that ends them."""
         batch = doc.get("batch") or len(found)
         room = doc.get("max_bytes") or _MOST_BYTES

@@ -62,9 +62,7 @@ class Judge:
         self._check_room(subject, head, data)
         return 0
 
-    def _check_clustered(
-        self, subject: str, head: bytes, data: bytes, fields: dict[str, str]
-    ) -> int:
+    def _check_clustered(self, subject: str, head: bytes, data: bytes, fields: dict[str, str]) -> int:
         """A cluster judges before it agrees, in another order: there a duplicate is one before it is stale."""
         self.check_size(head, data)
         if fields:

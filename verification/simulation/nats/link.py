@@ -24,9 +24,8 @@ class Link:
     """
 
     def __init__(
-        self, server: Server, *, rng: random.Random | None = None,
-        delay_s: tuple[float, float] = (0.000_1, 0.000_5),
-    ) -> None:  # fmt: skip
+        self, server: Server, *, rng: random.Random | None = None, delay_s: tuple[float, float] = (0.000_1, 0.000_5)
+    ) -> None:
         self.server = server
         self.rng = rng or server.rng
         self.delay_s = delay_s
@@ -113,9 +112,7 @@ class Link:
     def _apply(self) -> None:
         if self._session is None:
             return
-        for pipe, is_held in (
-            (self._session.up, self._is_up_held), (self._session.down, self._is_down_held),
-        ):  # fmt: skip
+        for pipe, is_held in ((self._session.up, self._is_up_held), (self._session.down, self._is_down_held)):
             if is_held:
                 pipe.hold()
             else:
@@ -214,9 +211,7 @@ class ModelConnection(Client):
         if session is self._session and self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
-    def heard(
-        self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes
-    ) -> None:
+    def heard(self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         """A message."""
         if session is not self._session:
             return

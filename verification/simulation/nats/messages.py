@@ -24,9 +24,7 @@ BATCH_COMMIT: Final = "Nats-Batch-Commit"
 MARKER_REASON: Final = "Nats-Marker-Reason"
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|us|µs|ns|s)")
-_UNITS: Final = {
-    "h": 3600 * NANO, "m": 60 * NANO, "s": NANO, "ms": 1_000_000, "us": 1000, "µs": 1000, "ns": 1,
-}  # fmt: skip
+_UNITS: Final = {"h": 3600 * NANO, "m": 60 * NANO, "s": NANO, "ms": 1_000_000, "us": 1000, "µs": 1000, "ns": 1}
 
 
 class Msg:
@@ -34,9 +32,7 @@ class Msg:
 
     __slots__ = ("at", "data", "expires", "head", "seq", "size", "subject", "ts")
 
-    def __init__(
-        self, seq: int, ts: int, subject: str, head: bytes, data: bytes, expires: int, at: float
-    ) -> None:
+    def __init__(self, seq: int, ts: int, subject: str, head: bytes, data: bytes, expires: int, at: float) -> None:
         self.seq, self.ts, self.subject, self.head, self.data = seq, ts, subject, head, data
         self.expires, self.at = expires, at
         # What the server's file store counts: 22 bytes and a checksum of 8 around it.

@@ -123,9 +123,4 @@ def _request(body: bytes) -> tuple[int, float, int, bool]:
     if not body.startswith(b"{"):
         return int(body) if body.isdigit() else 1, 0.0, 0, False
     doc = json.loads(body)
-    return (
-        doc.get("batch") or 1,
-        doc.get("expires", 0) / NANO,
-        doc.get("max_bytes", 0),
-        bool(doc.get("no_wait")),
-    )
+    return (doc.get("batch") or 1, doc.get("expires", 0) / NANO, doc.get("max_bytes", 0), bool(doc.get("no_wait")))

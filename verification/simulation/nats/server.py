@@ -17,14 +17,7 @@ from signalbox.bus.topology import wanted
 from signalbox.wire.assets import STREAMS, Config
 from verification.simulation.nats.api import Api
 from verification.simulation.nats.batches import Staged
-from verification.simulation.nats.messages import (
-    BATCH_ID,
-    MSG_ID,
-    NANO,
-    Refusal,
-    encode,
-    server_headers,
-)
+from verification.simulation.nats.messages import BATCH_ID, MSG_ID, NANO, Refusal, encode, server_headers
 from verification.simulation.nats.session import Session
 from verification.simulation.nats.sources import Source
 from verification.simulation.nats.stream import Stream
@@ -145,9 +138,7 @@ class Server:
             session.heard_at = self._loop.time()
             act(*args)
 
-    def later_from(
-        self, session: Session, delay_s: float, act: Callable[..., None], *args: Any
-    ) -> None:
+    def later_from(self, session: Session, delay_s: float, act: Callable[..., None], *args: Any) -> None:
         """Something a client's network says once more."""
         at = self.context.copy().run(self._loop.time) + delay_s
         self._loop.call_at(at, self.receive, session, act, *args, context=self.context)
@@ -192,9 +183,7 @@ class Server:
         for session, sid in self.interest.of(to):
             session.deliver(sid, subject.encode(), reply, head, data)
 
-    def publish(
-        self, session: Session | None, subject: str, reply: bytes, head: bytes, data: bytes
-    ) -> None:
+    def publish(self, session: Session | None, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         """A message has come in, from a client or (None) from the server itself."""
         if subject.startswith("$JS."):
             if self._is_dropped(reply):
@@ -275,9 +264,7 @@ class Server:
                     return
                 staged, more = whole, f',"batch":"{batch}","count":{len(whole)}'
         except Refusal as refusal:
-            self.answer(
-                reply, encode({"error": refusal.as_json(), "stream": stream.name, "seq": 0})
-            )
+            self.answer(reply, encode({"error": refusal.as_json(), "stream": stream.name, "seq": 0}))
             return
         proposal = _Proposal(staged, lambda seq: self.answer(reply, _acked(stream, seq, more)))
         if self.commit_s:
@@ -323,9 +310,7 @@ class Server:
     def add_stream(self, config: Config) -> Stream:
         """A new stream."""
         stream = self.streams[config["name"]] = Stream(self, config)
-        self.sources[stream.name] = [
-            Source(self, stream, source) for source in config.get("sources") or []
-        ]
+        self.sources[stream.name] = [Source(self, stream, source) for source in config.get("sources") or []]
         self._index()
         return stream
 

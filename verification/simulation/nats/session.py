@@ -14,10 +14,7 @@ class Pipe:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context,
-        delay: Callable[[], float],
+        self, loop: asyncio.AbstractEventLoop, context: contextvars.Context, delay: Callable[[], float]
     ) -> None:
         self._loop, self._context, self._delay = loop, context, delay
         self._items: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -107,9 +104,7 @@ class Client:
         """Connected."""
         raise NotImplementedError
 
-    def heard(
-        self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes
-    ) -> None:
+    def heard(self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         """A message."""
         raise NotImplementedError
 

@@ -100,9 +100,7 @@ class Stream:
 
     # ------------------------------------------------------------------------------ writing
 
-    def store(
-        self, subject: str, head: bytes, data: bytes, fields: dict[str, str] | None = None
-    ) -> Msg:
+    def store(self, subject: str, head: bytes, data: bytes, fields: dict[str, str] | None = None) -> Msg:
         """Store what has been judged, with all that follows from it: limits, rollup, republish, consumers."""
         server = self.server
         if fields is None:
@@ -111,10 +109,7 @@ class Stream:
         ttl = self.judge.ttl(fields) if fields else 0
         before = self.subjects.get(subject)
         tail = before[-1] if before else 0
-        msg = Msg(
-            self.last_seq + 1, ts, subject, head, data,
-            ts + ttl if ttl > 0 else ttl, server.loop_time(),
-        )  # fmt: skip
+        msg = Msg(self.last_seq + 1, ts, subject, head, data, ts + ttl if ttl > 0 else ttl, server.loop_time())
         self._remember(subject, tail)
         self._insert(msg)
         self._enforce(subject)
@@ -314,6 +309,4 @@ def _go_seconds(seconds: int) -> str:
     """As Go writes a duration of whole seconds."""
     hours, rest = divmod(seconds, 3600)
     minutes, seconds = divmod(rest, 60)
-    return (
-        (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{seconds}s"
-    )
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{seconds}s"

@@ -32,19 +32,14 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=options["verbosity"] - 1)
         sync_groups()
         relocate()
-        password = services.first_admin(
-            system_actor("bootstrap"), console.admin_user, console.admin_password
-        )
+        password = services.first_admin(system_actor("bootstrap"), console.admin_user, console.admin_password)
         if password is None:
             self.stdout.write("The console is ready; its admin exists already.")
         elif console.admin_password:
-            self.stdout.write(
-                f"The console is ready. Admin {console.admin_user!r} has the given password."
-            )
+            self.stdout.write(f"The console is ready. Admin {console.admin_user!r} has the given password.")
         else:
             self.stdout.write(
-                f"The console is ready. First admin: {console.admin_user}\n"
-                f"Password (shown this once): {password}"
+                f"The console is ready. First admin: {console.admin_user}\nPassword (shown this once): {password}"
             )
 
 

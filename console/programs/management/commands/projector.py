@@ -21,6 +21,4 @@ class Command(BaseCommand):
         console = settings.CONSOLE
         gc.freeze()
         gc.set_threshold(_GARBAGE_AFTER)
-        run_program(
-            console, "projector", lambda bus: [Projector(bus, console.projector_batch).run()]
-        )
+        run_program(console, "projector", lambda bus: [Projector(bus, console.projector_batch).run()])

@@ -38,11 +38,7 @@ class Command(BaseCommand):
         from console.asgi import application
         from console.live.lifespan import lifespan
 
-        front = Front(
-            console,
-            refused=lambda reason: _REFUSED.labels(reason).inc(),
-            has_proxy=console.trust_proxy,
-        )
+        front = Front(console, refused=lambda reason: _REFUSED.labels(reason).inc(), has_proxy=console.trust_proxy)
         lifespan.crowding = front.crowding
         bare = uvicorn.Config(application, http="httptools", log_config=None)
         bare.load()
