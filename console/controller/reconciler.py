@@ -252,9 +252,9 @@ def _record_of(row: Job) -> Record:
         model=row.model,
         version=row.version,
         signature=row.signature,
-        priority=row.priority,
+        priority=row.priority,  # type: ignore[arg-type]  # a column
         key_id=row.key_id,
-        state=State.QUEUED,  # type: ignore[arg-type]  # a column
+        state=State.QUEUED,
         created_at=row.created_at.timestamp(),
         deadline_at=(row.deadline_at or row.created_at).timestamp(),
         trace=row.trace,

@@ -1,4 +1,4 @@
-"""Whether the protocol is that of the production machines: each state they reach in ``tests/scope`` must be one of its.
+"""Whether the protocol is that of the production machines: each state that ``verification.scope`` reaches must be its.
 
 The two are compared by what can be seen of a state: who is up, frozen or cut off, which guard has the flock or waits
 for it, where each runner is, whom the record names, what each supervisor believes and has in hand, how far the jobs

@@ -11,7 +11,7 @@ function entry(row) {
   const node = el("li", {},
     el("span", { class: "ticker-at" }, clock.format(row.at * 1000)),
     state(WORDS[row.state] ?? row.state, row.state === "queued" ? "accepted" : row.state),
-    el("a", { class: "ticker-what clip", href: `/jobs/${row.id}` }, `${row.model}:${row.version} `, el("span", { class: "mono muted" }, row.id.slice(0, 8))),
+    el("a", { class: "ticker-what clip", href: `/jobs/${row.id}` }, `${row.model}:${row.version} `, el("span", { class: "mono muted" }, row.id.slice(0, 13))),
     el("span", { class: "ticker-more clip muted" }, row.error || [row.worker && `${row.worker}${row.attempt > 1 ? `, attempt ${row.attempt}` : ""}`, row.batch > 1 && `batch of ${row.batch}`].filter(Boolean).join(", ")),
     el("span", { class: "ticker-after num muted" }, after(row.after_s)));
   return { node };

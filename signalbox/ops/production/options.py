@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--intervals",
         action="store_true",
-        help="workers write down who was in a device and when, for those who strike the stack (tests/chaos)",
+        help="workers write down who was in a device and when, for those who strike the stack (verification/chaos)",
     )
 
 
