@@ -12,7 +12,7 @@ from benchmarks.bed import headers_of
 from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import cost
-from signalbox.client.client import Client
+from signalbox.client import Client
 from signalbox.client.http1 import Pool
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.ground import DataDir

@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.bed import Bed, headers_of, made, mint
 from benchmarks.load import Figures, Target, prepare, run
 from gateway_plugin.settings import PREFIX
-from signalbox.client.client import Client
+from signalbox.client import Client
 
 PATH: Final = "/v1/models/slow:predict"
 RUN_S: Final = 0.01

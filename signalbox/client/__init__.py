@@ -1,1 +1,5 @@
 """The API client, and the HTTP it speaks."""
+
+from signalbox.client.client import Client, JobStatus, SyncClient
+
+__all__ = ["Client", "JobStatus", "SyncClient"]

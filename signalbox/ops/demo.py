@@ -13,7 +13,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from signalbox.client.client import Client
+from signalbox.client import Client
 from signalbox.program.errors import Misconfigured, SignalboxError
 
 DEFAULT_RATE: Final = 20.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from signalbox.client.client import Client
+from signalbox.client import Client
 from signalbox.program.errors import SignalboxError
 from tests.e2e.upprocess import Up
 from verification.chaos.network import SmallDisk

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from signalbox.client.client import Client
+from signalbox.client import Client
 from signalbox.client.http1 import Pool
 from signalbox.program import errors
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from signalbox.client.client import Client
+from signalbox.client import Client
 from signalbox.ops.demo import Digit, digits
 from signalbox.ops.up.console import Console
 from signalbox.ops.up.ground import DataDir, write_private
