@@ -161,7 +161,7 @@ def test_a_compressed_bomb_outside_any_member_is_stopped_too(tmp_path: Path) -> 
 
 def test_a_zip_on_disks_that_are_not_there_is_damaged(tmp_path: Path) -> None:
     """Found by the fuzzer: asking whether it is a zip raised."""
-    seed = Path(__file__).parent.parent / "fuzz" / "corpus" / "archives" / "zip_many_disks"
+    seed = Path(__file__).parents[2] / "verification" / "fuzz" / "corpus" / "archives" / "zip_many_disks"
     with pytest.raises(InvalidRequest, match="damaged"):
         lay_out(tmp_path, seed.read_bytes())
 

@@ -27,7 +27,7 @@ from workers.device import devices, strangers
 from workers.device.devices import Gpu, Unfree, find, unfree, wait_until_free
 from workers.device.keeper import _environment
 
-SOURCE = Path(__file__).parent.parent / "nvml" / "fake_nvml.c"
+SOURCE = Path(__file__).parents[1] / "rigs" / "nvml" / "fake_nvml.c"
 UUID = "GPU-5c1d3e9a-0000-1111-2222-333344445555"
 OTHER = "GPU-0a0b0c0d-0000-1111-2222-333344445555"
 MIG = "MIG-11111111-0000-1111-2222-333344445555"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _SOURCE = Path(__file__)
-_ROOT = _SOURCE.parent.parent
+_ROOT = _SOURCE.parents[2]
 _DEMO = _ROOT / "workers" / "demo_models.py"
 
 
