@@ -24,7 +24,7 @@ from verification.chaos.production.stack import BACK_S, Production
 from verification.chaos.production.trials import Trial, trials
 from verification.chaos.scene import LEDGER, finished, longest_silence, more_accepted, settled
 
-UP: Final = Path(".signalbox/ops/production/up.json")
+UP: Final = Path(".signalbox/production/up.json")
 CALLERS: Final = 6
 """Per tenant, unless told otherwise."""
 SLOW: Final = "linger"
