@@ -177,7 +177,7 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
         int, Meta(ge=256 * _MIB, description="Address space one decoding process may use.")
     ] = 2048 * _MIB
     decode_timeout_s: Annotated[float, Meta(gt=0, description="Longest decoding or rendering of one body.")] = 20.0
-    drain_s: Annotated[float, Meta(ge=0, description="How long calls in hand may take after SIGTERM.")] = 10.0
+    drain_s: Annotated[float, Meta(ge=0, description="How long calls in flight may take after SIGTERM.")] = 10.0
     max_connection_age_s: Annotated[
         float,
         Meta(

@@ -1,4 +1,4 @@
-"""The feed of this process, for whoever asks what it hears: acts, pages, the websocket."""
+"""The feed of this process: acts, pages and the websocket ask it what NATS said."""
 
 from typing import Final
 

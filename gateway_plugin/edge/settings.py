@@ -34,7 +34,7 @@ class EdgeSettings(HttpBounds, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = BODIES_BYTES
-    grace_s: Annotated[float, Meta(ge=0, description="How long requests in hand may go on after SIGTERM.")] = 30.0
+    grace_s: Annotated[float, Meta(ge=0, description="How long requests in flight may go on after SIGTERM.")] = 30.0
 
     @property
     def folder(self) -> Path:

@@ -46,7 +46,7 @@ FAULTS = (
     "restart postgres",
     "lose postgres",
     "kill guard",
-    "freeze heir",
+    "freeze successor",
 )
 
 

@@ -19,7 +19,7 @@ def catalogue(*, nodes: int) -> Sequence[Fault[Rig]]:
         Fault("pause supervisor", 6, workers.pause_supervisor),
         Fault("pause runner", 5, workers.pause_runner),
         Fault("freeze supervisor", 2, workers.freeze_supervisor),
-        Fault("freeze heir", 2, workers.freeze_heir),
+        Fault("freeze successor", 2, workers.freeze_successor),
         Fault("freeze guard", 2, workers.freeze_guard),
         Fault("roll worker", 4, workers.roll_worker),
         Fault("ask release", 6, workers.ask_release),

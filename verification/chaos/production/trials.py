@@ -74,7 +74,7 @@ def trials(stack: Production) -> Sequence[Trial]:
     found += [Trial("roll", name, _restart(name)) for name in _plugins(stack)]
     found += [Trial(kind, "", _of_storm(strike)) for kind, strike in STORM.items()]
     unseen = "" if stack.doc.get("intervals") else "its workers keep no intervals"
-    found.append(Trial("freeze heir", "", _of_storm(workers.freeze_heir), why_not=unseen))
+    found.append(Trial("freeze successor", "", _of_storm(workers.freeze_successor), why_not=unseen))
     found.append(Trial("latency", "", _kill(""), why_not="the kernel has no netem here"))
     return found
 

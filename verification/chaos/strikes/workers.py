@@ -93,14 +93,14 @@ async def freeze_supervisor(rig: Site, rng: random.Random) -> None:
             rig.signal(pid, signal.SIGCONT)
 
 
-async def freeze_heir(rig: Site, rng: random.Random) -> None:
+async def freeze_successor(rig: Site, rng: random.Random) -> None:
     """The holder is killed and its heir frozen as soon as its record is there, often before its runner is inside.
 
     Another must be inside soon, although the frozen one's guard may have had the flock.
     """
     name = await a_holder(rig)
     token = rig.newest_token()
-    async with struck(rig, "freeze heir", "all"):
+    async with struck(rig, "freeze successor", "all"):
         await rig.kill(name)
         rig.background(rig.bring_back(name))
         await rig.new_holder(token)
@@ -111,7 +111,7 @@ async def freeze_heir(rig: Site, rng: random.Random) -> None:
         rig.signal(pid, signal.SIGSTOP)
         try:
             await rig.until(lambda: rig.entered() > token, limit_s=90, what="another inside")
-            measured(rig, "freeze heir", heir, "another inside", now() - began, HEIR_BOUND_S)
+            measured(rig, "freeze successor", heir, "another inside", now() - began, HEIR_BOUND_S)
         finally:
             rig.signal(pid, signal.SIGCONT)
 
