@@ -5,6 +5,7 @@ import asyncio
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
 from signalbox.wire import names
+from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats
 
 
@@ -31,9 +32,7 @@ async def test_a_request_that_does_not_wait_ends_with_what_is_there(bus: Bus) ->
     puller.on_idle = ended.set
     for there in (0, 3):
         sent = [await ledger.submit("one", floats(1.0)) for _ in range(there)]
-        async with asyncio.timeout(60):  # the server's queue follows its acknowledgement, by milliseconds
-            while (await bus.consumer_info(names.consumer("one", "mid"))).num_pending != there:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await counted(bus, names.consumer("one", "mid"), waiting=there)
         ended.clear()
         puller.ask(10, expires_s=0.0)
         async with asyncio.timeout(60):

@@ -15,6 +15,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire.messages import Job, Record, header
 from signalbox.wire.names import Header, Stream, consumer
 from signalbox.wire.names import job as job_subject
+from tests.rigs.streams import counted
 
 ID = "00000000-0000-4000-8000-000000000002"
 
@@ -99,6 +100,7 @@ async def test_a_lost_answer_of_a_lost_race_is_stale(wire: Wire, bus: Bus, monke
 async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
     await topology.ensure_consumers(bus, "m")
     seqs = [await bus.write(job_subject("m", "mid", str(n)), expect=0) for n in range(10)]
+    await counted(bus, consumer("m", "mid"), waiting=10)
     asked = Queues(bus)
     assert await asked.position("m", "mid", seqs[0]) == Position(0)
     assert await asked.position("m", "mid", seqs[9]) == Position(9)
@@ -106,7 +108,8 @@ async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
     await bus.write(job_subject("m", "hi", "x"), expect=0)
     puller = await bus.pull(consumer("m", "mid"), lambda _delivery: None)
     puller.ask(4)
-    await bus.flush()
+    await counted(bus, consumer("m", "mid"), waiting=6, in_flight=4)
+    await counted(bus, consumer("m", "hi"), waiting=1)
     fresh = Queues(bus)
     assert await fresh.position("m", "mid", seqs[3]) == Position(None)
     behind = (await fresh.position("m", "mid", seqs[9])).ahead

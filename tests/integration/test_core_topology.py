@@ -20,6 +20,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire import assets
 from signalbox.wire.events import is_removal
 from signalbox.wire.names import PRIORITIES, Stream, consumer, job
+from tests.rigs.streams import counted
 
 
 async def test_applying_twice_changes_nothing(bus: Bus) -> None:
@@ -237,6 +238,7 @@ async def test_a_stream_that_was_emptied_counts_on(own_nats: NatsServer) -> None
         assert seq > before
         later = await bus.write(job("m", "hi", "3"), b"in", expect=0)
         await bus.write(job("m", "hi", "4"), b"in", expect=0)
+        await counted(bus, consumer("m", "hi"), waiting=3)
         assert await Queues(bus).position("m", "hi", later) == Position(1)
         taken: asyncio.Queue[Delivery] = asyncio.Queue()
         puller = await bus.pull(consumer("m", "hi"), taken.put_nowait, stream=Stream.JOBS)

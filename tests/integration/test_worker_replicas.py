@@ -15,6 +15,7 @@ from signalbox.wire.messages import Batching, Model, State, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
 from tests.rigs import models, workerhouse
+from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 
@@ -137,8 +138,7 @@ async def test_jobs_of_a_model_without_replicas_wait_until_it_has_one(pair: Pair
     await register_slow(pair, "after", replicas=2)
     await pair.presence.resident("after", BOTH)
     assert not {worker for worker, name in pair.presence.ever if name == "none"}
-    info = await pair.bus.consumer_info(names.consumer("none", "mid"))
-    assert (info.num_pending, info.num_ack_pending) == (1, 0)
+    await counted(pair.bus, names.consumer("none", "mid"), waiting=1)
     await scale(pair, model, 1)
     (record,) = await pair.ledger.ended(waiting)
     assert (record.state, {record.worker}) == (State.SUCCEEDED, homes(pair, replace(model, replicas=1)))

@@ -1,5 +1,6 @@
 """Clean streams for the next test on a server that many tests share."""
 
+import asyncio
 import contextlib
 from typing import Final
 
@@ -20,3 +21,13 @@ async def make_clean(bus: Bus) -> None:
         with contextlib.suppress(NotFound):
             await bus.request_json(f"$JS.API.STREAM.DELETE.{declared['name']}")
     await topology.apply(bus)
+
+
+async def counted(bus: Bus, consumer: str, *, waiting: int, in_flight: int = 0) -> None:
+    """Return when a consumer counts these: its counts follow the acknowledgement of a write, by milliseconds."""
+    async with asyncio.timeout(60):
+        while True:
+            info = await bus.consumer_info(consumer)
+            if (info.num_pending, info.num_ack_pending) == (waiting, in_flight):
+                return
+            await asyncio.sleep(0.001)
