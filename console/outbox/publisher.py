@@ -18,7 +18,8 @@ from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.jobs import deadletters, joblog, life
+from signalbox.jobs import deadletters, life
+from signalbox.jobs.cancel import cancel
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import (
@@ -31,7 +32,6 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Bucket, Header
 
 _BATCH: Final = 200
@@ -178,35 +178,10 @@ class Publisher:
             self._has_queues.add(model)
 
     async def _cancel(self, job_id: str) -> None:
-        """A queued job ends now; the holder of a running one is asked to stop. Ended already: nothing."""
-        for _ in range(_RACES):
-            found = await self._records.read(job_id)
-            now = time.time()
-            if found is None:
-                stored = await self._records.queued(job_id)
-                if stored is None:
-                    return
-                job = messages.decode(Job, stored.headers[Header.JOB])
-                first = life.first_record(job, State.QUEUED)
-                record, revision = life.cancelled(first, now=now, by=life.OPERATOR), 0
-            else:
-                record, revision = found[0], found[1]
-                if record.state.is_terminal:
-                    return
-                is_queued = record.state is State.QUEUED
-                if is_queued:
-                    record = life.cancelled(record, now=now, by=life.OPERATOR)
-                else:
-                    record = life.cancel_asked(record, by=life.OPERATOR)
-            try:
-                await self._records.write(record, expect=revision)
-            except StaleRevision:
-                continue
-            if record.state.is_terminal:
-                joblog.ended(record)
-            await self._bus.publish(names.cancel(job_id))
-            return
-        raise Conflict(f"Lost {_RACES} races for job {job_id}; it is tried again.")
+        """A job that has ended, or is no longer known, needs nothing."""
+        found = await self._records.find(job_id)
+        if found is not None:
+            await cancel(self._bus, self._records, found, by=life.OPERATOR, clock=time.time)
 
 
 def _still_ended(body: bytes, held: bytes) -> bytes:

@@ -33,12 +33,13 @@ from gateway_plugin.codec.ready import Ready
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.service.answers import JOB_ID, JSON, Answer, answer, retry_after
-from gateway_plugin.service.jobs import Found, Jobs, failure
+from gateway_plugin.service.jobs import Jobs, failure
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.jobs import joblog, times
 from signalbox.jobs.life import first_record
+from signalbox.jobs.records import Found
 from signalbox.program import metrics
 from signalbox.program.errors import DeadlineExceeded, SignalboxError
 from signalbox.wire.messages import ApiKey, Job, Record, State

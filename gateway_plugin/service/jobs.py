@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import orjson
 
 from gateway_plugin.codec.errorcodes import error_of
@@ -18,27 +17,16 @@ from gateway_plugin.tables.fleet import Fleet
 from signalbox.bus.client import Bus
 from signalbox.bus.majority import Majority
 from signalbox.jobs import joblog, life, payloads, times
+from signalbox.jobs.cancel import cancel, withdraw
 from signalbox.jobs.queues import Queues
-from signalbox.jobs.records import Records
+from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import Job, PayloadRef, Record, State, decode
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.messages import Job, PayloadRef, Record, State
+from signalbox.wire.names import Stream
 
 _RACES: Final = 5
 _NO_JOB: Final = "There is no such job, or it is not yours."
-
-
-class Found(NamedTuple):
-    """A job: its record (made up where nobody has claimed it) at a revision, 0 = there is none.
-
-    seq: of its message in ``JOBS``, None where that was not looked for.
-    """
-
-    record: Record
-    revision: int
-    body: bytes
-    seq: int | None = None
 
 
 class Place(NamedTuple):
@@ -90,7 +78,7 @@ class Jobs:
         if names.JOB_ID.match(job_id) is None:
             raise NotFound(_NO_JOB)
         for _ in range(_RACES):
-            found = await self._look(job_id)
+            found = await self._records.find(job_id)
             if found is None or found.record.key_id != tenant:
                 await self._majority.require(Stream.STATE, Stream.JOBS)
                 raise NotFound(_NO_JOB)
@@ -103,65 +91,28 @@ class Jobs:
             except StaleRevision:
                 continue
             joblog.ended(ended)
-            return Found(ended, revision, b"")
+            return Found(ended, revision)
         raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
 
     async def may_be_forgotten(self, named_at: float, *, kept_s: float) -> bool:
         """Whether a job named then, of which nothing is known, may have run and ended: it must not run again."""
         return await self._records.may_have_gone(named_at, now=self._wall(), kept_s=kept_s)
 
-    async def _look(self, job_id: str) -> Found | None:
-        read = await self._records.read(job_id)
-        if read is not None:
-            return Found(*read)
-        queued = await self._records.queued(job_id)
-        if queued is not None:
-            try:
-                job = decode(Job, queued.headers[Header.JOB])
-            except (KeyError, msgspec.MsgspecError):
-                return None
-            return Found(life.first_record(job, State.QUEUED), 0, b"", queued.seq)
-        # Claimed, committed and acknowledged between the two reads.
-        read = await self._records.read(job_id)
-        return None if read is None else Found(*read)
-
     async def cancel(self, job_id: str, tenant: str) -> Found:
-        """End a queued job at once, ask the holder of a running one to stop it. Idempotent.
+        """As :func:`signalbox.jobs.cancel.cancel`, for its owner.
 
-        Whoever is told ``cancelled`` is told so for ever: both ways are compare-and-set on the record, where the
-        first terminal state wins. Raises :class:`NotFound`, and :class:`Conflict` when the job has ended otherwise.
+        Raises :class:`NotFound` as :meth:`find`, and :class:`Conflict` when the job has ended otherwise.
         """
-        for _ in range(_RACES):
-            found = await self.find(job_id, tenant)
-            record = found.record
-            if record.state is State.CANCELLED or record.cancel_requested:
-                return found
-            if record.state.is_terminal:
-                raise Conflict(f"The job has already ended: {record.state}.", state=record.state.value)
-            if record.state is State.QUEUED:
-                wanted = life.cancelled(record, now=self._wall())
-            else:
-                wanted = life.cancel_asked(record)
-            try:
-                revision = await self._records.write(wanted, expect=found.revision)
-            except StaleRevision:
-                continue
-            if wanted.state.is_terminal:
-                joblog.ended(wanted)
-            else:
-                joblog.step("job.cancel_asked", wanted)
-            await self._bus.publish(names.cancel(job_id))
-            return Found(wanted, revision, b"")
-        raise Unavailable("The job changes too quickly to be cancelled.", retry_after_s=1.0)
+        found = await self.find(job_id, tenant)
+        found = await cancel(self._bus, self._records, found, by=life.OWNER, clock=self._wall)
+        state = found.record.state
+        if state.is_terminal and state is not State.CANCELLED:
+            raise Conflict(f"The job has already ended: {state}.", state=state.value)
+        return found
 
     async def give_up(self, job: Job) -> None:
-        """Cancel a job nobody waits for any more, if it is still queued. Best effort, raises nothing of ours."""
-        record = life.cancelled(life.first_record(job, State.QUEUED), now=self._wall())
-        try:
-            await self._records.write(record, expect=0)
-        except SignalboxError:
-            return
-        joblog.ended(record)
+        """As :func:`signalbox.jobs.cancel.withdraw`."""
+        await withdraw(self._records, job, now=self._wall())
 
     async def result(self, end: End) -> bytes:
         """The rendered answer of a job that succeeded. Raises what ended it otherwise, or stops its answer."""

@@ -1,18 +1,33 @@
 """Records of jobs in ``STATE``: read from the leader, written by compare-and-set."""
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Stored
+from signalbox.jobs import life
 from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, StaleRevision, Unavailable
-from signalbox.wire.messages import Newer, Record, decode, header
+from signalbox.wire.messages import Job, Newer, Record, State, decode, header
 from signalbox.wire.names import Header, Stream, job_anywhere, state
 
 NO_ROOM: Final = "There is no room for records of jobs now; try again."
 _PAUSE_S: Final = 0.1
 _PATIENCE_S: Final = 15.0
 """How long the outcome of an unanswered write is asked for: longer than NATS takes to elect a leader."""
+
+
+class Found(NamedTuple):
+    """A job as it stands. revision: of its record; 0 = it has none, and ``record`` is made from its message.
+
+    body: of the record. seq: of the job's message in ``JOBS``, None where it was not read.
+    """
+
+    record: Record
+    revision: int
+    body: bytes = b""
+    seq: int | None = None
 
 
 class Records:
@@ -36,6 +51,24 @@ class Records:
             return decode(Record, found.headers[Header.RECORD]), found.seq, found.data
         except Newer as error:
             raise NewerVersion(job_id=job_id) from error
+
+    async def find(self, job_id: str) -> Found | None:
+        """The job as its record tells, or as its message where no worker has claimed it; None = neither is there.
+
+        Raises :class:`NewerVersion` for a record or a message that only a newer program understands.
+        """
+        read = await self.read(job_id)
+        if read is None:
+            queued = await self.queued(job_id)
+            if queued is not None:
+                try:
+                    job = decode(Job, queued.headers[Header.JOB])
+                except (KeyError, msgspec.MsgspecError) as error:
+                    raise NewerVersion(job_id=job_id) from error
+                return Found(life.first_record(job, State.QUEUED), 0, seq=queued.seq)
+            # Claimed, committed and acknowledged between the two reads.
+            read = await self.read(job_id)
+        return Found(*read) if read is not None else None
 
     async def write(self, record: Record, body: bytes = b"", *, expect: int) -> int:
         """Write from revision ``expect`` (0 = there is no record yet); returns the new revision.

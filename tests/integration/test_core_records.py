@@ -3,16 +3,17 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import Connection
 from signalbox.jobs import life, queues
 from signalbox.jobs.queues import Position, Queues
-from signalbox.jobs.records import Records
-from signalbox.program.errors import NotFound, StaleRevision
+from signalbox.jobs.records import Found, Records
+from signalbox.program.errors import NewerVersion, NotFound, StaleRevision
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Job, Record, header
+from signalbox.wire.messages import VERSION, Job, Record, State, header
 from signalbox.wire.names import Header, Stream, consumer
 from signalbox.wire.names import job as job_subject
 from tests.rigs.streams import counted
@@ -47,6 +48,22 @@ async def test_a_queued_job_is_found_by_its_id_alone(bus: Bus) -> None:
     found = await records.queued(ID)
     assert found is not None
     assert (found.subject, found.data) == (job_subject("m", "hi", ID), b"in")
+
+
+async def test_a_job_is_found_by_its_record_or_else_by_its_message(bus: Bus) -> None:
+    records = Records(bus)
+    assert await records.find(ID) is None
+    seq = await bus.write(job_subject("m", "hi", ID), headers={Header.JOB.value: header(a_job())}, expect=0)
+    assert await records.find(ID) == Found(life.first_record(a_job(), State.QUEUED), 0, b"", seq)
+    revision = await records.write(claimed(), expect=0)
+    assert await records.find(ID) == Found(claimed(), revision)
+
+
+async def test_a_job_of_a_newer_program_is_not_taken_for_none(bus: Bus) -> None:
+    newer = header(replace(a_job(), v=VERSION + 1))
+    await bus.write(job_subject("m", "hi", ID), headers={Header.JOB.value: newer}, expect=0)
+    with pytest.raises(NewerVersion):
+        await Records(bus).find(ID)
 
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])

@@ -27,12 +27,12 @@ from gateway_plugin.api.routing import Act, Route
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from gateway_plugin.service.jobs import Found, Jobs
+from gateway_plugin.service.jobs import Jobs
 from signalbox.bus import topology
 from signalbox.bus.answers import Stored
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
-from signalbox.jobs.records import Records
+from signalbox.jobs.records import Found, Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import (
     Ambiguous,

@@ -5,8 +5,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway_plugin.service.jobs import Found
 from gateway_plugin.service.waiting import End
+from signalbox.jobs.records import Found
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
 from signalbox.wire.messages import State
 from verification.simulation.runner import Task

@@ -8,12 +8,12 @@ from gateway_plugin.admission.idempotency import Idempotency, Slip
 from gateway_plugin.admission.submission import Submitter, Wishes
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
-from gateway_plugin.service.jobs import Found, Jobs
+from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.waiting import End as JobEnd
 from gateway_plugin.service.waiting import Waiters
 from signalbox.bus.client import Bus
 from signalbox.bus.sharedclock import SharedClock
-from signalbox.jobs.records import Records
+from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
 from signalbox.wire.messages import ApiKey, Job, Model
