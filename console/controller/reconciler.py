@@ -24,21 +24,14 @@ from console.outbox.services import model_key, post_document
 from console.projector import damage, store
 from signalbox.bus.client import Bus
 from signalbox.bus.damage import look
-from signalbox.jobs import joblog, life
+from signalbox.jobs import repair
 from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.program.errors import InputLost, SignalboxError, StaleRevision
+from signalbox.program.errors import NewerVersion, SignalboxError
 from signalbox.wire import messages, names
-from signalbox.wire.messages import ErrorInfo, Record, State
+from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Header
 
-_LOST: Final = ErrorInfo(
-    code=InputLost.code, message="The queue no longer holds this job. Nothing ran to its end; submit it again."
-)
-_FORGOTTEN: Final = ErrorInfo(
-    code="internal",
-    message="The console was away for longer than NATS keeps records; it no longer knows how this job ended.",
-)
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
@@ -160,31 +153,26 @@ class Reconciler:
         return changed
 
     async def _settle(self, row: Job) -> int:
-        found = await self._records.read(row.pk)
-        if found is None:
-            if await self._records.queued(row.pk) is not None:
-                return 0
-            # Read again: a worker writes the record before it acknowledges, so it may just have been written.
-            found = await self._records.read(row.pk)
+        try:
+            found = await self._records.find(row.pk)
+        except NewerVersion:
+            return 0
         if found is not None:
-            if found[1] <= row.revision:
+            if found.revision <= row.revision:
                 return 0
-            await self._show(found[0], found[1])
+            await self._show(found.record, found.revision)
             return 1
         now = self._clock()
         heard_at = row.updated_at.timestamp()
         if await self._may_have_gone(row.pk, heard_at, now):
             log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
-            await self._show(life.failed(_record_of(row), _FORGOTTEN, now=now), row.revision)
+            await self._show(repair.forgotten(_record_of(row), now=now), row.revision)
             return 1
-        failed = life.failed(_record_of(row), _LOST, now=now)
-        try:
-            written = await self._records.write(failed, expect=0)
-        except StaleRevision:
+        failed = await repair.fail_vanished(self._bus, self._records, _record_of(row), now=now)
+        if failed is None:
             return 0
         log.warning("reconciler.job_lost", job=row.pk, model=row.model)
-        joblog.ended(failed)
-        await self._show(failed, written)
+        await self._show(failed.record, failed.revision)
         return 1
 
     async def _may_have_gone(self, job_id: str, since: float, now: float) -> bool:

@@ -38,11 +38,10 @@ from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.jobs import joblog, times
-from signalbox.jobs.life import first_record
 from signalbox.jobs.records import Found
 from signalbox.program import metrics
 from signalbox.program.errors import DeadlineExceeded, SignalboxError
-from signalbox.wire.messages import ApiKey, Job, Record, State
+from signalbox.wire.messages import ApiKey, Record, State
 from signalbox.wire.names import PRIORITIES
 
 _TIMED_OUT: Final = "Timed out"
@@ -163,7 +162,7 @@ class Post:
         end = await self._run(entry, wait_s, key)
         if end is None:
             if prefer.is_async:
-                return await self._still_going(_queued(entry.job), prefer, wishes)
+                return await self._still_going(Found.unclaimed(entry.job), prefer, wishes)
             raise DeadlineExceeded(_TIMED_OUT, job_id=entry.job.id)
         return await self._predicted(end, prefer)
 
@@ -217,7 +216,7 @@ class Post:
             return await self._accept(entry, prefer)
         end = await self._run(entry, prefer.wait_s, key, is_kept=True)
         if end is None:
-            return await self._still_going(_queued(entry.job), prefer, wishes)
+            return await self._still_going(Found.unclaimed(entry.job), prefer, wishes)
         return await self._submitted(end, prefer)
 
     async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
@@ -283,8 +282,7 @@ class Post:
 
     async def _accept(self, entry: Entry, prefer: Preference) -> Answer:
         seq = await self._acceptance.write(entry)
-        found = Found(first_record(entry.job, State.QUEUED), 0, b"", seq)
-        return await self._accepted_answer(found, prefer, entry.wishes)
+        return await self._accepted_answer(Found.unclaimed(entry.job, seq), prefer, entry.wishes)
 
     async def _still_going(self, found: Found, prefer: Preference, wishes: Wishes | None = None) -> Answer:
         """202 for a job whose end was waited for in vain; found: as it was last known."""
@@ -337,10 +335,6 @@ class Post:
 
 _NO_WISHES: Final = Wishes()
 _SUBMIT: Final = Route(Act.SUBMIT)
-
-
-def _queued(job: Job) -> Found:
-    return Found(first_record(job, State.QUEUED), 0, b"")
 
 
 def _replayed(given: Answer) -> Answer:

@@ -20,7 +20,8 @@ from signalbox.jobs import joblog, life, payloads, times
 from signalbox.jobs.cancel import cancel, withdraw
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found, Records
-from signalbox.program.errors import Conflict, NotFound, SignalboxError, StaleRevision, Unavailable
+from signalbox.jobs.repair import expire
+from signalbox.program.errors import Conflict, NotFound, SignalboxError, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import Job, PayloadRef, Record, State
 from signalbox.wire.names import Stream
@@ -85,13 +86,8 @@ class Jobs:
             is_overdue = found.record.state is State.QUEUED and (found.record.deadline_at <= self._wall())
             if not is_overdue:
                 return found
-            ended = life.expired(found.record, now=self._wall())
-            try:
-                revision = await self._records.write(ended, expect=found.revision)
-            except StaleRevision:
-                continue
-            joblog.ended(ended)
-            return Found(ended, revision)
+            if (ended := await expire(self._bus, self._records, found, now=self._wall())) is not None:
+                return ended
         raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
 
     async def may_be_forgotten(self, named_at: float, *, kept_s: float) -> bool:

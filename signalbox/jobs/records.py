@@ -29,6 +29,11 @@ class Found(NamedTuple):
     body: bytes = b""
     seq: int | None = None
 
+    @classmethod
+    def unclaimed(cls, job: Job, seq: int | None = None) -> "Found":
+        """A job that no worker has claimed."""
+        return cls(life.first_record(job, State.QUEUED), 0, seq=seq)
+
 
 class Records:
     """Reads and writes records. patience_s: how long :meth:`write` tries to learn what became of a lost answer."""
@@ -65,7 +70,7 @@ class Records:
                     job = decode(Job, queued.headers[Header.JOB])
                 except (KeyError, msgspec.MsgspecError) as error:
                     raise NewerVersion(job_id=job_id) from error
-                return Found(life.first_record(job, State.QUEUED), 0, seq=queued.seq)
+                return Found.unclaimed(job, queued.seq)
             # Claimed, committed and acknowledged between the two reads.
             read = await self.read(job_id)
         return Found(*read) if read is not None else None

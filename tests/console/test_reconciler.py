@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
@@ -185,6 +186,16 @@ async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(bus:
     queued = await Records(bus).queued(job.id)
     assert queued is not None
     assert messages.decode(messages.Job, queued.headers[Header.JOB]).ref == ref
+
+
+async def test_a_record_of_a_newer_program_is_left_alone_and_hides_no_job_that_vanished(bus: Bus) -> None:
+    newer, vanished = accepted(1), accepted(2, created_at=NOW + 1)
+    record = replace(life.first_record(newer, State.QUEUED), v=messages.VERSION + 1)
+    await bus.write(names.state(newer.id), headers={Header.RECORD: messages.header(record)}, expect=0)
+    await know(newer, vanished)
+    assert await reconciler(bus).settle_vanished_jobs() == 1
+    assert await in_thread(lambda: Job.objects.get(pk=newer.id).state) == "queued"
+    assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
 
 
 async def test_a_row_left_behind_catches_up_with_its_record(bus: Bus) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Delivery
+from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
 from verification.simulation import checks
 from verification.simulation.__main__ import play, silenced
@@ -28,7 +29,6 @@ from workers.guard.machine import GuardMachine
 from workers.lease.machine import Lease
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
-from workers.recovery.reconciler import NOBODY_LEFT
 from workers.runner import frames, wire
 from workers.serving.session import Session
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.program.errors import InputLost
 from signalbox.wire.messages import Lease, Record, State
 from verification.simulation.runner import Stay
-from workers.recovery.reconciler import NOBODY_LEFT
 
 if TYPE_CHECKING:
     from verification.simulation.clients import Entry

@@ -6,19 +6,16 @@ One worker does it for all, every half minute (:mod:`workers.recovery.leader`). 
 2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`, :mod:`workers.recovery.slots`),
    before it writes any: a full ``STATE`` takes no ends;
 3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
-4. looks at open records again. One that its worker still runs, or that waits in ``JOBS``, is left alone.
-   One that has vanished from ``JOBS`` is queued again where its input was claim-checked, and fails where it
-   was not (records hold no inputs). One beyond its deadline that nobody runs is ended;
+4. looks at open records again: one that its worker still runs is left alone, the others are put right
+   (:mod:`signalbox.jobs.repair`);
 5. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.queue.sweep` does it while jobs flow);
 6. removes inputs whose jobs have ended, where no sweep did, or were refused (:mod:`workers.recovery.inputs`).
 
-Each turn's work is bounded; what is left over is the next turn's. Every write is a compare-and-set from the
-record that was judged, so a worker that ends the job meanwhile wins, and two reconcilers harm nobody.
+Each turn's work is bounded; what is left over is the next turn's. Two reconcilers at once harm no job.
 Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,14 +24,14 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from signalbox.bus.answers import Stored, header_fields
 from signalbox.bus.client import Bus, Delivery
-from signalbox.jobs import joblog, life
-from signalbox.jobs.records import Records
+from signalbox.jobs import repair
+from signalbox.jobs.records import Found, Records
+from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
-from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError, StaleRevision
+from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError
 from signalbox.wire import names
-from signalbox.wire.messages import Duty, ErrorInfo, Job, Model, Record, State, Worker, decode, header
+from signalbox.wire.messages import Duty, Job, Model, Record, State, Worker, decode
 from signalbox.wire.names import PRIORITIES, RECONCILER, Header, Stream, token
 from workers.host import gauges
 from workers.queue.sweep import purge_acknowledged, remove
@@ -47,8 +44,6 @@ from workers.recovery.walk import walk
 PERIOD_S: Final = 30.0
 SETTLED_S: Final = 60.0
 """A record younger than this is its worker's business."""
-GRACE_S: Final = 5.0
-"""A deadline is over so long after it, since clocks differ."""
 BELIEVED_S: Final = 3600.0
 """A run is believed to go on so long after its claim and its model's limit, if its worker still holds that lease."""
 MAX_READ: Final = 20_000
@@ -61,8 +56,6 @@ MAX_SWEPT: Final = 60
 """Queues swept in one turn."""
 MAX_CANCELLED: Final = 2_000
 """Cancelled jobs looked for in the queue in one turn."""
-NOBODY_LEFT: Final = "The job's deadline passed and no worker was left to finish it."
-"""Of a job that had begun."""
 _READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
 """The others need nothing."""
 
@@ -220,9 +213,11 @@ class Reconciler:
         if found is not None and found[0].state is State.RUNNING:
             return  # an open record: judged as one
         if found is None or not found[0].state.is_terminal:
-            record, revision = (found[0], found[1]) if found else (life.first_record(job, State.QUEUED), 0)
-            if not await self._write(life.expired(record, now=self._clock()), revision, job):
+            waiting = Found(*found) if found is not None else Found.unclaimed(job)
+            ended = await repair.expire(self._bus, self._records, waiting, now=self._clock(), job=job)
+            if ended is None:
                 return
+            self._count(ended.record)
         await self._remove(seq)
 
     async def _has_ended_long_ago(self, seq: int, job: Job) -> bool:
@@ -293,20 +288,12 @@ class Reconciler:
         for job_id, (seq, _) in list(self._open.items())[:MAX_LOOKS]:
             record = await self._look_again(job_id, seq)
             if record is not None and seq < crowded_below and not self._runs(record):
-                await self._move_up(record, seq)
+                # It kept all records above its place. That of a running job is its worker's to move.
+                await repair.move_up(self._records, record, seq)
                 record = None  # it is read again in its turn, from its new place
             del self._open[job_id]  # not sooner: where that fails it stays open
             if record is not None:
                 self._open[job_id] = (seq, record)
-
-    async def _move_up(self, record: Record, seq: int) -> None:
-        """Write the record of a job that nobody runs again, at the end of ``STATE``: it kept all above its old place.
-
-        A claim or an end that was prepared from the old place is tried again from the new one
-        (:mod:`workers.serving.commits`). A running job's record is its worker's alone, which keeps it young itself.
-        """
-        with contextlib.suppress(StaleRevision):
-            await self._records.write(record, expect=seq)
 
     async def _look_again(self, job_id: str, seq: int) -> Record | None:
         """Judge one record; returns it while it is open."""
@@ -317,18 +304,26 @@ class Reconciler:
             return None
         if found is None or found[1] != seq or found[0].state.is_terminal:
             return None  # it has ended, or lives: a newer record of it is read in its turn
-        return None if await self._judge(found[0], seq) else found[0]
+        return await self._repaired(found[0], seq)
 
-    async def _judge(self, record: Record, revision: int) -> bool:
-        """Do what an open record needs; True when it is open no more."""
+    async def _repaired(self, record: Record, revision: int) -> Record | None:
+        """Do what an open record needs; returns it while it is open."""
         if self._runs(record):
-            return False
-        queued = await self._records.queued(record.id)
-        if queued is None:
-            return await self._put_right(record, revision)
-        if record.deadline_at + GRACE_S >= self._clock():
-            return False  # the queue will offer it to somebody
-        return await self._end(record, revision, queued)
+            return record
+        done = await repair.repair(self._bus, self._records, record, revision, now=self._clock())
+        if done.fate is Fate.REQUEUED:
+            gauges.REQUEUED.labels(record.model).inc()
+        elif done.fate is Fate.ENDED:
+            self._count(done.record)
+            if done.seq:
+                await self._remove(done.seq)
+        return record if done.fate is Fate.OPEN else None
+
+    @staticmethod
+    def _count(ended: Record) -> None:
+        gauges.RECONCILER_ENDED.labels(ended.model, ended.state.value).inc()
+        if ended.error is not None and ended.error.code == InputLost.code:
+            gauges.RECONCILER_LOST.labels(ended.model).inc()
 
     def _runs(self, record: Record) -> bool:
         """Whether the worker that claimed it still holds the lease it claimed it under."""
@@ -339,68 +334,6 @@ class Reconciler:
         if self._clock() - (record.claimed_at or 0.0) > limit_s:
             return False
         return any(worker.id == record.worker and worker.token == record.token for worker in self._workers())
-
-    async def _put_right(self, record: Record, revision: int) -> bool:
-        """The queue has lost it: queue it again, or end it."""
-        found = await self._records.read(record.id)
-        if found is None or found[1] != revision:
-            return True  # it was claimed, ended and acknowledged between two looks
-        log.error("reconciler.vanished", job=record.id, model=record.model, attempt=record.attempt)
-        if record.cancel_requested or record.deadline_at + GRACE_S < self._clock():
-            return await self._end(record, revision, None)
-        if record.input is None:
-            gauges.RECONCILER_LOST.labels(record.model).inc()
-            message = "The queue lost this job and its input was not kept elsewhere; send it again."
-            why = ErrorInfo(code=InputLost.code, message=message)
-            return await self._write(life.failed(record, why, now=self._clock()), revision)
-        why = ErrorInfo(code="unavailable", message="The queue had lost this job.")
-        if record.state is State.RUNNING:
-            record = life.requeued(record, why, is_crash=False)
-            try:
-                revision = await self._records.write(record, expect=revision)
-            except StaleRevision:
-                return True
-        job = life.queued_again(record)
-        subject = names.job(job.model, job.priority, job.id)
-        try:
-            await self._bus.write(subject, headers={Header.JOB: header(job)}, expect=0)
-        except StaleRevision:  # its old message's sequence counts as long as the subject is not purged
-            return True
-        gauges.REQUEUED.labels(record.model).inc()
-        return True
-
-    async def _end(self, record: Record, revision: int, queued: Stored | None) -> bool:
-        """Nobody runs it and its time is over."""
-        now = self._clock()
-        if record.cancel_requested:
-            ended = life.cancelled(record, now=now)
-        elif record.state is State.RUNNING:
-            why = ErrorInfo(code="deadline_exceeded", message=NOBODY_LEFT)
-            ended = life.failed(record, why, now=now)
-        else:
-            ended = life.expired(record, now=now)
-        job: Job | None = None
-        if queued is not None:
-            try:
-                job = decode(Job, queued.headers[Header.JOB])
-            except (KeyError, msgspec.MsgspecError):
-                job = None
-        is_written = await self._write(ended, revision, job)
-        if is_written and queued is not None:
-            await self._remove(queued.seq)
-        return is_written
-
-    async def _write(self, record: Record, expect: int, job: Job | None = None) -> bool:
-        """Write an end and tell who waits for it; False where another write came first."""
-        try:
-            await self._records.write(record, expect=expect)
-        except StaleRevision:
-            return False
-        if job is not None and job.reply:
-            self._bus.send(job.reply, b"", header_fields({Header.RECORD: header(record)}), b"")
-        gauges.RECONCILER_ENDED.labels(record.model, record.state.value).inc()
-        joblog.ended(record)
-        return True
 
     # ------------------------------------------------------------------------------ sweeping
 
