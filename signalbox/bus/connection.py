@@ -10,7 +10,7 @@ import contextlib
 import json
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription as NatsSubscription
@@ -25,6 +25,8 @@ Handler = Callable[[bytes, bytes, bytes, bytes], None]
 
 _MAX_LINE: Final = 65_536
 _JOINED_BYTES: Final = 16_384
+_CANCEL_AGAIN_S: Final = 0.1
+_FLUSH_S: Final = 10.0
 """A body above this is written as it is rather than copied into one piece with its line."""
 _MSG: Final = 0x4D
 _HMSG: Final = 0x48
@@ -103,6 +105,7 @@ class Connection(Client):
         self._needs_tls = False
         self._patience_s = 0.0
         self._reconnecting = asyncio.Lock()
+        self._attempts: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     async def open(self, settings: Wire, role: str, name: str) -> None:
@@ -265,16 +268,21 @@ class Connection(Client):
         nats-py cancels an attempt and starts the next without awaiting its end, which then settles the future of the
         next. That one, cancelled in its turn, failed of this; tried again, it shook hands on one socket with the third.
         """
-        async with self._reconnecting:
-            await self._reconnect()
+        attempt = cast("asyncio.Task[None]", asyncio.current_task())
+        self._attempts.add(attempt)
+        try:
+            async with self._reconnecting:
+                await self._reconnect()
+        finally:
+            self._attempts.remove(attempt)
 
     async def _reconnect(self) -> None:
         while True:
-            self._abort()
+            await self._end_socket()
             try:
                 await super()._attempt_reconnect()
             except Exception as error:  # noqa: BLE001  whatever it is, we are not connected
-                if self.is_closed:
+                if self.is_closed or cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
                     return
                 await self._events.error(error)
                 self._status = Client.RECONNECTING
@@ -288,9 +296,33 @@ class Connection(Client):
             return
         impatience = self._loop.call_later(self._patience_s, self._abort)
         try:
+            await self._stop_reconnecting()
             await super()._close(status, do_cbs)
         finally:
             impatience.cancel()
+
+    async def _stop_reconnecting(self) -> None:
+        """End the attempts under way, which nats-py cancels once.
+
+        ``asyncio.wait_for`` of Python 3.11 loses a cancellation that comes together with what it waits for. The attempt
+        then went on, and the closed connection was open again.
+        """
+        while others := self._attempts - {asyncio.current_task()}:
+            for attempt in others:
+                attempt.cancel()
+            await asyncio.wait(others, timeout=_CANCEL_AGAIN_S)
+
+    async def flush(self, timeout: float = _FLUSH_S) -> None:
+        """nats-py's round trip, at the end of a reconnect; it would leave a cancelled future for the PONG to set."""
+        await self.round_trip(timeout)
+
+    async def _end_socket(self) -> None:
+        """Abort the socket and wait for its end; a cancellation then would end the wait of all who wait for it."""
+        self._abort()
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+            with contextlib.suppress(Exception):  # which nats-py meets again, and reports
+                await asyncio.shield(self._transport.wait_closed())  # type: ignore[no-untyped-call]
 
     def _abort(self) -> None:
         """End the socket now. nats-py waits for the other end to take what is left and, with TLS, to say goodbye."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -192,6 +193,39 @@ def test_ends_in_the_middle_of_reconnecting_are_outlived(
 
     uvloop.run(ends())
     assert handshakes.most_at_once == 1
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_connection_that_is_closed_while_it_reconnects_stays_closed(
+    tmp_path: Path, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """``asyncio.wait_for`` of Python 3.11 loses a cancellation that comes at once with what it waited for.
+
+    nats-py, told to end, then connected all the same, for ever: a program that had closed its connection did not end.
+    """
+
+    async def closes() -> None:
+        chance = random.Random(1)
+        async with NatsServer(tmp_path) as nats, Proxy((nats.host, nats.port)) as proxy:
+            others = asyncio.all_tasks()
+            wire = Wire(nats_url=proxy.url, request_timeout_s=0.5, reconnect_wait_s=0.01)
+            for _ in range(200):
+                bus = await Bus.connect(wire, role="admin")
+                before = proxy.connections
+                proxy.reset()
+                async with asyncio.timeout(60):
+                    while proxy.connections == before:  # noqa: ASYNC110  a proxy announces nothing
+                        await asyncio.sleep(0.000_2)
+                for _ in range(chance.randrange(30)):
+                    await asyncio.sleep(0)
+                await bus.close()
+                assert bus.connection.is_closed  # type: ignore[attr-defined]
+                left = [task for task in asyncio.all_tasks() - others if "nats" in repr(task.get_coro())]
+                async with asyncio.timeout(60):
+                    await asyncio.gather(*left, return_exceptions=True)
+                assert bus.connection.is_closed  # type: ignore[attr-defined]
+
+    run(closes())
 
 
 class Handshakes:
