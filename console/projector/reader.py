@@ -15,13 +15,13 @@ from channels.db import database_sync_to_async
 from console.jobs.fold import Heard
 from console.projector import damage, store
 from console.projector.store import Place
-from console.projector.tail import Tail
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
+from signalbox.jobs.cursor import StreamCursor
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire.messages import Record, decode
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.names import PROJECTOR, Header, Stream
 
 EVERY_S: Final = 1.0
 """From one write to the next, unless so much waits that one write does not take it all."""
@@ -62,8 +62,8 @@ class Projector:
     async def _session(self) -> None:
         """One life of both consumers: returns when they must be made anew."""
         self._is_broken = False
-        queue = Tail(self._bus, Stream.JOBS, self._wake.set)
-        records = Tail(self._bus, Stream.STATE, self._wake.set)
+        queue = StreamCursor(self._bus, Stream.JOBS, PROJECTOR, self._wake.set)
+        records = StreamCursor(self._bus, Stream.STATE, PROJECTOR, self._wake.set)
         try:
             place = await self._begin()
             await records.open(place.seq + 1)
@@ -74,7 +74,7 @@ class Projector:
             await queue.close()
             await records.close()
 
-    async def _open_queue(self, queue: Tail, start: int) -> None:
+    async def _open_queue(self, queue: StreamCursor, start: int) -> None:
         """Without acceptances rows come from records: JOBS may have all the consumers it takes, one per queue."""
         try:
             await queue.open(start)
@@ -84,7 +84,7 @@ class Projector:
             log.warning("projector.no_acceptances", code=error.code, reason=error.public_message)
             self._queue_again_at = asyncio.get_running_loop().time() + _QUEUE_AGAIN_S
 
-    async def _read(self, queue: Tail, records: Tail, queue_start: int) -> None:
+    async def _read(self, queue: StreamCursor, records: StreamCursor, queue_start: int) -> None:
         is_more = True  # whether anything waits is not known yet
         while not self._is_broken:
             if refusal := queue.refusal or records.refusal:
@@ -101,7 +101,7 @@ class Projector:
             if accepted or written:
                 await self._write(accepted, written)
 
-    async def _until_due(self, queue: Tail, records: Tail) -> None:
+    async def _until_due(self, queue: StreamCursor, records: StreamCursor) -> None:
         """Return when something waits, and no sooner than a second after the last time."""
         self._wake.clear()
         queue.park()

@@ -25,11 +25,11 @@ from console.live.lifespan import lifespan
 from console.projector import store
 from console.projector.models import Cursor
 from console.projector.reader import EVERY_S, Projector
-from console.projector.tail import Tail
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.jobs import life
+from signalbox.jobs.cursor import StreamCursor
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Conflict, NotFound
@@ -135,13 +135,13 @@ async def test_a_revision_that_stays_is_kept_as_an_event(bus: Bus) -> None:
 
 async def test_neither_inputs_nor_results_pass_through_the_projector(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
-    take = Tail._take
+    take = StreamCursor._take
 
-    def listening(tail: Tail, delivery: Delivery) -> None:
+    def listening(cursor: StreamCursor, delivery: Delivery) -> None:
         taken.append(delivery.data)
-        take(tail, delivery)
+        take(cursor, delivery)
 
-    monkeypatch.setattr(Tail, "_take", listening)
+    monkeypatch.setattr(StreamCursor, "_take", listening)
     job = accepted(2)
     async with projecting(bus) as projector:
         async with asyncio.timeout(60):
@@ -324,16 +324,17 @@ async def test_two_projectors_at_once_lose_nothing(bus: Bus, wire: Wire) -> None
     assert await in_thread(states) == {job.id: "succeeded" for job in jobs}
 
 
-async def some(tail: Tail, limit: int) -> list[Delivery]:
+async def some(cursor: StreamCursor, limit: int) -> list[Delivery]:
     """What the first sweep finds that finds anything: a consumer hears of a message a moment after its writer."""
     async with asyncio.timeout(60):
-        while not (found := await tail.sweep(limit)):
+        while not (found := await cursor.sweep(limit)):
             pass
     return found
 
 
-async def test_a_delivery_that_another_reader_was_given_refuses_the_sweep(bus: Bus, wire: Wire) -> None:
-    mine, other = (Tail(bus, Stream.STATE, lambda: None) for _ in range(2))
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_delivery_that_another_reader_was_given_refuses_the_sweep(bus: Bus, *, is_watched: bool) -> None:
+    mine, other = (StreamCursor(bus, Stream.STATE, names.PROJECTOR, is_watched=is_watched) for _ in range(2))
     try:
         await mine.open(1)
         await run_job(bus, accepted(1))
