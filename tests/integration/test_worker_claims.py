@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.writes import Group, Write
 from signalbox.jobs import life
+from signalbox.jobs.commits import Commits, Verdict
 from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, header
 from signalbox.wire.names import Header, Stream
 from tests.rigs.submit import Ledger, floats
-from workers.serving.commits import Commits, Verdict
 from workers.serving.hand import Held
 
 GPU = "CPU-test-0"

@@ -13,6 +13,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put
 from signalbox.bus.writes import Group
+from signalbox.jobs.commits import Commits, Verdict
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
@@ -28,7 +29,6 @@ from workers.host.fleet import Fleet
 from workers.queue import rescue
 from workers.queue.intake import PARKED_S
 from workers.queue.rescue import Rescue
-from workers.serving.commits import Commits, Verdict
 from workers.serving.hand import Held
 
 CONSUMER = names.consumer("half", "mid")

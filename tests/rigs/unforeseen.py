@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from signalbox.jobs.commits import Commits
 from workers.main import main
 from workers.queue.sweep import Sweep
-from workers.serving.commits import Commits
 from workers.serving.residency import Residency
 
 FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent

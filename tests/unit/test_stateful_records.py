@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway_plugin.service.jobs import Jobs
 from signalbox.bus.connection import parse_headers
 from signalbox.bus.writes import Group
+from signalbox.jobs.commits import Change, Commits, Verdict, persist
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, Conflict, Unavailable
 from signalbox.program.settings import Wire
@@ -28,7 +29,6 @@ from verification.simulation.nats.bus import ModelBus
 from verification.simulation.nats.link import Link
 from verification.simulation.nats.messages import Msg
 from verification.simulation.nats.server import Server
-from workers.serving.commits import Change, Commits, Verdict, persist
 from workers.serving.hand import Held
 
 JOBS = tuple(str(UUID(int=number)) for number in range(4))
@@ -194,7 +194,7 @@ class Recording(RuleBasedStateMachine):
 
     async def _end(self, attempt: Attempt, how: str) -> None:
         commits, held = attempt.hold.commits, attempt.held
-        change: Change
+        change: Change[Held]
         if how == "success":
             change = await commits.success(held, held.job.id.encode(), batch=1)
         elif how == "failure":

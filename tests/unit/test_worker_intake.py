@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from signalbox.jobs.commits import persist
 from signalbox.program.errors import Unavailable
 from signalbox.wire.names import PRIORITIES
 from workers.queue.intake import Intake
-from workers.serving.commits import persist
 
 
 class Puller:

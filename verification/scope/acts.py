@@ -7,13 +7,13 @@ run ends, a frozen process thaws, a late write arrives. Faults are used up from 
 from typing import cast
 
 from signalbox.jobs import life
+from signalbox.jobs.commits import Change, Commits
 from signalbox.jobs.records import is_same_write
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.messages import ErrorInfo, Record
 from verification.scope.nodes import GPU, InHand, Node, born
 from verification.scope.world import JOBS, NS, Late, Old, World
 from workers.lease import events
-from workers.serving.commits import Change, Commits
 from workers.serving.hand import Held
 
 # -- prompt ----------------------------------------------------------------------------------------------

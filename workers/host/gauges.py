@@ -31,9 +31,6 @@ QUARANTINED: Final = metrics.counter(
 CEILING: Final = metrics.gauge(
     "worker_batch_ceiling_rows", "Most rows the memory takes in one run; 0 = never found.", "model"
 )
-COMMITS: Final = metrics.counter(
-    "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
-)
 VANISHED: Final = metrics.counter("worker_vanished", "Attempts found to have ended without a commit.", "model")
 CANCEL_SECONDS: Final = metrics.histogram(
     "worker_cancel_seconds", "From hearing of a cancel request to the job's durable end."

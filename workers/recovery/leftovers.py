@@ -10,7 +10,7 @@ So a record outlives its message by twice ``ack_wait``:
 
 - The message was in the queue when it was delivered. A worker claims from a delivery, or from having seen the message,
   for ``ack_wait`` and no longer; then it looks for the message, and after that for the record, anew
-  (:meth:`workers.serving.commits.Commits.refresh`). Neither there: the job has ended.
+  (:meth:`signalbox.jobs.commits.Commits.refresh`). Neither there: the job has ended.
 - The other ``ack_wait`` is for a write that is on its way, and for clocks. Who sleeps longer with one in its socket has
   lost lease and connection.
 

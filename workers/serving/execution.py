@@ -16,6 +16,7 @@ from typing import Final
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import joblog
+from signalbox.jobs.commits import Change, Commits, Verdict, persist
 from signalbox.jobs.payloads import fetch
 from signalbox.program.errors import (
     Bug,
@@ -39,7 +40,6 @@ from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
 from workers.serving import ceilings
 from workers.serving.activity import Activity, Request
-from workers.serving.commits import Change, Commits, Verdict, persist
 from workers.serving.hand import Held
 from workers.serving.lru import Lru
 from workers.serving.residency import Residency
@@ -235,7 +235,7 @@ class Execution:
             changes = [self._commits.expiry(held) for held in late]
             await self._commits.apply(changes)
             for change in changes:
-                self._leave(change.held, change.verdict)
+                self._leave(change.attempt, change.verdict)
 
     async def _outcomes(self, flight: Flight) -> list[Outcome]:
         """What the model says to each job. Raises :class:`LeaseLost`; other errors are outcomes."""
@@ -480,7 +480,7 @@ class Execution:
 
     async def _conclude(self, ended: list[tuple[Held, Outcome]], *, batch: int) -> None:
         """Write what became of each job, all in one group, then acknowledge or give back."""
-        changes: list[Change] = []
+        changes: list[Change[Held]] = []
         delays: dict[Held, float] = {}
         for held, outcome in ended:
             if isinstance(outcome, bytes):
@@ -489,14 +489,14 @@ class Execution:
                 changes.append(await self._judge(held, outcome, delays))
         await self._commits.apply(changes)
         for change in changes:
-            held = change.held
+            held = change.attempt
             if held in delays and change.verdict is Verdict.OURS:
                 self._give_back(held, delays[held])
             else:
                 self._count(change)
                 self._leave(held, change.verdict)
 
-    async def _judge(self, held: Held, error: SignalboxError, delays: dict[Held, float]) -> Change:
+    async def _judge(self, held: Held, error: SignalboxError, delays: dict[Held, float]) -> Change[Held]:
         """What to write for a job whose run failed; one that goes back is noted in ``delays``."""
         if held.is_cancelled:
             return self._commits.cancellation(held)
@@ -514,7 +514,7 @@ class Execution:
             said = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
         why = ErrorInfo(code=said.code, message=said.public_message)
         if verdict.is_dead_letter:
-            await self._commits.dead_letter(held, why, is_crash=verdict.is_strike)
+            await self._commits.dead_letter(held, held.delivery.data, why, is_crash=verdict.is_strike)
         if verdict.is_poison:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
         return self._commits.failure(held, why)
@@ -527,7 +527,7 @@ class Execution:
         else:
             self._settle(held)
 
-    def _count(self, change: Change) -> None:
+    def _count(self, change: Change[Held]) -> None:
         record = change.record
         if change.verdict is not Verdict.OURS or record is None:
             return

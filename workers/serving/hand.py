@@ -4,13 +4,13 @@ A job is in hand while it waits, runs, commits and is being acknowledged. For al
 queue must not give it to somebody else, so :meth:`Hand.touch` tells the server regularly.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from signalbox.bus.client import Delivery
-from signalbox.wire.messages import Job, Record
+from signalbox.jobs.attempts import Attempt, boottime
+from signalbox.wire.messages import Job
 
 MAX_NAMED: Final = 32
 """Ids of jobs in hand that the presence document names."""
@@ -18,60 +18,24 @@ MAX_MODELS: Final = 32
 """Models that the presence document counts waiting jobs of: those with the most."""
 
 
-def boottime() -> float:
-    """CLOCK_BOOTTIME in seconds: it counts what a machine slept too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+class Held(Attempt):
+    """One job in hand. touched_s: when the server last knew that we work on it.
 
-
-class Held:
-    """One job in hand.
-
-    record, revision: what its subject in ``STATE`` holds as far as we know (None, 0: nothing).
-    written_at: when we last wrote it, UTC seconds, 0 = never.
-    claim: turns a record into one that is claimed, for a claim that was not written by itself.
-    known_at: when, on :func:`boottime`, the job was last known not to have ended and been forgotten.
-    phases: milliseconds since acceptance. touched_s: when the server last knew that we work on it.
     cancelled_s: when its owner's wish to cancel was heard here, 0 = never.
     """
 
-    __slots__ = (
-        "arrived_s",
-        "cancelled_s",
-        "claim",
-        "delivery",
-        "is_alone",
-        "is_cancelled",
-        "job",
-        "known_at",
-        "phases",
-        "record",
-        "revision",
-        "touched_s",
-        "written_at",
-    )
+    __slots__ = ("arrived_s", "cancelled_s", "delivery", "touched_s")
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
+        super().__init__(job)
         self.delivery = delivery
-        self.job = job
         self.arrived_s = now_s
         self.touched_s = now_s
-        self.known_at = boottime()
         self.cancelled_s = 0.0
-        self.phases: dict[str, float] = {}
-        self.record: Record | None = None
-        self.revision = 0
-        self.written_at = 0.0
-        self.claim: Callable[[Record], Record] | None = None
-        self.is_alone = False
-        self.is_cancelled = False
 
     def delivered_again(self, delivery: Delivery, now_s: float) -> None:
         """The queue lost patience, or was told to, while it is in hand."""
         self.delivery, self.touched_s, self.known_at = delivery, now_s, boottime()
-
-    def ms(self, now: float) -> float:
-        """Milliseconds from acceptance to ``now`` (UTC), never negative: clocks differ."""
-        return round(max(0.0, now - self.job.created_at) * 1000, 2)
 
 
 class Hand:

@@ -17,6 +17,7 @@ import msgspec
 
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.jobs import joblog
+from signalbox.jobs.commits import Commits, Verdict, persist
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, NewerVersion, RunnerCrashed, SignalboxError, Unavailable
@@ -31,7 +32,6 @@ from workers.queue.rescue import Rescue
 from workers.queue.sweep import Sweep
 from workers.serving.activity import Activity
 from workers.serving.batches import Line
-from workers.serving.commits import Commits, Verdict, persist
 from workers.serving.execution import Execution, Flight
 from workers.serving.hand import Hand, Held
 from workers.serving.residency import Residency

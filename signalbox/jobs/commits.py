@@ -10,15 +10,16 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from signalbox.bus.answers import header_fields
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import WITHDRAWN, Group, Write
 from signalbox.jobs import deadletters, joblog, life
+from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.jobs.payloads import store
 from signalbox.jobs.records import Records, is_same_write
-from signalbox.program import log
+from signalbox.program import log, metrics
 from signalbox.program.errors import (
     Ambiguous,
     Conflict,
@@ -31,15 +32,16 @@ from signalbox.program.errors import (
 from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State, header
 from signalbox.wire.names import Header, Stream
-from workers.host import gauges
-from workers.serving.hand import Held, boottime
 
 T = TypeVar("T")
+A = TypeVar("A", bound=Attempt)
 Make = Callable[[Record], Record]
 RETRY_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
 """Pauses between repeated writes while NATS is away; the last one repeats."""
 
-
+COMMITS: Final = metrics.counter(
+    "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
+)
 SUSPECT_AFTER: Final = 2
 """Attempts that vanished with their worker before a job runs alone: it may be what kills them."""
 
@@ -56,17 +58,17 @@ class Verdict(Enum):
     LOST = "lost"
 
 
-class Change:
+class Change(Generic[A]):
     """One record to write. make: the new record from the present one; body: what it carries.
 
     before, expect: the record it was made from and its revision. Not those in hand, which move on when the owner's wish
     or another's end is heard of meanwhile: this record would then be written over one it knows nothing of.
     """
 
-    __slots__ = ("before", "body", "expect", "held", "is_claim", "make", "record", "text", "verdict")
+    __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "record", "text", "verdict")
 
-    def __init__(self, held: Held, make: Make, body: bytes = b"", *, is_claim: bool = False) -> None:
-        self.held = held
+    def __init__(self, attempt: A, make: Make, body: bytes = b"", *, is_claim: bool = False) -> None:
+        self.attempt = attempt
         self.make = make
         self.body = body
         self.is_claim = is_claim
@@ -81,14 +83,14 @@ class Change:
 
         An owner's wish to cancel wins over any outcome, also one that was adopted while this was written.
         """
-        held = self.held
-        self.before, self.expect = held.record, held.revision
+        attempt = self.attempt
+        self.before, self.expect = attempt.record, attempt.revision
         try:
-            before = held.record or life.first_record(held.job, State.QUEUED)
-            if held.claim is not None and not self.is_claim:
-                before = held.claim(before)
+            before = attempt.record or life.first_record(attempt.job, State.QUEUED)
+            if attempt.claim is not None and not self.is_claim:
+                before = attempt.claim(before)
             if before.cancel_requested and not self.is_claim:
-                self.record, self.body = life.cancelled(before, now=now, phases=held.phases), b""
+                self.record, self.body = life.cancelled(before, now=now, phases=attempt.phases), b""
             else:
                 self.record = self.make(before)
         except Conflict:
@@ -99,9 +101,9 @@ class Change:
 
     def won(self, revision: int) -> None:
         """It is written."""
-        self.held.claim = None
-        self.held.record = self.record
-        self.held.revision = revision
+        self.attempt.claim = None
+        self.attempt.record = self.record
+        self.attempt.revision = revision
         self.verdict = Verdict.OURS
 
     def is_in(self, found: Record) -> bool:
@@ -156,103 +158,103 @@ class Commits:
         self._slow_job_s = slow_job_s
         self._trusted_s = trusted_s
 
-    async def refresh(self, held: Held) -> bool:
+    async def refresh(self, attempt: Attempt) -> bool:
         """Learn from the leader what the job's record holds. False: the job has ended, and its record has gone."""
-        found, may_be_claimed = await self._look(held)
+        found, may_be_claimed = await self._look(attempt)
         if found is None:
-            held.record, held.revision = None, 0
+            attempt.record, attempt.revision = None, 0
             return may_be_claimed
-        held.record, held.revision, _ = found
-        gone = held.record.vanished + (held.record.state is State.RUNNING)
-        held.is_alone = held.record.crashes > 0 or gone >= SUSPECT_AFTER
-        held.is_cancelled = held.record.cancel_requested
+        attempt.record, attempt.revision, _ = found
+        gone = attempt.record.vanished + (attempt.record.state is State.RUNNING)
+        attempt.is_alone = attempt.record.crashes > 0 or gone >= SUSPECT_AFTER
+        attempt.is_cancelled = attempt.record.cancel_requested
         return True
 
-    async def _look(self, held: Held) -> tuple[tuple[Record, int, bytes] | None, bool]:
+    async def _look(self, attempt: Attempt) -> tuple[tuple[Record, int, bytes] | None, bool]:
         """The record, and whether the job may be claimed without one.
 
         That is known from a delivery or from the message in the queue, while neither is old: who finds no record later
         than that may come after its end and all that told of it.
         """
-        job = held.job
+        job = attempt.job
         subject = names.job(job.model, job.priority, job.id)
         while True:
             asked_at = boottime()
-            if asked_at - held.known_at > self._trusted_s:
+            if asked_at - attempt.known_at > self._trusted_s:
                 if await persist(lambda: self._bus.leader_get(Stream.JOBS, subject)) is None:
                     return await persist(lambda: self._records.read(job.id)), False
-                held.known_at = asked_at
+                attempt.known_at = asked_at
             found = await persist(lambda: self._records.read(job.id))
-            if found is not None or boottime() - held.known_at <= self._trusted_s:
+            if found is not None or boottime() - attempt.known_at <= self._trusted_s:
                 return found, True
 
     # ------------------------------------------------------------------------------ changes
 
-    async def claim(self, batch: Sequence[Held], group: Group) -> dict[Held, Verdict]:
+    async def claim(self, batch: Sequence[A], group: Group) -> dict[A, Verdict]:
         """Claim the jobs of a batch. Only those OURS or UNWRITTEN may be ended.
 
         Claims still waiting for their turn to be written can be taken back through ``group`` once the
         run has ended; claim and end are then one write, from the same revision.
         """
-        changes = [Change(held, make, is_claim=True) for held, make in self._claims(batch)]
+        changes = [Change(attempt, make, is_claim=True) for attempt, make in self._claims(batch)]
         await self.apply(changes, group)
         for change in changes:
             if change.verdict is Verdict.UNWRITTEN:
-                change.held.claim = change.make
-        return {change.held: change.verdict or Verdict.LOST for change in changes}
+                change.attempt.claim = change.make
+        return {change.attempt: change.verdict or Verdict.LOST for change in changes}
 
-    def claim_with_the_end(self, batch: Sequence[Held]) -> dict[Held, Verdict]:
+    def claim_with_the_end(self, batch: Sequence[A]) -> dict[A, Verdict]:
         """Claim the jobs of a batch that has already run: one write for claim and end."""
-        for held, make in self._claims(batch):
-            held.claim = make
+        for attempt, make in self._claims(batch):
+            attempt.claim = make
         return dict.fromkeys(batch, Verdict.UNWRITTEN)
 
-    def _claims(self, batch: Sequence[Held]) -> list[tuple[Held, Make]]:
+    def _claims(self, batch: Sequence[A]) -> list[tuple[A, Make]]:
         now = self._clock()
 
-        def claimed(held: Held) -> Make:
+        def claimed(attempt: A) -> Make:
             return lambda before: life.claimed(
-                held.job, before, worker=self._worker, gpu=self._gpu, token=self._token, now=now
+                attempt.job, before, worker=self._worker, gpu=self._gpu, token=self._token, now=now
             )
 
-        return [(held, claimed(held)) for held in batch]
+        return [(attempt, claimed(attempt)) for attempt in batch]
 
-    async def success(self, held: Held, frame: bytes, *, batch: int) -> Change:
+    async def success(self, attempt: A, frame: bytes, *, batch: int) -> Change[A]:
         """The change that commits a result; a large one goes to the payload store first."""
-        if held.is_cancelled:
-            return self.cancellation(held)
+        if attempt.is_cancelled:
+            return self.cancellation(attempt)
         size = len(frame)
         ref: PayloadRef | None = None
         if size > self._inline_limit_bytes:
             part = f"out{self._token}"  # one attempt per token can get so far
-            ref = await persist(lambda: store(self._bus, held.job.id, part, frame))
+            ref = await persist(lambda: store(self._bus, attempt.job.id, part, frame))
             frame = b""
         return Change(
-            held,
+            attempt,
             lambda before: life.succeeded(
-                before, now=self._clock(), phases=held.phases, batch=batch, size_bytes=size, ref=ref
+                before, now=self._clock(), phases=attempt.phases, batch=batch, size_bytes=size, ref=ref
             ),
             frame,
         )
 
-    def failure(self, held: Held, error: ErrorInfo) -> Change:
+    def failure(self, attempt: A, error: ErrorInfo) -> Change[A]:
         """The change that ends a job with an error."""
-        return Change(held, lambda before: life.failed(before, error, now=self._clock(), phases=held.phases))
+        return Change(attempt, lambda before: life.failed(before, error, now=self._clock(), phases=attempt.phases))
 
-    def expiry(self, held: Held) -> Change:
+    def expiry(self, attempt: A) -> Change[A]:
         """The change that ends a job whose deadline passed before it ran."""
-        return Change(held, lambda before: life.expired(before, now=self._clock(), phases=held.phases))
+        return Change(attempt, lambda before: life.expired(before, now=self._clock(), phases=attempt.phases))
 
-    def cancellation(self, held: Held) -> Change:
+    def cancellation(self, attempt: A) -> Change[A]:
         """The change that ends a job because its owner asked."""
-        return Change(held, lambda before: life.cancelled(before, now=self._clock(), phases=held.phases))
+        return Change(attempt, lambda before: life.cancelled(before, now=self._clock(), phases=attempt.phases))
 
-    def requeue(self, held: Held, error: SignalboxError, *, is_crash: bool) -> Change:
+    def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool) -> Change[A]:
         """The change that puts a job back to ``queued``."""
         why = ErrorInfo(code=error.code, message=error.public_message)
-        return Change(held, lambda before: life.requeued(before, why, is_crash=is_crash))
+        return Change(attempt, lambda before: life.requeued(before, why, is_crash=is_crash))
 
-    async def give_up(self, hand: Iterable[Held]) -> None:
+    async def give_up(self, hand: Iterable[A]) -> None:
         """Put back to ``queued``, without a strike, what this hold has claimed and not ended.
 
         The rest needs no word: its record is another's, or says ``queued`` already.
@@ -260,9 +262,9 @@ class Commits:
         why = Unavailable("The worker was stopped before the run had ended.")
         await self.apply(
             [
-                self.requeue(held, why, is_crash=False)
-                for held in hand
-                if held.record is not None and self.mine(held.record)
+                self.requeue(attempt, why, is_crash=False)
+                for attempt in hand
+                if attempt.record is not None and self.mine(attempt.record)
             ]
         )
 
@@ -271,55 +273,57 @@ class Commits:
         claim = record.state, record.worker, record.gpu, record.token
         return claim == (State.RUNNING, self._worker, self._gpu, self._token)
 
-    def old_claims(self, hand: Iterable[Held], older_than_s: float) -> list[Held]:
+    def old_claims(self, hand: Iterable[A], older_than_s: float) -> list[A]:
         """What this hold has claimed and not ended, and whose records lie at their place for so long."""
         before = self._clock() - older_than_s
         return [
-            held for held in hand if held.record is not None and held.written_at < before and self.mine(held.record)
+            attempt
+            for attempt in hand
+            if attempt.record is not None and attempt.written_at < before and self.mine(attempt.record)
         ]
 
-    async def renew(self, held: Held) -> None:
+    async def renew(self, attempt: Attempt) -> None:
         """Write a claim again as it is, so that it moves to the end of ``STATE``: no older record can go below it.
 
         It changes nothing that anybody goes by. The job's end, prepared meanwhile from the old place, is tried again
         from the new one. Where another write came first there is nothing to do. Raises as :meth:`Records.write`.
         """
-        record, revision = held.record, held.revision
+        record, revision = attempt.record, attempt.revision
         if record is None or not self.mine(record):
             return
-        held.written_at = self._clock()  # also where it fails: the next try has its turn
+        attempt.written_at = self._clock()  # also where it fails: the next try has its turn
         try:
             written = await self._records.write(record, expect=revision)
         except StaleRevision:
             return
-        if held.revision == revision:
-            held.revision = written
+        if attempt.revision == revision:
+            attempt.revision = written
 
-    async def dead_letter(self, held: Held, error: ErrorInfo, *, is_crash: bool) -> None:
+    async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, is_crash: bool) -> None:
         """Keep the job itself as a dead letter. Before its terminal record, so that it is not lost."""
-        record = held.record or life.first_record(held.job, State.QUEUED)
-        if held.claim is not None:
-            record = held.claim(record)
+        record = attempt.record or life.first_record(attempt.job, State.QUEUED)
+        if attempt.claim is not None:
+            record = attempt.claim(record)
         notice = DeadLetter(
             error=error, attempt=record.attempt, crashes=record.crashes + is_crash, worker=self._worker, gpu=self._gpu
         )
-        await persist(lambda: deadletters.keep(self._bus, held.job, held.delivery.data, notice))
+        await persist(lambda: deadletters.keep(self._bus, attempt.job, body, notice))
 
     # ------------------------------------------------------------------------------ writing
 
-    async def apply(self, changes: Iterable[Change], group: Group | None = None) -> None:
+    async def apply(self, changes: Iterable[Change[A]], group: Group | None = None) -> None:
         """Write all changes; each has its verdict on return. Who waits for a terminal one is told."""
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
         while left := [change for change in left if await self._may_still_write(change)]:
             outcomes = await self._writer.write_all(
                 [
-                    Write(names.state(change.held.job.id), change.body, {Header.RECORD: change.text}, change.expect)
+                    Write(names.state(change.attempt.job.id), change.body, {Header.RECORD: change.text}, change.expect)
                     for change in left
                 ],
                 group,
             )
-            again: list[Change] = []
+            again: list[Change[A]] = []
             is_away = False
             for change, outcome in zip(left, outcomes, strict=True):
                 if outcome == WITHDRAWN:
@@ -339,59 +343,59 @@ class Commits:
                 tries += 1
             left = again
 
-    def _won(self, change: Change, revision: int) -> None:
+    def _won(self, change: Change[A], revision: int) -> None:
         change.won(revision)
-        change.held.written_at = self._clock()
-        job, record = change.held.job, change.record
+        change.attempt.written_at = self._clock()
+        job, record = change.attempt.job, change.record
         if record is None:
             return
         if not record.state.is_terminal:
             told = joblog.claimed if record.state is State.RUNNING else joblog.retried
             told(record)
             return
-        gauges.COMMITS.labels("won").inc()
-        joblog.ended(record, phases=change.held.phases, slow_s=self._slow_job_s)
+        COMMITS.labels("won").inc()
+        joblog.ended(record, phases=change.attempt.phases, slow_s=self._slow_job_s)
         if job.reply:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: change.text}), change.body)
             joblog.step("job.replied", record)
 
-    async def _may_still_write(self, change: Change) -> bool:
+    async def _may_still_write(self, change: Change[A]) -> bool:
         """Whether "there is no record yet" is known well enough to be written from; where it is not, look."""
-        if change.expect or boottime() - change.held.known_at <= self._trusted_s:
+        if change.expect or boottime() - change.attempt.known_at <= self._trusted_s:
             return True
         return await self._resolve(change) and change.prepare(self._clock())
 
-    async def _resolve(self, change: Change) -> bool:
+    async def _resolve(self, change: Change[A]) -> bool:
         """After a lost compare-and-set or answer: read the record and decide. True: write again."""
-        held = change.held
+        attempt = change.attempt
         try:
-            is_known = await self.refresh(held)
+            is_known = await self.refresh(attempt)
         except NewerVersion:  # a newer worker has the job: it is not ours to write
             is_known = False
         if not is_known:
             change.verdict = Verdict.LOST
             return False
-        found = held.record
+        found = attempt.record
         if found is not None and change.is_in(found):
-            gauges.COMMITS.labels("ambiguous_resolved").inc()
-            self._won(change, held.revision)
+            COMMITS.labels("ambiguous_resolved").inc()
+            self._won(change, attempt.revision)
             return False
-        if held.revision == change.expect:
+        if attempt.revision == change.expect:
             return True  # the answer was lost and so was the write
         if found is not None and found.state.is_terminal:
-            gauges.COMMITS.labels("lost_race").inc()
+            COMMITS.labels("lost_race").inc()
             change.verdict = Verdict.OVER
             return False
         if self._may_write(change, found):
             return True
-        gauges.COMMITS.labels("lost_race").inc()
-        log.info("commit.superseded", job=held.job.id, worker=self._worker, token=self._token)
+        COMMITS.labels("lost_race").inc()
+        log.info("commit.superseded", job=attempt.job.id, worker=self._worker, token=self._token)
         change.verdict = Verdict.LOST
         return False
 
-    def _may_write(self, change: Change, found: Record | None) -> bool:
+    def _may_write(self, change: Change[A], found: Record | None) -> bool:
         """Whether a record that has moved under us is still ours to write."""
-        is_claim = change.is_claim or change.held.claim is not None
+        is_claim = change.is_claim or change.attempt.claim is not None
         if found is None or found.state is State.QUEUED:
             return is_claim
         if is_claim:
