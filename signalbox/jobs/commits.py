@@ -9,20 +9,20 @@ for as long as the hold lasts; cancelling the caller ends that.
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from signalbox.bus.answers import header_fields
 from signalbox.bus.client import Bus
-from signalbox.bus.writes import WITHDRAWN, Group, Write
+from signalbox.bus.writes import WITHDRAWN, Group
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
+from signalbox.jobs.changes import A, Change, Make, Verdict
 from signalbox.jobs.payloads import store
-from signalbox.jobs.records import Records, is_same_write
+from signalbox.jobs.records import Entry, Records, Settled
+from signalbox.jobs.repair import move_up
 from signalbox.program import log, metrics
 from signalbox.program.errors import (
     Ambiguous,
-    Conflict,
     NewerVersion,
     QueueFull,
     SignalboxError,
@@ -30,12 +30,10 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire import names
-from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State, header
+from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State
 from signalbox.wire.names import Header, Stream
 
 T = TypeVar("T")
-A = TypeVar("A", bound=Attempt)
-Make = Callable[[Record], Record]
 RETRY_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
 """Pauses between repeated writes while NATS is away; the last one repeats."""
 
@@ -44,71 +42,6 @@ COMMITS: Final = metrics.counter(
 )
 SUSPECT_AFTER: Final = 2
 """Attempts that vanished with their worker before a job runs alone: it may be what kills them."""
-
-
-class Verdict(Enum):
-    """ours: written. unwritten: a claim that was taken back, its job's end will carry it.
-
-    over: the job had ended already. lost: another attempt has the job.
-    """
-
-    OURS = "ours"
-    UNWRITTEN = "unwritten"
-    OVER = "over"
-    LOST = "lost"
-
-
-class Change(Generic[A]):
-    """One record to write. make: the new record from the present one; body: what it carries.
-
-    before, expect: the record it was made from and its revision. Not those in hand, which move on when the owner's wish
-    or another's end is heard of meanwhile: this record would then be written over one it knows nothing of.
-    """
-
-    __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "record", "text", "verdict")
-
-    def __init__(self, attempt: A, make: Make, body: bytes = b"", *, is_claim: bool = False) -> None:
-        self.attempt = attempt
-        self.make = make
-        self.body = body
-        self.is_claim = is_claim
-        self.before: Record | None = None
-        self.expect = 0
-        self.record: Record | None = None
-        self.text = ""
-        self.verdict: Verdict | None = None
-
-    def prepare(self, now: float) -> bool:
-        """Compute the record from what we know of the present one; False if the job has ended.
-
-        An owner's wish to cancel wins over any outcome, also one that was adopted while this was written.
-        """
-        attempt = self.attempt
-        self.before, self.expect = attempt.record, attempt.revision
-        try:
-            before = attempt.record or life.first_record(attempt.job, State.QUEUED)
-            if attempt.claim is not None and not self.is_claim:
-                before = attempt.claim(before)
-            if before.cancel_requested and not self.is_claim:
-                self.record, self.body = life.cancelled(before, now=now, phases=attempt.phases), b""
-            else:
-                self.record = self.make(before)
-        except Conflict:
-            self.verdict = Verdict.OVER
-            return False
-        self.text = header(self.record)
-        return True
-
-    def won(self, revision: int) -> None:
-        """It is written."""
-        self.attempt.claim = None
-        self.attempt.record = self.record
-        self.attempt.revision = revision
-        self.verdict = Verdict.OURS
-
-    def is_in(self, found: Record) -> bool:
-        """Whether ``found`` is what we wanted to write (only its answer was lost)."""
-        return self.record is not None and is_same_write(found, self.record)
 
 
 async def persist(act: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -149,7 +82,6 @@ class Commits:
     ) -> None:
         self._bus = bus
         self._records = records
-        self._writer = bus.grouped(Stream.STATE)
         self._worker = worker
         self._gpu = gpu
         self._token = token
@@ -292,11 +224,8 @@ class Commits:
         if record is None or not self.mine(record):
             return
         attempt.written_at = self._clock()  # also where it fails: the next try has its turn
-        try:
-            written = await self._records.write(record, expect=revision)
-        except StaleRevision:
-            return
-        if attempt.revision == revision:
+        written = await move_up(self._records, record, revision)
+        if written is not None and attempt.revision == revision:
             attempt.revision = written
 
     async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, is_crash: bool) -> None:
@@ -316,12 +245,8 @@ class Commits:
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
         while left := [change for change in left if await self._may_still_write(change)]:
-            outcomes = await self._writer.write_all(
-                [
-                    Write(names.state(change.attempt.job.id), change.body, {Header.RECORD: change.text}, change.expect)
-                    for change in left
-                ],
-                group,
+            outcomes = await self._records.write_all(
+                [Entry(change.attempt.job.id, change.text, change.body, change.expect) for change in left], group
             )
             again: list[Change[A]] = []
             is_away = False
@@ -376,36 +301,20 @@ class Commits:
             change.verdict = Verdict.LOST
             return False
         found = attempt.record
-        if found is not None and change.is_in(found):
+        what = change.settled(found, attempt.revision)
+        if what is Settled.WRITTEN:
             COMMITS.labels("ambiguous_resolved").inc()
             self._won(change, attempt.revision)
             return False
-        if attempt.revision == change.expect:
-            return True  # the answer was lost and so was the write
+        if what is Settled.UNCHANGED:
+            return True
         if found is not None and found.state.is_terminal:
             COMMITS.labels("lost_race").inc()
             change.verdict = Verdict.OVER
             return False
-        if self._may_write(change, found):
+        if change.may_write_over(found, gpu=self._gpu, token=self._token):
             return True
         COMMITS.labels("lost_race").inc()
         log.info("commit.superseded", job=attempt.job.id, worker=self._worker, token=self._token)
         change.verdict = Verdict.LOST
         return False
-
-    def _may_write(self, change: Change[A], found: Record | None) -> bool:
-        """Whether a record that has moved under us is still ours to write."""
-        is_claim = change.is_claim or change.attempt.claim is not None
-        if found is None or found.state is State.QUEUED:
-            return is_claim
-        if is_claim:
-            # Another worker's running attempt is left alone: were its holder dead, the queue would
-            # have redelivered the job. An older token of this GPU is a holder proven gone.
-            return found.gpu == self._gpu and found.token < self._token
-        # Our own attempt: a wish to cancel is in it, or it was only written again, at the end of the stream.
-        mine = change.before
-        return mine is not None and _attempt(mine) == _attempt(found)
-
-
-def _attempt(record: Record) -> tuple[int, str, int]:
-    return (record.attempt, record.worker, record.token)

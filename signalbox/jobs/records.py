@@ -1,14 +1,17 @@
 """Records of jobs in ``STATE``: read from the leader, written by compare-and-set."""
 
 import asyncio
+from collections.abc import Sequence
+from enum import Enum
 from typing import Final, NamedTuple
 
 import msgspec
 
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Stored
+from signalbox.bus.writes import Group, Write
 from signalbox.jobs import life
-from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, StaleRevision, Unavailable
+from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire.messages import Job, Newer, Record, State, decode, header
 from signalbox.wire.names import Header, Stream, job_anywhere, state
 
@@ -33,6 +36,26 @@ class Found(NamedTuple):
     def unclaimed(cls, job: Job, seq: int | None = None) -> "Found":
         """A job that no worker has claimed."""
         return cls(life.first_record(job, State.QUEUED), 0, seq=seq)
+
+
+class Entry(NamedTuple):
+    """A record to write among others. text: the record as :func:`header` writes it."""
+
+    job_id: str
+    text: str
+    body: bytes
+    expect: int
+
+
+class Settled(Enum):
+    """What became of a write whose answer was lost, or that was refused.
+
+    written: it is stored. unchanged: nothing was written since, so it may be repeated. overtaken: another write is.
+    """
+
+    WRITTEN = "written"
+    UNCHANGED = "unchanged"
+    OVERTAKEN = "overtaken"
 
 
 class Records:
@@ -107,16 +130,27 @@ class Records:
         """The job's message in ``JOBS``, while nobody has finished it; header ``Sb-Job``, body the inputs."""
         return await self._bus.leader_get(Stream.JOBS, job_anywhere(job_id))
 
+    async def write_all(self, entries: Sequence[Entry], group: Group | None = None) -> Sequence[int | SignalboxError]:
+        """Write many records in few disk syncs; the outcome of each is as :meth:`GroupWriter.write_all` tells it.
+
+        An outcome that is unknown or refused is the caller's to settle, by :func:`settled`: it may know better now what
+        it wants to write.
+        """
+        writes = [Write(state(e.job_id), e.body, {Header.RECORD: e.text}, e.expect) for e in entries]
+        return await self._writer.write_all(writes, group)
+
     async def _settle(self, record: Record, body: bytes, expect: int, cause: Ambiguous) -> int:
         """Repeating the same compare-and-set is safe: at most one of them can win."""
         deadline = self._loop.time() + self._patience_s
         while self._loop.time() < deadline:
             try:
                 found = await self.read(record.id)
-                if found is not None and is_same_write(found[0], record) and found[1] > expect:
-                    return found[1]
-                if (found[1] if found is not None else 0) != expect:
-                    raise StaleRevision(found[1] if found is not None else 0) from cause
+                revision = found[1] if found is not None else 0
+                what = settled(found[0] if found is not None else None, revision, record, expect)
+                if what is Settled.WRITTEN:
+                    return revision
+                if what is Settled.OVERTAKEN:
+                    raise StaleRevision(revision) from cause
                 return await self._writer.write(
                     state(record.id), body, headers={Header.RECORD: header(record)}, expect=expect
                 )
@@ -129,7 +163,14 @@ class Records:
         raise cause
 
 
-def is_same_write(found: Record, mine: Record) -> bool:
+def settled(found: Record | None, revision: int, mine: Record, expect: int) -> Settled:
+    """What became of writing ``mine`` from revision ``expect``, by what is stored now."""
+    if found is not None and revision > expect and _is_same_write(found, mine):
+        return Settled.WRITTEN
+    return Settled.UNCHANGED if revision == expect else Settled.OVERTAKEN
+
+
+def _is_same_write(found: Record, mine: Record) -> bool:
     """Whether a record read back is the one we wrote: no two attempts share these."""
     return (found.state, found.attempt, found.worker, found.token, found.cancel_requested) == (
         mine.state,

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.writes import Group, Write
 from signalbox.jobs import life
-from signalbox.jobs.commits import Commits, Verdict
+from signalbox.jobs.changes import Verdict
+from signalbox.jobs.commits import Commits
 from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names

@@ -13,7 +13,8 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put
 from signalbox.bus.writes import Group
-from signalbox.jobs.commits import Commits, Verdict
+from signalbox.jobs.changes import Verdict
+from signalbox.jobs.commits import Commits
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire

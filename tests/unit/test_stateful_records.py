@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway_plugin.service.jobs import Jobs
 from signalbox.bus.connection import parse_headers
 from signalbox.bus.writes import Group
-from signalbox.jobs.commits import Change, Commits, Verdict, persist
+from signalbox.jobs.changes import Change, Verdict
+from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, Conflict, Unavailable
 from signalbox.program.settings import Wire

@@ -7,14 +7,14 @@ run ends, a frozen process thaws, a late write arrives. Faults are used up from 
 from typing import cast
 
 from signalbox.jobs import life
-from signalbox.jobs.commits import Change, Commits
-from signalbox.jobs.records import is_same_write
+from signalbox.jobs.attempts import Attempt
+from signalbox.jobs.changes import Change
+from signalbox.jobs.records import Settled, settled
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.messages import ErrorInfo, Record
 from verification.scope.nodes import GPU, InHand, Node, born
 from verification.scope.world import JOBS, NS, Late, Old, World
 from workers.lease import events
-from workers.serving.hand import Held
 
 # -- prompt ----------------------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ def resolve(world: World, node: Node) -> None:
     job = world.jobs[hand.job]
     found = job.record
     node.hand = hand._replace(record=found, revision=job.revision)
-    if found is not None and is_same_write(found, hand.made):
+    if settled(found, job.revision, hand.made, hand.revision) is Settled.WRITTEN:
         is_written(world, node)
     elif found is not None and found.state.is_terminal:
         world.acknowledge(node)
@@ -376,10 +376,6 @@ def resolve(world: World, node: Node) -> None:
 
 def may_write(hand: InHand, found: Record | None) -> bool:
     """Production's own rule."""
-    commits = Commits.__new__(Commits)
-    commits._gpu, commits._token = GPU, hand.token
-    held = Held.__new__(Held)
-    held.claim = None
-    change = Change(held, lambda before: before, is_claim=hand.phase == "claim")
+    change = Change(Attempt(JOBS[hand.job]), lambda before: before, is_claim=hand.phase == "claim")
     change.before = hand.record
-    return commits._may_write(change, found)
+    return change.may_write_over(found, gpu=GPU, token=hand.token)

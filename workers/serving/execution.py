@@ -16,7 +16,8 @@ from typing import Final
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import joblog
-from signalbox.jobs.commits import Change, Commits, Verdict, persist
+from signalbox.jobs.changes import Change, Verdict
+from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.payloads import fetch
 from signalbox.program.errors import (
     Bug,

@@ -17,7 +17,8 @@ import msgspec
 
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.jobs import joblog
-from signalbox.jobs.commits import Commits, Verdict, persist
+from signalbox.jobs.changes import Verdict
+from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, NewerVersion, RunnerCrashed, SignalboxError, Unavailable

@@ -1,0 +1,96 @@
+"""Changes of the records of jobs in flight: what is to be written, from what, and what may be written over."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Generic, TypeVar
+
+from signalbox.jobs import life
+from signalbox.jobs.attempts import Attempt
+from signalbox.jobs.records import Settled, settled
+from signalbox.program.errors import Conflict
+from signalbox.wire.messages import Record, State, header
+
+A = TypeVar("A", bound=Attempt)
+Make = Callable[[Record], Record]
+
+
+class Verdict(Enum):
+    """ours: written. unwritten: a claim that was taken back, its job's end will carry it.
+
+    over: the job had ended already. lost: another attempt has the job.
+    """
+
+    OURS = "ours"
+    UNWRITTEN = "unwritten"
+    OVER = "over"
+    LOST = "lost"
+
+
+class Change(Generic[A]):
+    """One record to write. make: the new record from the present one; body: what it carries.
+
+    before, expect: the record it was made from and its revision. Not those in hand, which move on when the owner's wish
+    or another's end is heard of meanwhile: this record would then be written over one it knows nothing of.
+    """
+
+    __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "record", "text", "verdict")
+
+    def __init__(self, attempt: A, make: Make, body: bytes = b"", *, is_claim: bool = False) -> None:
+        self.attempt = attempt
+        self.make = make
+        self.body = body
+        self.is_claim = is_claim
+        self.before: Record | None = None
+        self.expect = 0
+        self.record: Record | None = None
+        self.text = ""
+        self.verdict: Verdict | None = None
+
+    def prepare(self, now: float) -> bool:
+        """Compute the record from what we know of the present one; False if the job has ended.
+
+        An owner's wish to cancel wins over any outcome, also one that was adopted while this was written.
+        """
+        attempt = self.attempt
+        self.before, self.expect = attempt.record, attempt.revision
+        try:
+            before = attempt.record or life.first_record(attempt.job, State.QUEUED)
+            if attempt.claim is not None and not self.is_claim:
+                before = attempt.claim(before)
+            if before.cancel_requested and not self.is_claim:
+                self.record, self.body = life.cancelled(before, now=now, phases=attempt.phases), b""
+            else:
+                self.record = self.make(before)
+        except Conflict:
+            self.verdict = Verdict.OVER
+            return False
+        self.text = header(self.record)
+        return True
+
+    def won(self, revision: int) -> None:
+        """It is written."""
+        self.attempt.claim = None
+        self.attempt.record = self.record
+        self.attempt.revision = revision
+        self.verdict = Verdict.OURS
+
+    def settled(self, found: Record | None, revision: int) -> Settled:
+        """As :func:`records.settled`."""
+        assert self.record is not None, "prepared before it is written"
+        return settled(found, revision, self.record, self.expect)
+
+    def may_write_over(self, found: Record | None, *, gpu: str, token: int) -> bool:
+        """Whether a record that another write has put there is still ours to write. gpu, token: of our hold."""
+        is_claim = self.is_claim or self.attempt.claim is not None
+        if found is None or found.state is State.QUEUED:
+            return is_claim
+        if is_claim:
+            # Another worker's running attempt is left alone: were its holder dead, the queue would
+            # have redelivered the job. An older token of this GPU is a holder proven gone.
+            return found.gpu == gpu and found.token < token
+        # Our own attempt: a wish to cancel is in it, or it was only written again, at the end of the stream.
+        return self.before is not None and _attempt(self.before) == _attempt(found)
+
+
+def _attempt(record: Record) -> tuple[int, str, int]:
+    return (record.attempt, record.worker, record.token)
