@@ -1,4 +1,4 @@
-"""Accepting a job: one durable message, and nothing else, makes it exist."""
+"""From an admitted request to its job: what the job says, where its input goes, and whether there is room for it."""
 
 import time
 import uuid
@@ -13,16 +13,15 @@ from gateway_plugin.admission.storedinputs import StoredInputs
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from signalbox.bus.client import Bus
-from signalbox.bus.stalls import BOUND, WHY
 from signalbox.jobs import payloads
 from signalbox.jobs.inputs import tell_refused
 from signalbox.jobs.payloads import StoredInput
-from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError, StaleRevision
+from signalbox.jobs.submit import submit
+from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError
 from signalbox.wire import names
-from signalbox.wire.messages import ApiKey, Job, Worker, header
-from signalbox.wire.names import PRIORITIES, Header, Priority, Stream
+from signalbox.wire.messages import ApiKey, Job, Worker
+from signalbox.wire.names import PRIORITIES, Priority
 
-_REPEATS: Final = 2
 _HEADER_BYTES: Final = 4096
 """Of a record, beside its result; more than it takes."""
 _LONGEST_DEADLINE_S: Final = 7 * 86_400.0
@@ -80,7 +79,6 @@ class Submitter:
         )
         self._inline_limit = inline_limit_bytes
         self._wall = wall
-        self._jobs = bus.grouped(Stream.JOBS)
 
     def job(
         self,
@@ -133,42 +131,19 @@ class Submitter:
     async def accept(self, job: Job, frame: bytes, *, share_bytes: int = 0) -> int:
         """Write the job; when this returns it is durable. Returns its sequence in ``JOBS``.
 
-        share_bytes: what stored inputs of its account may take; 0 = what the setting gives every account.
-
-        Raises :class:`LimitExceeded` past that share, :class:`QueueFull`, :class:`TooLarge`,
-        :class:`Unavailable`, or :class:`Ambiguous` (with ``job_id``) when even repeating the write does
-        not tell. Repeating is safe: the subject is the job's own, and it must be empty.
+        share_bytes: what stored inputs of its account may take; 0 = what the setting gives every account. Raises
+        :class:`LimitExceeded` past that share, and as :func:`submit`.
         """
         stored: StoredInput | None = None
         if len(frame) > self._inline_limit:
             async with self._stored.room(job.key_id, len(frame), share_bytes):
                 stored = await payloads.store_input(self._bus, job, frame)
             job, frame = replace(job, ref=stored.ref), b""
-        subject = names.job(job.model, job.priority, job.id)
-        headers: dict[str, str] = {Header.JOB: header(job)}
-        for repeat in range(_REPEATS + 1):
-            try:
-                return await self._jobs.write(subject, frame, headers=headers, expect=0)
-            except StaleRevision as error:
-                # Only we write to this subject: an earlier try of ours arrived after all.
-                if error.last:
-                    return error.last
-                raise _unknown(job, error) from error
-            except Ambiguous as error:
-                if repeat == _REPEATS:
-                    raise _unknown(job, error) from error
-            except SignalboxError as error:
-                if repeat == 0:
-                    if stored is not None:
-                        tell_refused(self._bus, stored)
-                    raise
-                # This try was certainly not stored; the one before it perhaps was.
-                raise _unknown(job, error) from error
-        raise AssertionError  # pragma: no cover  every turn returns or raises
-
-
-def _unknown(job: Job, cause: SignalboxError) -> Ambiguous:
-    why = f" {WHY}" if cause.facts.get("bound") == BOUND else ""
-    return Ambiguous(
-        f"It is not known whether the job was accepted; ask for it by its id.{why}", retry_after_s=2.0, job_id=job.id
-    )
+        try:
+            return (await submit(self._bus, job, frame)).seq
+        except Ambiguous:
+            raise
+        except SignalboxError:
+            if stored is not None:
+                tell_refused(self._bus, stored)
+            raise

@@ -23,6 +23,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.connection import parse_headers, status, status_text
 from signalbox.jobs import inputs, life, payloads
 from signalbox.jobs.records import Records
+from signalbox.jobs.submit import submit
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
 from signalbox.wire import names, tensors
@@ -328,7 +329,7 @@ async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
 
 
 async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
-    """One durable message, as a gateway writes it: the queue refuses when it is full, the subject must be empty."""
+    """Submit the letter's job anew, as a gateway submits one. Where an earlier try did, that one is kept."""
     if letter.job is None:
         raise Conflict("The dead letter cannot be read.")
     model = await _model(bus, letter.job)
@@ -338,11 +339,7 @@ async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
     job = life.redriven(letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None)
     if letter.job.ref is not None:
         job, frame = replace(job, ref=(await payloads.store_input(bus, job, frame)).ref), b""
-    subject = names.job(job.model, job.priority, job.id)
-    try:
-        await bus.write(subject, frame, headers={Header.JOB: header(job)}, expect=0)
-    except StaleRevision:
-        return  # only redrives of this letter write to it: it is there
+    await submit(bus, job, frame)
 
 
 async def _model(bus: Bus, job: Job) -> Model:

@@ -14,9 +14,9 @@ from signalbox.bus.answers import Stored, header_fields
 from signalbox.bus.client import Bus
 from signalbox.jobs import joblog, life
 from signalbox.jobs.records import Found, Records
+from signalbox.jobs.submit import submit
 from signalbox.program import log
 from signalbox.program.errors import InputLost, StaleRevision
-from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 from signalbox.wire.names import Header
 
@@ -124,13 +124,9 @@ async def _queue_again(bus: Bus, records: Records, record: Record, revision: int
             await records.write(record, expect=revision)
         except StaleRevision:
             return Repaired(Fate.MOVED, record)
-    job = life.queued_again(record)
-    subject = names.job(job.model, job.priority, job.id)
-    try:
-        await bus.write(subject, headers={Header.JOB: header(job)}, expect=0)
-    except StaleRevision:  # its old message's sequence counts as long as the subject is not purged
-        return Repaired(Fate.MOVED, record)
-    return Repaired(Fate.REQUEUED, record)
+    accepted = await submit(bus, life.queued_again(record))
+    # Not new: its old message's sequence counts as long as the subject is not purged.
+    return Repaired(Fate.REQUEUED if accepted.is_new else Fate.MOVED, record)
 
 
 async def _end(bus: Bus, records: Records, ended: Record, expect: int, job: Job | None) -> Found | None:

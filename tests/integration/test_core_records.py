@@ -11,6 +11,7 @@ from signalbox.bus.connection import Connection
 from signalbox.jobs import life, queues
 from signalbox.jobs.queues import Position, Queues
 from signalbox.jobs.records import Found, Records
+from signalbox.jobs.submit import submit
 from signalbox.program.errors import NewerVersion, NotFound, StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import VERSION, Job, Record, State, header
@@ -64,6 +65,15 @@ async def test_a_job_of_a_newer_program_is_not_taken_for_none(bus: Bus) -> None:
     await bus.write(job_subject("m", "hi", ID), headers={Header.JOB.value: newer}, expect=0)
     with pytest.raises(NewerVersion):
         await Records(bus).find(ID)
+
+
+async def test_a_job_is_submitted_once_however_often_it_is_tried(bus: Bus) -> None:
+    seq, is_new = await submit(bus, a_job(), b"in")
+    assert is_new
+    assert await submit(bus, a_job(), b"in") == (seq, False)
+    found = await Records(bus).queued(ID)
+    assert found is not None
+    assert (found.seq, found.data) == (seq, b"in")
 
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])

@@ -1,0 +1,55 @@
+"""Accepting a job: one durable message in ``JOBS``, and nothing else, makes it exist."""
+
+from typing import Final, NamedTuple
+
+from signalbox.bus.client import Bus
+from signalbox.bus.stalls import BOUND, WHY
+from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision
+from signalbox.wire import names
+from signalbox.wire.messages import Job, header
+from signalbox.wire.names import Header, Stream
+
+_REPEATS: Final = 2
+
+
+class Accepted(NamedTuple):
+    """A job that is durable. seq: of its message. is_new: False where the message was there before this call."""
+
+    seq: int
+    is_new: bool
+
+
+async def submit(bus: Bus, job: Job, body: bytes = b"") -> Accepted:
+    """Write the job's message; when this returns it is durable. body: its inputs, where they are not stored apart.
+
+    A write whose outcome is unknown is repeated, which is safe: the subject is the job's own, and it must be empty.
+    Raises :class:`Ambiguous` (with ``job_id``) when even that does not tell. Every other error (:class:`QueueFull`,
+    :class:`TooLarge`, :class:`Unavailable`) means that the job is certainly not accepted.
+    """
+    writer = bus.grouped(Stream.JOBS)
+    subject = names.job(job.model, job.priority, job.id)
+    headers: dict[str, str] = {Header.JOB: header(job)}
+    for repeat in range(_REPEATS + 1):
+        try:
+            return Accepted(await writer.write(subject, body, headers=headers, expect=0), is_new=True)
+        except StaleRevision as error:
+            # Only this job is written to its subject: an earlier try arrived after all.
+            if error.last:
+                return Accepted(error.last, is_new=repeat > 0)
+            raise _unknown(job, error) from error
+        except Ambiguous as error:
+            if repeat == _REPEATS:
+                raise _unknown(job, error) from error
+        except SignalboxError as error:
+            if repeat == 0:
+                raise
+            # This try was certainly not stored; the one before it perhaps was.
+            raise _unknown(job, error) from error
+    raise AssertionError  # pragma: no cover  every turn returns or raises
+
+
+def _unknown(job: Job, cause: SignalboxError) -> Ambiguous:
+    why = f" {WHY}" if cause.facts.get("bound") == BOUND else ""
+    return Ambiguous(
+        f"It is not known whether the job was accepted; ask for it by its id.{why}", retry_after_s=2.0, job_id=job.id
+    )
