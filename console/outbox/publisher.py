@@ -18,8 +18,8 @@ from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.jobs import deadletters, life
-from signalbox.jobs.cancel import cancel
+from signalbox.jobs import deadletters
+from signalbox.jobs.cancel import OPERATOR, cancel
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import (
@@ -181,7 +181,7 @@ class Publisher:
         """A job that has ended, or is no longer known, needs nothing."""
         found = await self._records.find(job_id)
         if found is not None:
-            await cancel(self._bus, self._records, found, by=life.OPERATOR, clock=time.time)
+            await cancel(self._bus, self._records, found, by=OPERATOR, clock=time.time)
 
 
 def _still_ended(body: bytes, held: bytes) -> bytes:

@@ -18,7 +18,7 @@ from console.keys.models import Account
 from console.outbox import services as outbox
 from console.web.guards import sees
 from console.web.middleware import actor_of
-from signalbox.jobs import life
+from signalbox.jobs.cancel import CANCELLED, OPERATOR
 from signalbox.program.errors import InvalidRequest
 
 
@@ -77,7 +77,7 @@ def cancel(request: HttpRequest, job_id: str) -> HttpResponse:
 
 def _asked_to_cancel(job: Job) -> AuditEntry | None:
     """The operator's act that ended the job, where its record says that one did: its owner may have asked first."""
-    if job.error_message != life.CANCELLED[life.OPERATOR]:
+    if job.error_message != CANCELLED[OPERATOR]:
         return None
     acts = AuditEntry.objects.filter(
         target_kind="job", target=job.pk, act=Act.JOBS_CANCEL.value, result=AuditEntry.DONE

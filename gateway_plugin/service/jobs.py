@@ -16,8 +16,8 @@ from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.fleet import Fleet
 from signalbox.bus.client import Bus
 from signalbox.bus.majority import Majority
-from signalbox.jobs import joblog, life, payloads, times
-from signalbox.jobs.cancel import cancel, withdraw
+from signalbox.jobs import joblog, payloads, times
+from signalbox.jobs.cancel import OWNER, cancel, withdraw
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
@@ -100,7 +100,7 @@ class Jobs:
         Raises :class:`NotFound` as :meth:`find`, and :class:`Conflict` when the job has ended otherwise.
         """
         found = await self.find(job_id, tenant)
-        found = await cancel(self._bus, self._records, found, by=life.OWNER, clock=self._wall)
+        found = await cancel(self._bus, self._records, found, by=OWNER, clock=self._wall)
         state = found.record.state
         if state.is_terminal and state is not State.CANCELLED:
             raise Conflict(f"The job has already ended: {state}.", state=state.value)

@@ -9,10 +9,13 @@ from typing import Final
 
 from signalbox.bus.client import Bus
 from signalbox.jobs import joblog, life
+from signalbox.jobs.life import CANCELLED, OPERATOR, OWNER
 from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import NotFound, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import Job, State
+
+__all__ = ["CANCELLED", "OPERATOR", "OWNER", "cancel", "withdraw"]
 
 _RACES: Final = 20
 
@@ -20,7 +23,7 @@ _RACES: Final = 20
 async def cancel(bus: Bus, records: Records, found: Found, *, by: str, clock: Callable[[], float]) -> Found:
     """Cancel the job that was found; returns it as it stands then: cancelled, asked to stop, or ended otherwise.
 
-    Idempotent. by: :data:`life.OWNER` or :data:`life.OPERATOR`. clock: UTC seconds. Raises :class:`NotFound` where the
+    Idempotent. by: :data:`OWNER` or :data:`OPERATOR`. clock: UTC seconds. Raises :class:`NotFound` where the
     job has gone meanwhile, :class:`Unavailable`, and :class:`Ambiguous`.
     """
     for _ in range(_RACES):
