@@ -96,7 +96,8 @@ class Waiting(RuleBasedStateMachine):
     """Three workers at one device.
 
     held: numbers that must not change; gone from it is who gave its ticket up, died, or said nothing for too long.
-    unsure: whose first answer was lost: it cannot know whose the stored ticket is, and gets a new number.
+    unsure: workers whose first answer was lost, or that may be late with a renewal: a stored write without an answer
+    may cost them their number.
     """
 
     def __init__(self) -> None:
@@ -207,11 +208,12 @@ class Waiting(RuleBasedStateMachine):
         self._forget_the_stale()
 
     def _forget_the_stale(self) -> None:
-        """Who has not renewed for half its time may be late with it."""
+        """A worker that has not renewed for half its time may be late with it, until its next write is answered."""
         self.on_server()
-        for name in list(self.held):
-            if self.loop.now - self.renewed_at[name] > TTL_S / 2:
-                del self.held[name]
+        for name, at in self.renewed_at.items():
+            if self.loop.now - at > TTL_S / 2:
+                self.held.pop(name, None)
+                self.unsure.add(name)
 
     # -- laws ----------------------------------------------------------------------------------------
 
