@@ -11,7 +11,7 @@ from signalbox.wire import messages
 from workers.lease import moves
 from workers.lease.machine import HELD, Claimant, Lease
 from workers.lease.rules import Rules
-from workers.lease.tickets import Line
+from workers.lease.tickets import WaitQueue
 
 RULES = Rules()
 GPU = "GPU-1"
@@ -66,7 +66,7 @@ class World:
         self.revision = 0
         self.expires_at = 0.0
         self.floor = 0
-        self.line = Line()
+        self.waiters = WaitQueue()
         self.orphans: list[Orphan] = []
         self.history: list[tuple[float, str, str]] = []
         self.entries: list[tuple[str, int, int]] = []
@@ -74,7 +74,7 @@ class World:
 
     def born(self, name: str, life: int) -> Node:
         me = Claimant(name, f"{name}-{life}", HOST)
-        node = Node(name, Lease(GPU, me, RULES, self.line), life=life)
+        node = Node(name, Lease(GPU, me, RULES, self.waiters), life=life)
         node.inbox.append(moves.Tick())
         node.inbox.append(moves.RunnerReady())
         return node
@@ -87,16 +87,16 @@ class World:
         if node.lease.mine is None:
             assert not node.guard.is_inside, "the lease is lost and the runner is inside"
         if node.lease.needs_ticket:
-            if not self.line.ahead(node.name, but="") and self.line.head(but="") == node.name:
+            if not self.waiters.ahead(node.name, but="") and self.waiters.head(but="") == node.name:
                 return
             if node.name not in self.waiting():
                 self.sequence += 1
-                self.line.put(node.name, self.sequence)
+                self.waiters.put(node.name, self.sequence)
         elif node.name in self.waiting():
-            self.line.drop(node.name)
+            self.waiters.drop(node.name)
 
     def waiting(self) -> set[str]:
-        return set(self.line._numbers)
+        return set(self.waiters._numbers)
 
     def act(self, node: Node, effect: moves.Effect) -> None:
         guard = node.guard
@@ -266,7 +266,7 @@ class World:
     def crash(self, node: Node) -> None:
         """SIGKILL of the supervisor; another starts in its place."""
         index = self.nodes.index(node)
-        self.line.drop(node.name)
+        self.waiters.drop(node.name)
         if node.op is not None:
             self.orphans.append(Orphan(node.op, node, node.op_at))
         node.guard.is_locked = node.guard.is_inside = node.guard.is_waiting = False

@@ -7,7 +7,7 @@ from signalbox.wire import messages
 from workers.lease import moves
 from workers.lease.machine import FREE, HELD, Claimant, Flock, Lease, Place
 from workers.lease.rules import Rules
-from workers.lease.tickets import DropTicket, Line, OwnTicket, PutTicket
+from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
 
 RULES = Rules()
 ME = Claimant("me", "boot-me", "host/boot")
@@ -21,24 +21,24 @@ def free(next_: str = "") -> messages.Lease:
     return messages.Lease(state=FREE, gpu="g", next=next_, reserved_s=2.0, boot="boot-other")
 
 
-def standby(record: messages.Lease | None = None, revision: int = 0) -> tuple[Lease, Line]:
+def standby(record: messages.Lease | None = None, revision: int = 0) -> tuple[Lease, WaitQueue]:
     """A lease that has read ``record`` and has no runner yet."""
-    line = Line()
-    lease = Lease("g", ME, RULES, line)
+    waiters = WaitQueue()
+    lease = Lease("g", ME, RULES, waiters)
     lease.on(moves.Tick(), 0.0)
     lease.on(moves.Observed(record, revision, is_leader=True), 0.0)
-    return lease, line
+    return lease, waiters
 
 
-def holder(revision: int = 10) -> tuple[Lease, Line]:
+def holder(revision: int = 10) -> tuple[Lease, WaitQueue]:
     """Inside since 0.0, under token ``revision``."""
-    lease, line = standby()
+    lease, waiters = standby()
     lease.on(moves.RunnerReady(), 0.0)
     lease.on(moves.Locked(0), 0.0)
     lease.on(moves.Written(revision), 0.0)
     lease.on(moves.Entered(revision), 0.0)
     assert lease.is_inside
-    return lease, line
+    return lease, waiters
 
 
 def kinds(effects: list[moves.Effect]) -> list[type]:
@@ -192,15 +192,15 @@ def test_reservation_of_another_is_waited_out() -> None:
 
 
 def test_who_is_named_next_takes_it_at_once() -> None:
-    lease, line = standby(free("me"), 7)
-    line.put("other", 1)
+    lease, waiters = standby(free("me"), 7)
+    waiters.put("other", 1)
     assert write_of(lease.on(moves.RunnerReady(), 0.0)).expect == 7
 
 
 def test_expired_lease_goes_to_the_line_before_those_without_a_ticket() -> None:
-    lease, line = standby(None, 7)
-    line.put("first", 1)
-    line.put("second", 2)
+    lease, waiters = standby(None, 7)
+    waiters.put("first", 1)
+    waiters.put("second", 2)
     assert moves.Write not in kinds(lease.on(moves.RunnerReady(), 0.0))
     assert moves.Write not in kinds(lease.on(moves.Tick(), 3.9))
     assert moves.Write in kinds(lease.on(moves.Tick(), 4.0))
@@ -259,9 +259,9 @@ def test_device_whose_flock_never_comes_is_quarantined() -> None:
 
 
 def test_release_names_the_first_ticket_and_leaves_after_it_is_stored() -> None:
-    lease, line = holder()
-    line.put("second", 9)
-    line.put("first", 8)
+    lease, waiters = holder()
+    waiters.put("second", 9)
+    waiters.put("first", 8)
     write = write_of(lease.on(moves.ReleaseAsked(), 1.0))
     assert (write.record.state, write.record.next, write.ttl_s) == (FREE, "first", None)
     assert lease.place is Place.IN
@@ -283,15 +283,15 @@ def test_holder_keeps_the_lease_while_nobody_waits() -> None:
 
 
 def test_idle_holder_yields_to_a_waiter() -> None:
-    lease, line = holder()
-    line.put("other", 3)
+    lease, waiters = holder()
+    waiters.put("other", 3)
     assert moves.AskYield() not in lease.on(moves.Tick(), RULES.idle_s / 2)
     assert moves.AskYield() in lease.on(moves.Tick(), RULES.idle_s)
 
 
 def test_nobody_is_asked_to_yield_before_the_runner_is_inside() -> None:
-    lease, line = standby()
-    line.put("other", 3)
+    lease, waiters = standby()
+    waiters.put("other", 3)
     lease.on(moves.RunnerReady(), 0.0)
     lease.on(moves.Tick(), 2.0)
     lease.on(moves.Locked(0), 2.0)
@@ -301,9 +301,9 @@ def test_nobody_is_asked_to_yield_before_the_runner_is_inside() -> None:
 
 
 def test_busy_holder_yields_at_the_end_of_its_quantum() -> None:
-    lease, line = holder()
+    lease, waiters = holder()
     lease.on(moves.Wish(is_idle=False), 0.0)
-    line.put("other", 3)
+    waiters.put("other", 3)
     revision = 10
     asked_at = 0.0
     for tenth in range(400):
@@ -356,25 +356,25 @@ def test_ticket_is_wanted_only_while_another_holds() -> None:
 
 
 def test_line_orders_by_number_and_not_by_arrival() -> None:
-    line = Line()
-    line.put("late", 9)
-    line.put("early", 4)
-    assert line.head(but="") == "early"
-    assert line.head(but="early") == "late"
-    assert (line.ahead("late"), line.ahead("early"), line.ahead("stranger")) == (1, 0, 2)
-    line.put("early", 4)
-    line.drop("early")
-    assert line.head(but="late") == ""
+    waiters = WaitQueue()
+    waiters.put("late", 9)
+    waiters.put("early", 4)
+    assert waiters.head(but="") == "early"
+    assert waiters.head(but="early") == "late"
+    assert (waiters.ahead("late"), waiters.ahead("early"), waiters.ahead("stranger")) == (1, 0, 2)
+    waiters.put("early", 4)
+    waiters.drop("early")
+    assert waiters.head(but="late") == ""
 
 
 def test_waiter_whose_end_nobody_heard_of_is_forgotten() -> None:
-    line = Line()
-    line.put("ghost", 3, at=0.0)
-    line.put("alive", 4, at=0.0)
-    line.put("alive", 4, at=30.0)
-    line.forget(before=10.0)
-    assert line.head(but="") == "alive"
-    assert line.others("alive") == 0
+    waiters = WaitQueue()
+    waiters.put("ghost", 3, at=0.0)
+    waiters.put("alive", 4, at=0.0)
+    waiters.put("alive", 4, at=30.0)
+    waiters.forget(before=10.0)
+    assert waiters.head(but="") == "alive"
+    assert waiters.others("alive") == 0
 
 
 def test_ticket_keeps_its_number_over_renewals_and_is_given_up() -> None:

@@ -27,7 +27,7 @@ from workers.guard import process
 from workers.guard.machine import GuardMachine
 from workers.lease.machine import Lease
 from workers.lease.rules import Rules
-from workers.lease.tickets import Line
+from workers.lease.tickets import WaitQueue
 from workers.recovery.reconciler import NOBODY_LEFT
 from workers.runner import frames, wire
 from workers.serving.session import Session
@@ -251,12 +251,12 @@ def test_deadline_counted_from_the_acknowledgement_is_found_out(monkeypatch: pyt
 
 
 def test_waiter_that_jumps_the_line_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def last(self: Line, *, but: str) -> str:
+    def last(self: WaitQueue, *, but: str) -> str:
         return max(((n, w) for w, n in self._numbers.items() if w != but), default=(0, ""))[1]
 
     seeds = [seed for seed in range(200) if draw(seed).is_calm][:8]
     assert violations([play(seed) for seed in seeds[:3]]) == []
-    monkeypatch.setattr(Line, "head", last)
+    monkeypatch.setattr(WaitQueue, "head", last)
     assert any("was overtaken" in what for what in violations([play(seed) for seed in seeds]))
 
 

@@ -1,4 +1,4 @@
-"""The line for a device, whatever becomes of the writes: production tickets on the model of NATS."""
+"""The wait queue of a device, whatever becomes of the writes: production tickets on the model of NATS."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from verification.simulation.loop import EPOCH, SimLoop, running
 from verification.simulation.nats.bus import ModelBus
 from verification.simulation.nats.link import Link
 from verification.simulation.nats.server import Server
-from workers.lease.tickets import DropTicket, Line, OwnTicket
+from workers.lease.tickets import DropTicket, OwnTicket, WaitQueue
 
 GPU, TTL_S = "gpu", 6
 WORKERS = ("w1", "w2", "w3")
@@ -30,13 +30,13 @@ _WORKER = st.sampled_from(WORKERS)
 
 
 class Waiter:
-    """One worker's ticket and its view of the line, carried as :class:`workers.device.lane.Lane` carries them."""
+    """One worker's ticket and its view of the wait queue, carried as :class:`workers.device.lane.Lane` carries them."""
 
     def __init__(self, loop: SimLoop, bus: Bus, name: str) -> None:
         self.loop, self.bus, self.name = loop, bus, name
         self.subject = names.key(Bucket.WAITERS, names.ticket(GPU, name))
         self.lives = 0
-        self.line = Line()
+        self.waiters = WaitQueue()
         self.is_wanted = False
         self.be_born()
 
@@ -60,14 +60,14 @@ class Waiter:
     def _put(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
         worker = names.untoken(subject.rpartition(".")[2])
         if is_removal(headers) or not data:
-            self.line.drop(worker)
+            self.waiters.drop(worker)
         else:
             number = messages.decode(Ticket, data).number or sequence
-            self.line.put(worker, number, self.loop.now)
+            self.waiters.put(worker, number, self.loop.now)
 
     async def read_line(self) -> None:
         found = await self.bus.list_latest(Bucket.WAITERS.stream, [names.key(Bucket.WAITERS, f"{names.token(GPU)}.*")])
-        self.line.clear()
+        self.waiters.clear()
         for stored in found:
             self._put(stored.subject, stored.headers, stored.data, stored.seq)
 
@@ -238,8 +238,8 @@ class Waiting(RuleBasedStateMachine):
         on_server = self.on_server()
         first = min(on_server, key=on_server.__getitem__, default="")
         for waiter in self.waiters.values():
-            assert waiter.line._numbers == on_server
-            assert waiter.line.head(but="") == first
+            assert waiter.waiters._numbers == on_server
+            assert waiter.waiters.head(but="") == first
 
 
 def test_nobody_is_lost_from_the_line_and_no_number_changes_while_it_is_held() -> None:

@@ -28,7 +28,7 @@ _LEASE_FIELDS: Final = frozenset(
         "gpu",
         "me",
         "rules",
-        "line",
+        "waiters",
         "mine",
         "flock",
         "place",
@@ -111,7 +111,7 @@ class _View:
         self.rank = _ranks(self.numbers(), longest=2)
         self.tickets = _ranks(
             {0}
-            | {number for node in self.nodes for number in (*node.lease.line._numbers.values(), node.ticket._number)}
+            | {number for node in self.nodes for number in (*node.lease.waiters._numbers.values(), node.ticket._number)}
             | {number for number, _, _ in world.tickets.values()}
         )
         self.attempts = [self.attempts_at(number) for number in range(len(world.jobs))]
@@ -344,7 +344,7 @@ class _View:
             ticket._is_there and ticket._revision != kept[1],
             self.due(ticket._next_at),
             tuple(
-                sorted((self.place[name], self.tickets[number]) for name, number in node.lease.line._numbers.items())
+                sorted((self.place[name], self.tickets[number]) for name, number in node.lease.waiters._numbers.items())
             ),
         )
 

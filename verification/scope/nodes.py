@@ -12,7 +12,7 @@ from workers.guard.machine import GuardMachine
 from workers.lease import moves
 from workers.lease.machine import Claimant, Lease, Mine
 from workers.lease.rules import Rules
-from workers.lease.tickets import Line, OwnTicket
+from workers.lease.tickets import OwnTicket, WaitQueue
 
 GPU: Final = "GPU-1"
 RULES: Final = Rules(
@@ -108,9 +108,9 @@ def copied_lease(lease: Lease) -> Lease:
     """The same state in another object; records are immutable and shared."""
     twin = type(lease).__new__(type(lease))
     twin.__dict__.update(lease.__dict__)
-    twin.line = Line()
-    twin.line._numbers.update(lease.line._numbers)
-    twin.line._heard_at.update(lease.line._heard_at)
+    twin.waiters = WaitQueue()
+    twin.waiters._numbers.update(lease.waiters._numbers)
+    twin.waiters._heard_at.update(lease.waiters._heard_at)
     mine = lease.mine
     if mine is not None:
         twin.mine = Mine(
@@ -152,7 +152,7 @@ class Machines:
 def born(machines: Machines, name: str, life: int, host: str) -> Node:
     """A supervisor that has just started, with a guard and a runner outside the device."""
     me = Claimant(name, f"{name}.{life}", host)
-    lease = machines.lease(GPU, me, RULES, Line())
+    lease = machines.lease(GPU, me, RULES, WaitQueue())
     ticket = OwnTicket(GPU, name, me.boot, ttl_s=LONG_S, epoch=0.0)
     return Node(name, life, host, lease, ticket, new_guard(machines))
 

@@ -233,22 +233,22 @@ class World:
             node.ticket.written(self.ticket_sequence, self.now)
             self.tickets[node.name] = (number, self.ticket_sequence, write.ticket.boot)
             for name in self.awake():
-                self.own(name).lease.line.put(node.name, number)
+                self.own(name).lease.waiters.put(node.name, number)
                 self.todo.append((name, moves.Tick()))
 
     def remove_ticket(self, owner: str) -> None:
         """Deleted or expired, and everybody hears of it. Its marker goes soon after."""
         self.tickets.pop(owner, None)
         for name in self.awake():
-            self.own(name).lease.line.drop(owner)
+            self.own(name).lease.waiters.drop(owner)
             self.todo.append((name, moves.Tick()))
 
     def sync_line(self, node: Node) -> None:
-        """Read the line anew, as after a reconnect, and renew the own place in it."""
+        """Read the wait queue anew, as after a reconnect, and renew the own ticket in it."""
         node.ticket._next_at = min(node.ticket._next_at, self.now)
-        node.lease.line.clear()
+        node.lease.waiters.clear()
         for name, (number, _, _) in self.tickets.items():
-            node.lease.line.put(name, number)
+            node.lease.waiters.put(name, number)
 
     # -- effects ---------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from workers.lease import moves
 from workers.lease.machine import Claimant, Flock, Lease
 from workers.lease.moves import Effect, Event
 from workers.lease.rules import Rules
-from workers.lease.tickets import DropTicket, Line, OwnTicket, PutTicket
+from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
 from workers.runner.link import RunnerLink
 from workers.runner.staging import MakeStages, Stages, Staging
 from workers.runner.wire import FROZEN_S
@@ -143,10 +143,10 @@ class Lane:
         self._bus, self._clock, self._jitter = bus, clock, jitter
         self._key = names.key(Bucket.LEASES, names.token(device.id))
         self._ticket_key = names.key(Bucket.WAITERS, names.ticket(device.id, worker.id))
-        self._line = Line()
+        self._waiters = WaitQueue()
         epoch = time.time() - clock()
         me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
-        self._lease = Lease(device.id, me, settings, self._line, epoch=epoch, jitter=jitter)
+        self._lease = Lease(device.id, me, settings, self._waiters, epoch=epoch, jitter=jitter)
         self._ticket = OwnTicket(device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch)
         self._hold: Hold | None = None
         self._gained = asyncio.Event()
@@ -270,7 +270,7 @@ class Lane:
             await self._bus.subscribe(names.ask_release(self.device.id), lambda _: self._feed(moves.YieldAsked())),
         ]
         self._bus.on_reconnect(self._on_reconnect)
-        await self._sync_line()
+        await self._sync_waiters()
         self._tending = asyncio.create_task(self._keeper.run(), name=f"lane {self.device.id}")
         self._feed(moves.Tick())
 
@@ -344,7 +344,7 @@ class Lane:
     def _settle(self) -> None:
         now = self._clock()
         lease = self._lease
-        self._line.forget(now - 2 * self.settings.ttl_s)
+        self._waiters.forget(now - 2 * self.settings.ttl_s)
         if lease.flock is Flock.NONE and (lease.mine is None or lease.mine.is_releasing):
             self._left.set()
             if self._hold is not None:
@@ -390,17 +390,17 @@ class Lane:
     def _put_ticket(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
         worker = names.untoken(subject.rpartition(".")[2])
         if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
-            self._line.drop(worker)
+            self._waiters.drop(worker)
             return
         with suppress(msgspec.MsgspecError):
             number = messages.decode(Ticket, data).number or sequence
-            self._line.put(worker, number, self._clock())
+            self._waiters.put(worker, number, self._clock())
 
-    async def _sync_line(self) -> None:
-        """The line as it is now, for the tickets whose events we did not hear."""
+    async def _sync_waiters(self) -> None:
+        """Read the wait queue as it is now: events of tickets may have been lost."""
         pattern = names.key(Bucket.WAITERS, f"{names.token(self.device.id)}.*")
         found = await self._bus.list_latest(Bucket.WAITERS.stream, [pattern])
-        self._line.clear()
+        self._waiters.clear()
         for stored in found:
             self._put_ticket(stored.subject, stored.headers, stored.data, stored.seq)
 
@@ -410,7 +410,7 @@ class Lane:
 
     async def _resync(self) -> None:
         try:
-            await self._sync_line()
+            await self._sync_waiters()
         except SignalboxError as error:
             self._log.warning("lane.resync_failed", error=str(error))
         await self._read()

@@ -16,7 +16,7 @@ from signalbox.wire import messages
 from workers.lease import moves
 from workers.lease.moves import Effect, Event
 from workers.lease.rules import Rules
-from workers.lease.tickets import Line
+from workers.lease.tickets import WaitQueue
 
 HELD, FREE = "HELD", "FREE"
 _RETRY_S: Final = 0.2
@@ -94,14 +94,14 @@ class Lease:
         gpu: str,
         me: Claimant,
         rules: Rules,
-        line: Line,
+        waiters: WaitQueue,
         *,
         epoch: float = 0.0,
         jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """``line`` is shared and kept by the caller, who sends a Tick when it changes. ``epoch``: unix time
+        """``waiters`` is shared and kept by the caller, who sends a Tick when it changes. ``epoch``: unix time
         minus ``now``. ``jitter``: factor around 1 on periods, so that workers do not march in step."""
-        self.gpu, self.me, self.rules, self.line = gpu, me, rules, line
+        self.gpu, self.me, self.rules, self.waiters = gpu, me, rules, waiters
         self.mine: Mine | None = None
         self.flock, self.place = Flock.NONE, Place.OUT
         self.wake_at = 0.0
@@ -139,7 +139,7 @@ class Lease:
 
     @property
     def needs_ticket(self) -> bool:
-        """Whether a ticket should stand in the line: the lease is wanted and somebody else has it."""
+        """Whether a ticket should be in the wait queue: the lease is wanted and another worker holds it."""
         record = self._seen.record if self._seen else None
         if record is None or record.boot == self.me.boot or self.mine is not None:
             return False
@@ -441,7 +441,7 @@ class Lease:
         if self._is_yield_ordered or not self._is_allowed:
             due = now
             self._stand_back_until = now + self.rules.reserved_s
-        elif self.line.others(self.me.id):
+        elif self.waiters.others(self.me.id):
             due = mine.since + self.rules.quantum_s
             if self._idle_since is not None:
                 due = min(due, max(self._idle_since, mine.since) + self.rules.idle_s)
@@ -471,9 +471,9 @@ class Lease:
         self._watch_flock(now)
 
     def _watch_flock(self, now: float) -> None:
-        """The first two in line, or everybody if there is no line, wait for the flock: whoever gets it
-        while the record says that another holds it has the proof that the other is dead."""
-        is_near = self.line.ahead(self.me.id) <= 1
+        """The first two waiters, or every worker if none waits, wait for the flock: the one that gets it while
+        the record names another holder has the proof that the other is dead."""
+        is_near = self.waiters.ahead(self.me.id) <= 1
         if self._is_ready(now) and is_near and now >= self._lapse_at:
             if self.flock is Flock.NONE:
                 self._lock()
@@ -497,14 +497,14 @@ class Lease:
 
     def _turn_at(self, record: messages.Lease | None, now: float) -> float:
         me = self.me
-        rank = self.line.ahead(me.id)
+        rank = self.waiters.ahead(me.id)
         if record is None:
             return self._seen_at + rank * self.rules.reserved_s
         if record.state == FREE:
             if record.next == me.id:
                 return self._seen_at
             if record.next:
-                rank = 1 + self.line.ahead(me.id, but=record.next)
+                rank = 1 + self.waiters.ahead(me.id, but=record.next)
             return self._seen_at + rank * self.rules.reserved_s
         if record.boot == me.boot:
             return now  # ours, and we do not hold it: a write that arrived late, or a fenced stay
@@ -561,7 +561,7 @@ class Lease:
             state=FREE,
             gpu=self.gpu,
             boot=self.me.boot,
-            next=self.line.head(but=self.me.id),
+            next=self.waiters.head(but=self.me.id),
             reserved_s=self.rules.reserved_s,
             last_token=mine.token,
             since=mine.since + self._epoch,

@@ -105,7 +105,7 @@ class YieldAsked:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed, or the line has changed."""
+    """Time has passed, or the wait queue has changed."""
 
 
 Event = (

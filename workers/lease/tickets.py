@@ -11,8 +11,8 @@ from signalbox.wire.messages import Ticket
 _RETRY_S: Final = 0.5
 
 
-class Line:
-    """The live tickets of one GPU."""
+class WaitQueue:
+    """The wait queue of one GPU: the live tickets of its waiters, in the order of their numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -138,7 +138,7 @@ class OwnTicket:
     def refused(self, last: int | None, now: float) -> None:
         """The revision was another: ours expired, an earlier life left one, or a write whose answer was lost arrived.
 
-        Only the last can be while ours cannot have expired, for nobody else writes it: the place in the line stays.
+        Only the last can be while ours cannot have expired, for no other program writes it: its number is kept.
         """
         self._is_busy = False
         if last is None:  # a write is under way, and may come to nothing
