@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from signalbox.wire import messages
-from workers.lease import moves
+from workers.lease import effects, events
 from workers.lease.machine import HELD, Claimant, Lease
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
@@ -22,7 +22,7 @@ HOST = "host/boot"
 class Orphan:
     """A write whose writer was told that it timed out."""
 
-    write: moves.Write
+    write: effects.Write
     node: "Node"
     at: float
 
@@ -46,8 +46,8 @@ class Node:
     name: str
     lease: Lease
     guard: Guard = field(default_factory=Guard)
-    inbox: deque[moves.Event] = field(default_factory=deque)
-    op: moves.Write | None = None
+    inbox: deque[events.Event] = field(default_factory=deque)
+    op: effects.Write | None = None
     op_at: float = 0.0
     stored_at: float = -1000.0
     is_reading: bool = False
@@ -75,16 +75,16 @@ class World:
     def born(self, name: str, life: int) -> Node:
         me = Claimant(name, f"{name}-{life}", HOST)
         node = Node(name, Lease(GPU, me, RULES, self.waiters), life=life)
-        node.inbox.append(moves.Tick())
-        node.inbox.append(moves.RunnerReady())
+        node.inbox.append(events.Tick())
+        node.inbox.append(events.RunnerReady())
         return node
 
     # -- the worker's side
 
-    def feed(self, node: Node, event: moves.Event) -> None:
+    def feed(self, node: Node, event: events.Event) -> None:
         for effect in node.lease.on(event, self.now):
             self.act(node, effect)
-        if node.lease.mine is None:
+        if node.lease.held is None:
             assert not node.guard.is_inside, "the lease is lost and the runner is inside"
         if node.lease.needs_ticket:
             if not self.waiters.ahead(node.name, but="") and self.waiters.head(but="") == node.name:
@@ -98,35 +98,35 @@ class World:
     def waiting(self) -> set[str]:
         return set(self.waiters._numbers)
 
-    def act(self, node: Node, effect: moves.Effect) -> None:
+    def act(self, node: Node, effect: effects.Effect) -> None:
         guard = node.guard
         match effect:
-            case moves.Write():
+            case effects.Write():
                 assert node.op is None, "two writes in flight"
                 node.op, node.op_at = effect, self.now
-            case moves.ReadLeader():
+            case effects.ReadLeader():
                 node.is_reading = True
-            case moves.Lock():
+            case effects.Lock():
                 guard.is_waiting = not guard.is_locked
                 self.grant()
-            case moves.Unlock():
+            case effects.Unlock():
                 assert not guard.is_inside, "unlocked with a runner inside"
                 self.free(node)
-                node.inbox.append(moves.Unlocked())
-            case moves.Enter(token, deadline):
+                node.inbox.append(events.Unlocked())
+            case effects.Enter(token, deadline):
                 self.enter(node, token, deadline)
-            case moves.Deadline(at):
+            case effects.Deadline(at):
                 assert at <= node.stored_at + RULES.fence_s, "a deadline that no write stands for"
                 if guard.token:
                     guard.deadline = at
-            case moves.Leave():
+            case effects.Leave():
                 self.free(node)
-                node.inbox.append(moves.Unlocked())
-            case moves.Fence():
+                node.inbox.append(events.Unlocked())
+            case effects.Fence():
                 self.fence(node)
-            case moves.Gained():
+            case effects.Gained():
                 node.is_held = True
-            case moves.Ended():
+            case effects.Ended():
                 node.is_held = False
 
     # -- the kernel and the guards
@@ -138,7 +138,7 @@ class World:
         for node in self.nodes:
             if node.guard.is_waiting:
                 node.guard.is_waiting, node.guard.is_locked = False, True
-                node.inbox.append(moves.Locked(self.floor))
+                node.inbox.append(events.Locked(self.floor))
                 return
 
     def free(self, node: Node) -> None:
@@ -152,9 +152,9 @@ class World:
         """The guard kills the runner and gives the flock back."""
         if node.guard.token:
             node.guard.is_alive = False
-            node.inbox.append(moves.RunnerDied())
+            node.inbox.append(events.RunnerDied())
         self.free(node)
-        node.inbox.append(moves.Unlocked(is_fenced=True))
+        node.inbox.append(events.Unlocked(is_fenced=True))
 
     def enter(self, node: Node, token: int, deadline: float) -> None:
         guard = node.guard
@@ -168,7 +168,7 @@ class World:
         self.floor = guard.token = token
         guard.is_inside, guard.deadline = True, deadline
         self.entries.append((node.name, node.life, token))
-        node.inbox.append(moves.Entered(token))
+        node.inbox.append(events.Entered(token))
 
     # -- NATS
 
@@ -182,14 +182,14 @@ class World:
         self.expires_at = self.now + ttl_s if ttl_s else 0.0
         self.history.append((self.now, record.state if record else "", record.owner if record else ""))
         for node in self.nodes:
-            node.inbox.append(moves.Observed(record, self.revision))
+            node.inbox.append(events.Observed(record, self.revision))
 
-    def apply(self, write: moves.Write) -> moves.Event:
+    def apply(self, write: effects.Write) -> events.Event:
         self.expire()
         if write.expect != self.revision:
-            return moves.Refused()
+            return events.Refused()
         self.put(write.record, write.ttl_s or 0)
-        return moves.Written(self.revision)
+        return events.Written(self.revision)
 
     # -- what may happen
 
@@ -200,7 +200,7 @@ class World:
     def lose(self, node: Node) -> None:
         """An event about the record is lost on its way. The answer to a read is not: a read ends, if by a timeout."""
         first = node.inbox[0] if node.inbox else None
-        if isinstance(first, moves.Observed) and not first.is_leader:
+        if isinstance(first, events.Observed) and not first.is_leader:
             node.inbox.popleft()
 
     def store(self, node: Node) -> None:
@@ -208,7 +208,7 @@ class World:
         if node.op is not None:
             write, node.op = node.op, None
             answer = self.apply(write)
-            if isinstance(answer, moves.Written):
+            if isinstance(answer, events.Written):
                 node.stored_at = node.op_at
             node.inbox.append(answer)
 
@@ -216,40 +216,40 @@ class World:
         """The write arrives, its acknowledgement does not."""
         if node.op is not None:
             write, node.op = node.op, None
-            if isinstance(self.apply(write), moves.Written):
+            if isinstance(self.apply(write), events.Written):
                 node.stored_at = node.op_at
-            node.inbox.append(moves.Failed(is_unsure=True))
+            node.inbox.append(events.Failed(is_unsure=True))
 
     def time_out(self, node: Node) -> None:
         """The write does not arrive in time; perhaps later."""
         if node.op is not None:
             self.orphans.append(Orphan(node.op, node, node.op_at))
             node.op = None
-            node.inbox.append(moves.Failed(is_unsure=True))
+            node.inbox.append(events.Failed(is_unsure=True))
 
     def refuse(self, node: Node) -> None:
         """NATS is away: certainly not stored."""
         if node.op is not None:
             node.op = None
-            node.inbox.append(moves.Failed(is_unsure=False))
+            node.inbox.append(events.Failed(is_unsure=False))
 
     def late(self, node: Node) -> None:
         """A write that timed out is applied after all."""
         if self.orphans:
             orphan = self.orphans.pop(0)
-            if isinstance(self.apply(orphan.write), moves.Written):
+            if isinstance(self.apply(orphan.write), events.Written):
                 orphan.node.stored_at = max(orphan.node.stored_at, orphan.at)
 
     def read(self, node: Node) -> None:
         if node.is_reading:
             self.expire()
             node.is_reading = False
-            node.inbox.append(moves.Observed(self.record, self.revision, is_leader=True))
+            node.inbox.append(events.Observed(self.record, self.revision, is_leader=True))
 
     def read_fails(self, node: Node) -> None:
         if node.is_reading:
             node.is_reading = False
-            node.inbox.append(moves.Read.FAILED)
+            node.inbox.append(events.ReadFailed())
 
     def wipe(self, node: Node) -> None:
         """The stream is lost and made anew: revisions count from 1 again."""
@@ -276,20 +276,20 @@ class World:
     def runner_crash(self, node: Node) -> None:
         if node.guard.is_alive:
             node.guard.is_alive = node.guard.is_inside = False
-            node.inbox.append(moves.RunnerDied())
+            node.inbox.append(events.RunnerDied())
 
     def runner_start(self, node: Node) -> None:
         if not node.guard.is_alive:
             node.guard.is_alive = True
-            node.inbox.append(moves.RunnerReady())
+            node.inbox.append(events.RunnerReady())
 
     def want(self, node: Node) -> None:
         if not node.is_frozen:
-            self.feed(node, moves.Wish(is_wanted=True))
+            self.feed(node, events.Intent(is_wanted=True))
 
     def release(self, node: Node) -> None:
         if not node.is_frozen:
-            self.feed(node, moves.ReleaseAsked())
+            self.feed(node, events.ReleaseAsked())
 
     def tick(self, node: Node) -> None:
         self.advance(0.3)
@@ -317,7 +317,7 @@ class World:
                 self.time_out(node)
         for node in self.nodes:
             if not node.is_frozen and node.lease.wake_at <= self.now:
-                self.feed(node, moves.Tick())
+                self.feed(node, events.Tick())
 
     def inside(self) -> list[Node]:
         return [node for node in self.nodes if node.guard.is_inside]

@@ -79,7 +79,7 @@ def test_once_the_faults_end_one_worker_holds_the_device(steps: list[tuple[str, 
     (node,) = world.inside()
     assert world.holder() == node.name
     assert node.is_held
-    assert [n.name for n in world.nodes if n.lease.mine] == [node.name]
+    assert [n.name for n in world.nodes if n.lease.held] == [node.name]
 
 
 @LAWS

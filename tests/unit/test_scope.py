@@ -12,7 +12,7 @@ from verification.scope.nodes import Machines
 from verification.scope.steps import KINDS, faults_of
 from verification.scope.walk import walk_many
 from workers.guard.machine import LEAVE_NS, GuardMachine
-from workers.lease.machine import HELD, Flock, Lease, Mine
+from workers.lease.machine import HELD, Flock, HeldLease, Lease
 
 
 class SeizesFromOtherHosts(Lease):
@@ -43,7 +43,7 @@ class CountsFromTheAnswer(Lease):
 class ForgetsTokens(Lease):
     """Does not go on from the token in the lock file."""
 
-    def _raise_token(self, mine: Mine) -> None:
+    def _raise_token(self, held: HeldLease) -> None:
         pass
 
 

@@ -108,7 +108,7 @@ def queue_loses_patience(state: State, number: int) -> Iterator[State]:
 def word_is_lost(state: State, number: int) -> Iterator[State]:
     """It will not hear who took its lease."""
     worker = state.workers[number]
-    if worker.is_able and worker.mine and not worker.is_deaf:
+    if worker.is_able and worker.held and not worker.is_deaf:
         yield put(state, number, is_deaf=True)
 
 
@@ -134,7 +134,7 @@ def thaws(state: State, number: int) -> Iterator[State]:
         yield awake
         yield from jobs.writes_job(awake, number)  # what it was about to
         late = lease.lost(awake, number)
-        if worker.mine:
+        if worker.held:
             yield late
         if worker.guard == "idle" and worker.flock in {"asked", "held"}:
             # It asks for the flock again before it hears that its guard gave it back, and takes that for an answer.

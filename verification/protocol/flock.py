@@ -11,7 +11,7 @@ def watches(state: State, number: int) -> Iterator[State]:
     """Waits for the flock of another's lease, as a proof of its death."""
     worker = state.workers[number]
     is_ready = worker.is_awake and worker.runner == "out"
-    if is_ready and not worker.mine and not worker.op and worker.flock == "none":
+    if is_ready and not worker.held and not worker.op and worker.flock == "none":
         yield locking(state, number)
 
 
@@ -19,13 +19,13 @@ def steps_back(state: State, number: int) -> Iterator[State]:
     """It got the flock of a holder that is on its way to it."""
     worker = state.workers[number]
     is_kept = any(other.keeps for other in state.workers)
-    if worker.is_able and not worker.mine and not worker.op and worker.flock == "held" and is_kept:
+    if worker.is_able and not worker.held and not worker.op and worker.flock == "held" and is_kept:
         yield given_back(state, number)
 
 
 def holder_locks(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
-    if worker.is_awake and worker.mine and not worker.mine.is_releasing and worker.flock == "none":
+    if worker.is_awake and worker.held and not worker.held.is_releasing and worker.flock == "none":
         yield locking(state, number)
 
 
@@ -145,26 +145,26 @@ def hears_of_the_flock(state: State, number: int) -> Iterator[State]:
 def raised(state: State, number: int) -> State:
     """The lock file remembers a token that is not below ours: go on above it, and say so in the record first."""
     worker = state.workers[number]
-    if worker.mine and worker.flock == "held" and worker.mine.token <= state.floor:
-        mine = worker.mine._replace(token=state.floor + 1, is_written=False)
-        return put(state, number, mine=mine)
+    if worker.held and worker.flock == "held" and worker.held.token <= state.floor:
+        held = worker.held._replace(token=state.floor + 1, is_written=False)
+        return put(state, number, held=held)
     return state
 
 
 def enters(state: State, number: int) -> Iterator[State]:
     """With lease and flock, as the supervisor believes; its guard looks whether it has the flock."""
     worker = state.workers[number]
-    mine = worker.mine
-    if not worker.is_awake or not mine or not mine.is_written or mine.is_releasing:
+    held = worker.held
+    if not worker.is_awake or not held or not held.is_written or held.is_releasing:
         return
     if worker.flock != "held" or worker.place != "out" or worker.runner != "out":
         return
     after = put(state, number, place="entering")
     if worker.guard == "locked":
-        if mine.token <= state.floor and not worker.is_used:  # it may come again in its stay
-            raise Violation(f"token {mine.token} enters after {state.floor}")
+        if held.token <= state.floor and not worker.is_used:  # it may come again in its stay
+            raise Violation(f"token {held.token} enters after {state.floor}")
         after = put(after, number, runner="in", is_used=True)
-        after = after._replace(floor=max(state.floor, mine.token))
+        after = after._replace(floor=max(state.floor, held.token))
     yield after
 
 
@@ -172,7 +172,7 @@ def hears_that_it_is_inside(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
     if not worker.is_awake or worker.place != "entering" or worker.runner != "in":
         return
-    if worker.mine and not worker.mine.is_releasing:
+    if worker.held and not worker.held.is_releasing:
         yield put(state, number, place="in", is_gained=True)
     else:
         yield fenced(state, number)
@@ -198,11 +198,11 @@ def hears_of_its_guard(state: State, number: int) -> Iterator[State]:
     """It is dead, and another is started."""
     worker = state.workers[number]
     if worker.is_awake and worker.guard == "none":
-        hand = () if worker.mine else worker.hand
+        hand = () if worker.held else worker.hand
         after = stay_ended(state, number)
         yield put(after, number, guard="idle", flock="none", place="out", hand=hand)
 
 
 def stay_ended(state: State, number: int) -> State:
     """As its supervisor sees it."""
-    return put(state, number, mine=(), is_gained=False, is_deaf=False)
+    return put(state, number, held=(), is_gained=False, is_deaf=False)

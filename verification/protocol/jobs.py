@@ -14,11 +14,11 @@ def pulls(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
     if not worker.is_able or not worker.is_gained or worker.hand:
         return
-    if not worker.mine or worker.mine.is_releasing:
+    if not worker.held or worker.held.is_releasing:
         return
     for name, job in enumerate(state.jobs):
         if not job.is_acked and not job.is_out:
-            hand = Hand(name, "claim", worker.mine.token)
+            hand = Hand(name, "claim", worker.held.token)
             yield put_job(put(state, number, hand=hand), name, is_out=True)
 
 
@@ -39,7 +39,7 @@ def run_ends(state: State, number: int) -> Iterator[State]:
     hand = worker.hand
     if not worker.is_awake or not hand or hand.phase != "running" or worker.runner != "in":
         return
-    if worker.place == "in" and worker.mine and worker.mine.token == hand.token:
+    if worker.place == "in" and worker.held and worker.held.token == hand.token:
         yield put(state, number, hand=hand._replace(phase="commit"))
 
 

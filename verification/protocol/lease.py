@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from verification.protocol import flock
-from verification.protocol.state import Mine, State, put, tokens
+from verification.protocol.state import HeldLease, State, put, tokens
 
 
 def stored(state: State, record: str, owner: int = -1) -> State:
@@ -25,7 +25,7 @@ def stored(state: State, record: str, owner: int = -1) -> State:
 def acquires(state: State, number: int) -> Iterator[State]:
     """Where nobody holds it, where the record is its own, or with the flock as a proof that its holder is dead."""
     worker = state.workers[number]
-    if not worker.is_able or worker.mine or worker.op or worker.runner == "none":
+    if not worker.is_able or worker.held or worker.op or worker.runner == "none":
         return
     is_open = state.record in {"none", "free"} or worker.owns
     if is_open or (worker.flock == "held" and not any(other.keeps for other in state.workers)):
@@ -52,17 +52,17 @@ def new_tokens(state: State) -> Iterator[int]:
 
 
 def acquired(state: State, number: int) -> State:
-    mine = Mine(state.workers[number].op_token)
-    return flock.raised(put(state, number, op="", op_token=0, mine=mine), number)
+    held = HeldLease(state.workers[number].op_token)
+    return flock.raised(put(state, number, op="", op_token=0, held=held), number)
 
 
 def heartbeat_says_the_token(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
     if not worker.is_able or not worker.owns or worker.op:
         return
-    if worker.mine and not worker.mine.is_written:
-        mine = worker.mine._replace(is_written=True)
-        yield put(stored(state, "held", number), number, mine=mine)
+    if worker.held and not worker.held.is_written:
+        held = worker.held._replace(is_written=True)
+        yield put(stored(state, "held", number), number, held=held)
 
 
 # -- giving it up ----------------------------------------------------------------------------------------
@@ -70,13 +70,13 @@ def heartbeat_says_the_token(state: State, number: int) -> Iterator[State]:
 
 def wants_to_release(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
-    if worker.is_awake and worker.mine and not worker.mine.is_releasing and not worker.hand:
-        yield put(state, number, mine=worker.mine._replace(is_releasing=True))
+    if worker.is_awake and worker.held and not worker.held.is_releasing and not worker.hand:
+        yield put(state, number, held=worker.held._replace(is_releasing=True))
 
 
 def releases(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
-    if not worker.is_awake or not worker.mine or not worker.mine.is_releasing or worker.op:
+    if not worker.is_awake or not worker.held or not worker.held.is_releasing or worker.op:
         return
     if worker.is_cut:  # the device need not wait until NATS can be told
         if worker.flock in {"asked", "held"}:
@@ -99,16 +99,16 @@ def released(state: State, number: int) -> State:
 
 def hears_of_another_holder(state: State, number: int) -> Iterator[State]:
     worker = state.workers[number]
-    if worker.is_able and worker.mine and not (worker.owns or worker.is_deaf):
+    if worker.is_able and worker.held and not (worker.owns or worker.is_deaf):
         yield lost(state, number)
-        if worker.mine.is_releasing:
+        if worker.held.is_releasing:
             yield released(state, number)  # of the next one, before the answer
 
 
 def loses(state: State, number: int) -> Iterator[State]:
     """Of itself, after too long a silence; or refused at last."""
     worker = state.workers[number]
-    if worker.is_awake and worker.mine and (worker.is_cut or worker.is_deaf):
+    if worker.is_awake and worker.held and (worker.is_cut or worker.is_deaf):
         yield lost(state, number)
 
 

@@ -13,7 +13,7 @@ class Violation(AssertionError):
     """A law is broken."""
 
 
-class Mine(NamedTuple):
+class HeldLease(NamedTuple):
     """A stay as its holder sees it. is_written: its token stands in the record."""
 
     token: int
@@ -48,7 +48,7 @@ class Worker(NamedTuple):
     What is so: guard: none, idle, waiting, locked. runner: none, out, in, leaving, dying. is_used: a runner was let in
     since the flock was taken. owns: the record names it. late: its writes of the record that it knows nothing more of
     and that may still arrive.
-    What the supervisor believes: flock: none, asked, held, returning. place: out, entering, in. mine, hand: () = none.
+    What the supervisor believes: flock: none, asked, held, returning. place: out, entering, in. held, hand: () = none.
     op: its write under way: acquire, release; acquired, released when it is stored and the answer tarries. is_deaf: it
     will not hear who takes its lease.
     """
@@ -65,7 +65,7 @@ class Worker(NamedTuple):
     late: tuple[str, ...] = ()
     flock: str = "none"
     place: str = "out"
-    mine: Mine | tuple[()] = ()
+    held: HeldLease | tuple[()] = ()
     is_gained: bool = False
     op: str = ""
     op_token: int = 0
@@ -88,7 +88,7 @@ class Worker(NamedTuple):
     @property
     def keeps(self) -> bool:
         """Whether it looks after the record that names it."""
-        return self.owns and bool(self.mine) and not self.is_silent
+        return self.owns and bool(self.held) and not self.is_silent
 
 
 class State(NamedTuple):
@@ -158,8 +158,8 @@ def tokens(state: State) -> set[int]:
         found.update(token for _, token in job.late)
     for worker in state.workers:
         found.add(worker.op_token)
-        if worker.mine:
-            found.add(worker.mine.token)
+        if worker.held:
+            found.add(worker.held.token)
         if worker.hand:
             found.add(worker.hand.token)
     return found
@@ -173,7 +173,7 @@ def _ranked(state: State, rank: dict[int, int]) -> State:
     workers = tuple(
         worker._replace(
             op_token=rank[worker.op_token],
-            mine=worker.mine and worker.mine._replace(token=rank[worker.mine.token]),
+            held=worker.held and worker.held._replace(token=rank[worker.held.token]),
             hand=worker.hand and worker.hand._replace(token=rank[worker.hand.token]),
         )
         for worker in state.workers

@@ -12,7 +12,7 @@ from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.messages import ErrorInfo, Record
 from verification.scope.nodes import GPU, InHand, Node, born
 from verification.scope.world import JOBS, NS, Late, Old, World
-from workers.lease import moves
+from workers.lease import events
 from workers.serving.commits import Change, Commits
 from workers.serving.hand import Held
 
@@ -27,7 +27,7 @@ def server_answers(world: World, node: Node) -> None:
 
 def write_fails(world: World, node: Node) -> None:
     node.op = None
-    world.todo.append((node.name, moves.Failed(is_unsure=False)))
+    world.todo.append((node.name, events.Failed(is_unsure=False)))
 
 
 def flock_comes_free_for(world: World, node: Node) -> None:
@@ -90,7 +90,7 @@ def thaws_and_hears_its_guard(world: World, node: Node) -> None:
 
 
 def thaws_and_its_timer_fires(world: World, node: Node) -> None:
-    thaw(world, node, (moves.Tick(),), node.words, node.inbox)
+    thaw(world, node, (events.Tick(),), node.words, node.inbox)
 
 
 def thaws_and_writes(world: World, node: Node) -> None:
@@ -104,7 +104,7 @@ def is_connected_again(world: World, node: Node) -> None:
     node.is_cut = False
     world.sync_line(node)
     if not node.is_frozen:
-        world.todo.append((node.name, moves.Tick()))
+        world.todo.append((node.name, events.Tick()))
     if not node.is_frozen:
         world.read(node)  # as Lane._resync does
 
@@ -120,7 +120,7 @@ def starts_again(world: World, node: Node) -> None:
 def runner_is_ready(world: World, node: Node) -> None:
     node.runner = "out"
     world.feed(node, "spawned", 1)
-    world.report(node.name, moves.RunnerReady())
+    world.report(node.name, events.RunnerReady())
 
 
 def answer_arrives(world: World, node: Node) -> None:
@@ -133,7 +133,7 @@ def answer_arrives(world: World, node: Node) -> None:
 def read_is_answered(world: World, node: Node) -> None:
     seen, node.reading = node.reading, None
     assert seen is not None
-    world.todo.append((node.name, moves.Read.FAILED if node.is_cut else seen))
+    world.todo.append((node.name, events.ReadFailed() if node.is_cut else seen))
 
 
 def late_write_arrives(world: World, number: int) -> None:
@@ -160,7 +160,7 @@ def stuck_old_runner_dies(world: World, number: int) -> None:
 def job_is_redelivered(world: World, number: int) -> None:
     world.set_job(number, world.jobs[number]._replace(owner=""))
     idle = {name for name, node in world.nodes.items() if node.is_held and node.hand is None and not node.is_frozen}
-    world.todo += [(name, moves.Tick()) for name in world.in_order(idle)]
+    world.todo += [(name, events.Tick()) for name in world.in_order(idle)]
 
 
 def ticket_expires(world: World, node: Node) -> None:
@@ -176,9 +176,9 @@ def time_passes(world: World, _: str) -> None:
             world.feed(world.own(name), "timer")
         if node.op is not None and node.op.fate != "sent" and world.now > node.op.at:
             world.own(name).op = None
-            world.post(name, moves.Failed(is_unsure=True))
+            world.post(name, events.Failed(is_unsure=True))
     due = {name for name, node in world.nodes.items() if not (node.is_frozen or node.is_down) and is_due(world, node)}
-    world.todo += [(name, moves.Tick()) for name in world.in_order(due)]
+    world.todo += [(name, events.Tick()) for name in world.in_order(due)]
 
 
 # -- faults ----------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def supervisor_is_killed(world: World, node: Node) -> None:
 def guard_is_killed(world: World, node: Node) -> None:
     leave_old_runner(world, node)
     node.runner, node.is_user, node.is_stuck, node.is_guard_dead = "none", False, False, True
-    world.report(node.name, moves.GuardGone())
+    world.report(node.name, events.GuardGone())
 
 
 def supervisor_is_frozen(world: World, node: Node) -> None:
@@ -210,9 +210,9 @@ def connection_is_cut(world: World, node: Node) -> None:
     if node.op is not None and node.op.fate != "sent":
         node.op = None
         if not node.is_frozen:
-            world.todo.append((node.name, moves.Failed(is_unsure=True)))
+            world.todo.append((node.name, events.Failed(is_unsure=True)))
         else:
-            node.inbox = (moves.Failed(is_unsure=True),)
+            node.inbox = (events.Failed(is_unsure=True),)
 
 
 def runner_crashes(world: World, node: Node) -> None:
@@ -248,7 +248,7 @@ def answer_tarries(world: World, node: Node) -> None:
     op = node.op
     assert op is not None
     answer = world.store(op.write, node.name, node.lease.me.boot, op.at)
-    node.op = op._replace(fate="slow", answer=cast("moves.Written | moves.Refused", answer))
+    node.op = op._replace(fate="slow", answer=cast("events.Written | events.Refused", answer))
 
 
 def write_is_late(world: World, node: Node) -> None:
@@ -313,12 +313,12 @@ def is_due(world: World, node: Node) -> bool:
     return node.lease.wake_at <= world.now or (ticket_at is not None and ticket_at <= world.now)
 
 
-def thaw(world: World, node: Node, *mail: tuple[moves.Event, ...]) -> None:
+def thaw(world: World, node: Node, *mail: tuple[events.Event, ...]) -> None:
     """All that has come meanwhile, in this order; then the timers that ran out."""
     node.is_frozen, node.inbox, node.words = False, (), ()
     world.sync_line(node)
     world.todo += [(node.name, event) for part in mail for event in part]
-    world.todo.append((node.name, moves.Tick()))
+    world.todo.append((node.name, events.Tick()))
 
 
 def leave_old_runner(world: World, node: Node) -> None:

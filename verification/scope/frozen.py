@@ -16,8 +16,8 @@ from signalbox.wire import messages
 from verification.scope.nodes import RULES, Node, Op
 from verification.scope.world import NS, World
 from workers.guard.machine import GuardMachine
-from workers.lease import moves
-from workers.lease.machine import HELD, Flock, Lease, Mine
+from workers.lease import events
+from workers.lease.machine import HELD, Flock, HeldLease, Lease
 
 PAST: Final = RULES.ttl_s + 1
 """Ticks after which the past is only past: nothing counts longer than a record lives."""
@@ -29,7 +29,7 @@ _LEASE_FIELDS: Final = frozenset(
         "me",
         "rules",
         "waiters",
-        "mine",
+        "held",
         "flock",
         "place",
         "wake_at",
@@ -189,14 +189,14 @@ class _View:
         if record is None:
             return None
         node = self.world.nodes.get(record.owner)
-        mine = node.lease.mine if node is not None and node.lease.me.boot == record.boot else None
+        held = node.lease.held if node is not None and node.lease.me.boot == record.boot else None
         return (
             record.state,
             self.boot(record.boot),
             record.host,
             self.place[record.next],
             self.rank[max(record.token, record.last_token)],
-            min(mine.beats - record.beats, PAST) if mine is not None else 0,
+            min(held.beats - record.beats, PAST) if held is not None else 0,
         )
 
     def expected(self, revision: int | None) -> int:
@@ -213,15 +213,15 @@ class _View:
         expect: int | None = op.write.expect  # a broken machine may expect nothing
         return None if expect is None else self.rank[expect]
 
-    def event(self, event: moves.Event | None) -> Any:
+    def event(self, event: events.Event | None) -> Any:
         match event:
-            case moves.Observed(record, revision, is_leader):
+            case events.Observed(record, revision, is_leader):
                 return ("o", self.lease_record(record), self.rank[revision], is_leader)
-            case moves.Written(revision):
+            case events.Written(revision):
                 return ("w", self.rank[revision])
-            case moves.Locked(floor):
+            case events.Locked(floor):
                 return ("l", self.rank[floor])
-            case moves.Entered(token):
+            case events.Entered(token):
                 return ("e", self.rank[token])
             case None:
                 return None
@@ -300,7 +300,7 @@ class _View:
             node.is_down,
             node.is_held,
             node.is_yielding,
-            self.at(node.stored_at) if node.is_user or node.lease.mine else 0,
+            self.at(node.stored_at) if node.is_user or node.lease.held else 0,
             guard.is_locked,
             guard.is_waiting,
             guard.hold_ns,
@@ -354,7 +354,7 @@ class _View:
         seen, is_locked = lease._seen, lease.flock is Flock.HELD
         is_other_held = seen is not None and seen.record is not None and seen.record.state == HELD
         return (
-            self.mine(lease.mine),
+            self.held(lease.held),
             lease.flock._value_,
             lease.place._value_,
             due(lease.wake_at),
@@ -383,21 +383,21 @@ class _View:
             lease._is_yield_ordered,
         )
 
-    def mine(self, mine: Mine | None) -> Any:
-        if mine is None:
+    def held(self, held: HeldLease | None) -> Any:
+        if held is None:
             return None
         return (
-            self.rank[mine.token],
-            self.rank[mine.revision],
-            self.since(mine.since, _A_STAY),
-            self.at(mine.acked_at),
-            self.due(mine.next_beat_at),
-            mine.is_token_written,
-            tuple(sorted((mine.beats - beat, self.at(at)) for beat, at in mine.unsure.items())),
-            mine.is_resolving,
-            mine.is_releasing,
-            mine.is_yield_asked,
-            mine.is_at_risk,
+            self.rank[held.token],
+            self.rank[held.revision],
+            self.since(held.since, _A_STAY),
+            self.at(held.acked_at),
+            self.due(held.next_beat_at),
+            held.is_token_written,
+            tuple(sorted((held.beats - beat, self.at(at)) for beat, at in held.unsure.items())),
+            held.is_resolving,
+            held.is_releasing,
+            held.is_yield_asked,
+            held.is_at_risk,
         )
 
 
@@ -409,16 +409,16 @@ def _numbers_of(node: Node) -> set[int]:
         found.add(guard.floor)
     if lease.flock is Flock.HELD:
         found.add(lease._floor)
-    if lease.mine is not None:
-        found |= {lease.mine.token, lease.mine.revision}
+    if lease.held is not None:
+        found |= {lease.held.token, lease.held.revision}
     if node.hand is not None:
         found.add(node.hand.token)
     answer = node.op.answer if node.op is not None else None
     for event in (lease._seen, node.reading, answer, *node.inbox):
-        if isinstance(event, moves.Observed | moves.Written):
+        if isinstance(event, events.Observed | events.Written):
             found.add(event.revision)
-    found |= {event.token for event in node.words if isinstance(event, moves.Entered)}
-    return found | {event.floor for event in node.words if isinstance(event, moves.Locked)}
+    found |= {event.token for event in node.words if isinstance(event, events.Entered)}
+    return found | {event.floor for event in node.words if isinstance(event, events.Locked)}
 
 
 def _records_of(node: Node) -> list[messages.Lease | None]:
@@ -427,7 +427,7 @@ def _records_of(node: Node) -> list[messages.Lease | None]:
     if node.lease._op is not None:
         records.append(node.lease._sent)
     seen = (node.lease._seen, node.reading, *node.inbox)
-    return [*records, *(event.record for event in seen if isinstance(event, moves.Observed))]
+    return [*records, *(event.record for event in seen if isinstance(event, events.Observed))]
 
 
 def _looks(node: Node) -> tuple[Any, ...]:
@@ -435,7 +435,7 @@ def _looks(node: Node) -> tuple[Any, ...]:
     lease = node.lease
     return (
         node.host,
-        lease.mine is not None,
+        lease.held is not None,
         lease.flock.value,
         lease.place.value,
         node.runner,

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from signalbox.wire.messages import Record
 from workers.guard.machine import GuardMachine
-from workers.lease import moves
-from workers.lease.machine import Claimant, Lease, Mine
+from workers.lease import effects, events
+from workers.lease.machine import Claimant, HeldLease, Lease
 from workers.lease.rules import Rules
 from workers.lease.tickets import OwnTicket, WaitQueue
 
@@ -41,10 +41,10 @@ class Op(NamedTuple):
     """A lease write under way. fate: ``sent`` until the server has it; ``slow`` if its answer tarries;
     ``lost`` if its writer will hear nothing but its own time-out."""
 
-    write: moves.Write
+    write: effects.Write
     at: int
     fate: str = "sent"
-    answer: moves.Written | moves.Refused | None = None
+    answer: events.Written | events.Refused | None = None
 
 
 class InHand(NamedTuple):
@@ -78,13 +78,13 @@ class Node:
     is_guard_dead: bool = False
     op: Op | None = None
     is_slow_reader: bool = False
-    reading: moves.Observed | None = None
+    reading: events.Observed | None = None
     is_frozen: bool = False
     is_cut: bool = False
     is_deaf: bool = False
     is_down: bool = False
-    inbox: tuple[moves.Event, ...] = ()
-    words: tuple[moves.Event, ...] = ()
+    inbox: tuple[events.Event, ...] = ()
+    words: tuple[events.Event, ...] = ()
     is_held: bool = False
     is_yielding: bool = False
     hand: InHand | None = None
@@ -111,21 +111,21 @@ def copied_lease(lease: Lease) -> Lease:
     twin.waiters = WaitQueue()
     twin.waiters._numbers.update(lease.waiters._numbers)
     twin.waiters._heard_at.update(lease.waiters._heard_at)
-    mine = lease.mine
-    if mine is not None:
-        twin.mine = Mine(
-            mine.token,
-            mine.revision,
-            mine.since,
-            mine.acked_at,
-            mine.next_beat_at,
-            mine.beats,
-            mine.is_token_written,
-            dict(mine.unsure),
-            mine.is_resolving,
-            mine.is_releasing,
-            mine.is_yield_asked,
-            mine.is_at_risk,
+    held = lease.held
+    if held is not None:
+        twin.held = HeldLease(
+            held.token,
+            held.revision,
+            held.since,
+            held.acked_at,
+            held.next_beat_at,
+            held.beats,
+            held.is_token_written,
+            dict(held.unsure),
+            held.is_resolving,
+            held.is_releasing,
+            held.is_yield_asked,
+            held.is_at_risk,
         )
     return twin
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 from verification.scope import acts
 from verification.scope.nodes import Node
 from verification.scope.world import World
-from workers.lease import moves
+from workers.lease import events
 
 
 class Step(NamedTuple):
@@ -63,7 +63,7 @@ def is_running(world: World, node: Node) -> bool:
 
 def is_runner_asked_for(node: Node) -> bool:
     """By a supervisor that has heard of the last one's death."""
-    is_heard = not any(isinstance(word, moves.RunnerDied) for word in node.words)
+    is_heard = not any(isinstance(word, events.RunnerDied) for word in node.words)
     return node.runner == "none" and not node.is_down and not node.is_guard_dead and is_heard
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from signalbox.wire import messages
 from verification.scope.nodes import RULES, InHand, Machines, Node, Op, born, new_guard
 from workers.guard.machine import LEAVE_NS
-from workers.lease import moves
+from workers.lease import effects, events
 from workers.lease.machine import FREE, HELD, Flock
 from workers.lease.tickets import DropTicket
 
@@ -58,7 +58,7 @@ class Late(NamedTuple):
     boot: str
     at: int
     expect: int
-    lease: moves.Write | None = None
+    lease: effects.Write | None = None
     record: messages.Record | None = None
 
 
@@ -100,7 +100,7 @@ class World:
         self.now, self.faults = 100, 0
         self.nodes: dict[str, Node] = {}
         self.fresh: set[str] = set()
-        self.todo: deque[tuple[str, moves.Event]] = deque()
+        self.todo: deque[tuple[str, events.Event]] = deque()
         self.record: messages.Lease | None = None
         self.revision = self.sequence = self.ticket_sequence = 0
         self.expires_at = 0
@@ -152,7 +152,7 @@ class World:
 
     def wake(self, name: str) -> None:
         """A supervisor's first events."""
-        self.todo += [(name, moves.Wish(is_wanted=True)), (name, moves.RunnerReady())]
+        self.todo += [(name, events.Intent(is_wanted=True)), (name, events.RunnerReady())]
 
     @property
     def is_done(self) -> bool:
@@ -161,7 +161,7 @@ class World:
 
     # -- supervisors -----------------------------------------------------------------------------------
 
-    def post(self, name: str, event: moves.Event) -> None:
+    def post(self, name: str, event: events.Event) -> None:
         """Something comes from NATS."""
         node = self.nodes[name]
         if node.is_down or node.is_cut:
@@ -172,7 +172,7 @@ class World:
         else:
             self.todo.append((name, event))
 
-    def report(self, name: str, event: moves.Event) -> None:
+    def report(self, name: str, event: events.Event) -> None:
         """The guard reports."""
         node = self.nodes[name]
         if node.is_frozen or node.words:
@@ -185,9 +185,9 @@ class World:
         while self.todo:
             name, event = self.todo.popleft()
             node = self.own(name)
-            if isinstance(event, moves.GuardGone):
+            if isinstance(event, events.GuardGone):
                 self.replace_guard(node)
-            if isinstance(event, moves.RunnerDied) and node.hand and node.hand.phase == "running":
+            if isinstance(event, events.RunnerDied) and node.hand and node.hand.phase == "running":
                 node.hand = node.hand._replace(phase="requeue")
             for effect in node.lease.on(event, self.now):
                 self.act(node, effect)
@@ -197,17 +197,17 @@ class World:
     def settle(self, node: Node) -> None:
         """What :meth:`Lane._settle` does, and what a session does when it sees what has changed."""
         lease = node.lease
-        if lease.mine is None and self.used[0] == lease.me.boot:
+        if lease.held is None and self.used[0] == lease.me.boot:
             self.used = ("", 0)  # that stay is over: its token is used up
-        is_leaving = lease.mine is None or lease.mine.is_releasing
+        is_leaving = lease.held is None or lease.held.is_releasing
         if node.is_held and lease.flock is Flock.NONE and is_leaving:
             self.end_hold(node)
         node.ticket.want(lease.needs_ticket, self.now)
         self.write_ticket(node)
-        if not node.is_held or lease.mine is None or lease.mine.is_releasing:
+        if not node.is_held or lease.held is None or lease.held.is_releasing:
             return
         if node.is_yielding and node.hand is None:
-            self.todo.append((node.name, moves.ReleaseAsked()))
+            self.todo.append((node.name, events.ReleaseAsked()))
         elif node.hand is None:
             self.pull(node)
 
@@ -234,14 +234,14 @@ class World:
             self.tickets[node.name] = (number, self.ticket_sequence, write.ticket.boot)
             for name in self.awake():
                 self.own(name).lease.waiters.put(node.name, number)
-                self.todo.append((name, moves.Tick()))
+                self.todo.append((name, events.Tick()))
 
     def remove_ticket(self, owner: str) -> None:
         """Deleted or expired, and everybody hears of it. Its marker goes soon after."""
         self.tickets.pop(owner, None)
         for name in self.awake():
             self.own(name).lease.waiters.drop(owner)
-            self.todo.append((name, moves.Tick()))
+            self.todo.append((name, events.Tick()))
 
     def sync_line(self, node: Node) -> None:
         """Read the wait queue anew, as after a reconnect, and renew the own ticket in it."""
@@ -252,43 +252,43 @@ class World:
 
     # -- effects ---------------------------------------------------------------------------------------
 
-    def act(self, node: Node, effect: moves.Effect) -> None:
+    def act(self, node: Node, effect: effects.Effect) -> None:
         """Carry out one effect of a lease."""
         match effect:
-            case moves.Write():
+            case effects.Write():
                 self.send(node, effect)
-            case moves.ReadLeader():
+            case effects.ReadLeader():
                 self.read(node)
-            case moves.Lock():
+            case effects.Lock():
                 self.order(node, "lock", int(RULES.fence_s * NS))
-            case moves.Unlock():
+            case effects.Unlock():
                 self.order(node, "unlock")
-            case moves.Enter(token, deadline):
+            case effects.Enter(token, deadline):
                 self.order(node, "enter", token, int(deadline * NS))
-            case moves.Deadline(at):
+            case effects.Deadline(at):
                 self.order(node, "deadline", int(at * NS))
-            case moves.Leave():
+            case effects.Leave():
                 self.order(node, "leave")
-            case moves.Fence():
+            case effects.Fence():
                 self.order(node, "fence")
-            case moves.Gained():
+            case effects.Gained():
                 node.is_held = True
-            case moves.AskYield():
+            case effects.AskYield():
                 node.is_yielding = node.is_held
-            case moves.Ended():
+            case effects.Ended():
                 self.end_hold(node)
 
     def read(self, node: Node) -> None:
         """The leader answers at once, or with what was true then, later."""
-        seen = moves.Observed(self.record, self.revision, is_leader=True)
+        seen = events.Observed(self.record, self.revision, is_leader=True)
         if node.is_cut:
-            self.todo.append((node.name, moves.Read.FAILED))
+            self.todo.append((node.name, events.ReadFailed()))
         elif node.is_slow_reader:
             node.is_slow_reader, node.reading = False, seen
         else:
             self.todo.append((node.name, seen))
 
-    def send(self, node: Node, write: moves.Write) -> None:
+    def send(self, node: Node, write: effects.Write) -> None:
         """A lease write goes out. A lease that another still holds may be seized only under the flock."""
         if node.op is not None:
             raise Violation(f"{node.name} has two writes in flight")
@@ -296,14 +296,14 @@ class World:
         is_seizure = (
             seen is not None
             and seen.state == HELD
-            and node.lease.mine is None
+            and node.lease.held is None
             and write.record.state == HELD
             and seen.boot != write.record.boot
         )
         unheard = [event for name, event in self.todo if name == node.name]
         # Its guard may have lost the flock and said so to a supervisor that has not listened yet.
         knows = not node.is_guard_dead and not any(
-            isinstance(event, moves.Unlocked | moves.GuardGone) for event in (*node.words, *unheard)
+            isinstance(event, events.Unlocked | events.GuardGone) for event in (*node.words, *unheard)
         )
         if is_seizure and knows and seen is not None:
             has_flock = self.flocks.get(node.host) == node.name
@@ -367,15 +367,15 @@ class World:
         verb, *numbers = text.split()
         match verb:
             case "locked":
-                self.report(node.name, moves.Locked(int(numbers[0])))
+                self.report(node.name, events.Locked(int(numbers[0])))
             case "left" | "unlocked":
-                self.report(node.name, moves.Unlocked())
+                self.report(node.name, events.Unlocked())
             case "fenced":
-                self.report(node.name, moves.Unlocked(is_fenced=True))
+                self.report(node.name, events.Unlocked(is_fenced=True))
             case "entered":
-                self.report(node.name, moves.Entered(int(numbers[0])))
+                self.report(node.name, events.Entered(int(numbers[0])))
             case "died":
-                self.report(node.name, moves.RunnerDied())
+                self.report(node.name, events.RunnerDied())
 
     def enter(self, node: Node, token: int) -> None:
         """A runner begins to use the device: the tokens of those who do only grow."""
@@ -407,11 +407,11 @@ class World:
 
     # -- NATS: the lease -------------------------------------------------------------------------------
 
-    def store(self, write: moves.Write, name: str, boot: str, at: int) -> moves.Event:
+    def store(self, write: effects.Write, name: str, boot: str, at: int) -> events.Event:
         """Compare and set. What is stored, everybody hears."""
         expect: int | None = write.expect  # a broken machine may expect nothing
         if expect is not None and expect != self.revision:
-            return moves.Refused()
+            return events.Refused()
         if write.record.state == HELD and not write.ttl_s:
             raise Violation(f"{boot} holds the lease for ever")
         self.check_chain(write.record)
@@ -419,7 +419,7 @@ class World:
         if node.lease.me.boot == boot:
             self.own(name).stored_at = max(node.stored_at, at)
         self.put(write.record, write.ttl_s)
-        return moves.Written(self.revision)
+        return events.Written(self.revision)
 
     def check_chain(self, new: messages.Lease) -> None:
         """S2: who stores FREE held the lease until then. A stream made anew repeats its revisions,
@@ -440,7 +440,7 @@ class World:
             if self.nodes[name].is_deaf:
                 self.own(name).is_deaf = False
             else:
-                self.post(name, moves.Observed(record, self.revision))
+                self.post(name, events.Observed(record, self.revision))
 
     # -- jobs ------------------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class World:
                 hand = hand._replace(record=job.record, revision=job.revision)
             self.set_job(number, job._replace(owner=node.lease.me.boot, is_again=True))
             node.hand = hand
-            self.todo.append((node.name, moves.Wish(is_idle=False)))
+            self.todo.append((node.name, events.Intent(is_idle=False)))
             return
 
     def let_go(self, node: Node, *, is_said: bool = True) -> None:
@@ -471,7 +471,7 @@ class World:
         job = self.jobs[hand.job]
         if is_said and not node.is_cut and job.owner == node.lease.me.boot:
             self.set_job(hand.job, job._replace(owner=""))
-        self.todo.append((node.name, moves.Wish(is_idle=True)))
+        self.todo.append((node.name, events.Intent(is_idle=True)))
 
     def acknowledge(self, node: Node) -> None:
         """S8: only what has ended leaves the queue."""
@@ -499,10 +499,10 @@ class World:
 _all_of: Final = attrgetter(*World.__slots__)
 
 
-def _kept(inbox: tuple[moves.Event, ...], event: moves.Event) -> tuple[moves.Event, ...]:
+def _kept(inbox: tuple[events.Event, ...], event: events.Event) -> tuple[events.Event, ...]:
     """A frozen worker's mail: of the record's news the last two, the others are lost as overtaken."""
     inbox = (*inbox, event)
-    news = [one for one in inbox if isinstance(one, moves.Observed) and not one.is_leader]
+    news = [one for one in inbox if isinstance(one, events.Observed) and not one.is_leader]
     if len(news) > 2:
         return tuple(one for one in inbox if one is not news[0])
     return inbox

@@ -28,9 +28,10 @@ from workers.device.strangers import Watch
 from workers.guard.link import GuardLink, StartGuard, Word
 from workers.host import gauges
 from workers.host.identity import WorkerIdentity, is_local
-from workers.lease import moves
+from workers.lease import effects, events
+from workers.lease.effects import Effect
+from workers.lease.events import Event
 from workers.lease.machine import Claimant, Flock, Lease
-from workers.lease.moves import Effect, Event
 from workers.lease.rules import Rules
 from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
 from workers.runner.link import RunnerLink
@@ -202,7 +203,7 @@ class Lane:
             frame_limit_bytes=settings.frame_limit_bytes,
             on_word=self._on_word,
             on_ready=self._runner_ready,
-            on_gone=lambda: self._feed(moves.GuardGone()),
+            on_gone=lambda: self._feed(events.GuardGone()),
             start_guard=start_guard,
         )
 
@@ -267,28 +268,28 @@ class Lane:
         self._subscriptions = [
             await self._bus.subscribe(names.event_of_key(Bucket.LEASES, gpu), self._on_lease_event),
             await self._bus.subscribe(names.event_of_key(Bucket.WAITERS, f"{gpu}.*"), self._on_ticket_event),
-            await self._bus.subscribe(names.ask_release(self.device.id), lambda _: self._feed(moves.YieldAsked())),
+            await self._bus.subscribe(names.ask_release(self.device.id), lambda _: self._feed(events.YieldAsked())),
         ]
         self._bus.on_reconnect(self._on_reconnect)
         await self._sync_waiters()
         self._tending = asyncio.create_task(self._keeper.run(), name=f"lane {self.device.id}")
-        self._feed(moves.Tick())
+        self._feed(events.Tick())
 
     def want(self, is_wanted: bool) -> None:
         """Take a ticket whenever another holds the lease, or give it up. The wish outlives a hold."""
-        self._feed(moves.Wish(is_wanted=is_wanted))
+        self._feed(events.Intent(is_wanted=is_wanted))
 
     def allow(self, is_allowed: bool) -> None:
         """Whether the lease may be taken at all (a draining worker says no); a held one is asked back."""
-        self._feed(moves.Wish(is_allowed=is_allowed))
+        self._feed(events.Intent(is_allowed=is_allowed))
 
     def busy(self) -> None:
         """Work is in hand: no idle hand-over."""
-        self._feed(moves.Wish(is_idle=False))
+        self._feed(events.Intent(is_idle=False))
 
     def idle(self) -> None:
         """No work is in hand."""
-        self._feed(moves.Wish(is_idle=True))
+        self._feed(events.Intent(is_idle=True))
 
     async def held(self) -> Hold:
         """Wait until this worker holds the lease and the flock, and its runner is inside the device."""
@@ -299,14 +300,14 @@ class Lane:
     def release(self, hold: Hold) -> None:
         """What :meth:`Hold.release` begins; a hold that has ended is left alone."""
         if hold is self._hold:
-            self._feed(moves.ReleaseAsked())
+            self._feed(events.ReleaseAsked())
 
     async def close(self) -> None:
         """Release the lease, end guard and runner. Bounded; idempotent."""
         if self._tending is None:
             return
-        self._feed(moves.Wish(is_wanted=False, is_allowed=False))
-        self._feed(moves.ReleaseAsked())
+        self._feed(events.Intent(is_wanted=False, is_allowed=False))
+        self._feed(events.ReleaseAsked())
         limit_s = self.settings.request_timeout_s * 2 + self.settings.kill_s
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
@@ -345,7 +346,7 @@ class Lane:
         now = self._clock()
         lease = self._lease
         self._waiters.forget(now - 2 * self.settings.ttl_s)
-        if lease.flock is Flock.NONE and (lease.mine is None or lease.mine.is_releasing):
+        if lease.flock is Flock.NONE and (lease.held is None or lease.held.is_releasing):
             self._left.set()
             if self._hold is not None:
                 self._end_hold("")
@@ -358,34 +359,34 @@ class Lane:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = min(max(wake_at - now, 0.0), _LONGEST_SLEEP_S)
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._feed, moves.Tick())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._feed, events.Tick())
 
     def _on_lease_event(self, message: Message) -> None:
         sequence = int(message.headers.get(Header.SEQUENCE, "0"))
         self._observe(message.headers, message.data, sequence, is_leader=False)
 
     def _runner_ready(self) -> None:
-        self._feed(moves.RunnerReady())
+        self._feed(events.RunnerReady())
         if self.on_ready is not None:
             self.on_ready()
 
     def _observe(self, headers: Any, data: bytes, revision: int, *, is_leader: bool) -> None:
         if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
-            self._feed(moves.Observed(None, revision, is_leader))
+            self._feed(events.Observed(None, revision, is_leader))
             return
         try:
             record = messages.decode(messages.Lease, data)
         except msgspec.MsgspecError as error:  # of a newer version, say: not ours to overwrite
             self._log.error("lease.unreadable", revision=revision, error=str(error))
             if is_leader:
-                self._feed(moves.Read.FAILED)
+                self._feed(events.ReadFailed())
             return
-        self._feed(moves.Observed(record, revision, is_leader))
+        self._feed(events.Observed(record, revision, is_leader))
 
     def _on_ticket_event(self, message: Message) -> None:
         sequence = int(message.headers.get(Header.SEQUENCE, "0"))
         self._put_ticket(message.subject, message.headers, message.data, sequence)
-        self._feed(moves.Tick())
+        self._feed(events.Tick())
 
     def _put_ticket(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
         worker = names.untoken(subject.rpartition(".")[2])
@@ -419,38 +420,38 @@ class Lane:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case moves.Write():
+            case effects.Write():
                 self._begin(self._write(effect))
-            case moves.ReadLeader():
+            case effects.ReadLeader():
                 self._begin(self._read())
-            case moves.Enter():
+            case effects.Enter():
                 self._begin(self._enter(effect))
-            case moves.Gained(token):
+            case effects.Gained(token):
                 self._gain(token)
-            case moves.AskYield():
+            case effects.AskYield():
                 if self._hold is not None:
                     self._hold.yield_asked.set()
-            case moves.AtRisk() | moves.OutOfRisk():
+            case effects.AtRisk() | effects.OutOfRisk():
                 self._tell_risk()
-            case moves.NoFlock():
+            case effects.NoFlock():
                 self._leave_alone("lock")
-            case moves.Ended(why):
+            case effects.Ended(why):
                 self._end_hold(why)
             case _:
                 self._order_guard(effect)
 
     def _order_guard(self, effect: Effect) -> None:
         match effect:
-            case moves.Lock():
+            case effects.Lock():
                 self._lock()
-            case moves.Unlock():
+            case effects.Unlock():
                 self._order("unlock")
-            case moves.Deadline(at):
+            case effects.Deadline(at):
                 self._order("deadline", int(at * 1e9))
-            case moves.Leave():
+            case effects.Leave():
                 self.runner.expel()
                 self._order("leave")
-            case moves.Fence():
+            case effects.Fence():
                 self.runner.expel()
                 self._order("fence")
 
@@ -500,7 +501,7 @@ class Lane:
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)
 
-    async def _write(self, write: moves.Write) -> None:
+    async def _write(self, write: effects.Write) -> None:
         try:
             revision = await self._bus.write(
                 self._key,
@@ -511,23 +512,23 @@ class Lane:
             )
         except StaleRevision as error:
             # Without a number another write is under way and may come to nothing: not this one's fate yet.
-            refusal = moves.Refused() if error.last is not None else moves.Failed(is_unsure=False)
+            refusal = events.Refused() if error.last is not None else events.Failed(is_unsure=False)
             self._feed(refusal)
         except Ambiguous:
-            self._feed(moves.Failed(is_unsure=True))
+            self._feed(events.Failed(is_unsure=True))
         except SignalboxError:
-            self._feed(moves.Failed(is_unsure=False))
+            self._feed(events.Failed(is_unsure=False))
         else:
-            self._feed(moves.Written(revision))
+            self._feed(events.Written(revision))
 
     async def _read(self) -> None:
         try:
             stored = await self._bus.leader_get(Bucket.LEASES.stream, self._key)
         except SignalboxError:
-            self._feed(moves.Read.FAILED)
+            self._feed(events.ReadFailed())
             return
         if stored is None:
-            self._feed(moves.Observed(None, 0, is_leader=True))
+            self._feed(events.Observed(None, 0, is_leader=True))
         else:
             self._observe(stored.headers, stored.data, stored.seq, is_leader=True)
 
@@ -554,9 +555,9 @@ class Lane:
             self._ticket.failed(self._clock())
         else:
             self._ticket.written(sequence, self._clock())
-        self._feed(moves.Tick())
+        self._feed(events.Tick())
 
-    async def _enter(self, enter: moves.Enter) -> None:
+    async def _enter(self, enter: effects.Enter) -> None:
         """Never load on a dirty GPU: whatever still has memory there is not ours to fight."""
         if self.device.kind != "cpu":
             try:
@@ -568,7 +569,7 @@ class Lane:
                 is_free = False
             if not is_free:
                 self._log.error("gpu.dirty", token=enter.token)
-                self._feed(moves.Dirty())
+                self._feed(events.DeviceUnusable())
                 return
         if self._lease.token == enter.token:
             self._order("enter", enter.token, int(enter.deadline * 1e9))
@@ -580,24 +581,24 @@ class Lane:
 
     def _order(self, verb: str, *numbers: int) -> None:
         if not self._keeper.order(verb, *numbers) and verb in {"unlock", "leave", "fence"}:
-            self._events.append(moves.Unlocked())  # the flock went with the guard
+            self._events.append(events.Unlocked())  # the flock went with the guard
 
     def _on_word(self, word: Word) -> None:
         match word.verb:
             case "guard" if self._lease.flock is Flock.ASKED:
                 self._lock()
             case "locked":
-                self._feed(moves.Locked(word.number))
+                self._feed(events.Locked(word.number))
             case "left" | "unlocked":
-                self._feed(moves.Unlocked())
+                self._feed(events.Unlocked())
             case "fenced":
-                self._feed(moves.Unlocked(is_fenced=True))
+                self._feed(events.Unlocked(is_fenced=True))
             case "replaced":
                 self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
             case "entered":
-                self._feed(moves.Entered(word.number))
+                self._feed(events.Entered(word.number))
             case "error enter" if word.number != errno.EAGAIN:  # EAGAIN: it has told us of something else first
                 self._leave_alone("disk", errno=word.number)
-                self._feed(moves.Dirty())
+                self._feed(events.DeviceUnusable())
             case "died":
-                self._feed(moves.RunnerDied())
+                self._feed(events.RunnerDied())

@@ -1,9 +1,9 @@
-"""Whether a worker that does not hold the GPU should stand in line for it.
+"""Decides whether a worker that does not hold the GPU waits for it.
 
-It listens to accepted jobs of its models only while nothing is known to wait. The first one arms it:
-it stops listening, gives the holder a moment, and then asks the queues whether something still
-waits. If so it takes a ticket; if not it listens again. So a busy holder costs a standby two
-questions a few times a second at most, and an idle fleet costs nothing but a slow look now and then.
+It listens to accepted jobs of its models only while no job is known to wait. At the first one it stops listening,
+gives the holder a moment, and then asks the queues whether a job still waits. If so it takes a ticket; if not it
+listens again. So a busy holder costs a standby two requests a few times a second at most, and an idle fleet costs
+only an occasional check.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Demand:
     async def _turn(self) -> None:
         self._armed.clear()
         await self._listen()
-        if not await self.backlog():  # after listening, so that nothing slips between
+        if not await self.backlog():  # after the subscription, so that no job is missed
             await self._wait_for_job()
         await self._unlisten()
         await asyncio.sleep(self._patience_s)
@@ -73,7 +73,7 @@ class Demand:
             return
 
     async def backlog(self) -> bool:
-        """Whether a job of this worker's models waits that nobody has in hand."""
+        """Whether a job of this worker's models waits that is not in flight."""
         for model in self._models():
             for priority in PRIORITIES:
                 try:

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from signalbox.wire import messages
-from workers.lease import moves
-from workers.lease.moves import Effect, Event
+from workers.lease import effects, events
+from workers.lease.effects import Effect
+from workers.lease.events import Event
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 
@@ -29,7 +30,7 @@ _NEVER: Final = math.inf
 
 
 class Flock(StrEnum):
-    """Of the guard. RETURNING: it was told to give the flock back and has not answered."""
+    """What the guard has of the flock. RETURNING: it was told to release the flock and has not answered."""
 
     NONE = "none"
     ASKED = "asked"
@@ -37,8 +38,8 @@ class Flock(StrEnum):
     RETURNING = "returning"
 
 
-class Place(StrEnum):
-    """Of the runner."""
+class RunnerPlace(StrEnum):
+    """Where the runner is: outside the device, entering it, or inside."""
 
     OUT = "out"
     ENTERING = "entering"
@@ -46,7 +47,7 @@ class Place(StrEnum):
 
 
 class Op(StrEnum):
-    """A write in flight."""
+    """The kind of the write in flight."""
 
     ACQUIRE = "acquire"
     BEAT = "beat"
@@ -55,7 +56,7 @@ class Op(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who we are in the record; ``host`` equal means the same flocks (same machine, same boot)."""
+    """How this worker names itself in the record; an equal ``host`` means the same flocks (same machine, same boot)."""
 
     id: str
     boot: str
@@ -65,8 +66,8 @@ class Claimant:
 
 
 @dataclass(slots=True)
-class Mine:
-    """The lease we hold. acked_at: send time of the last acknowledged write."""
+class HeldLease:
+    """The lease that this worker holds. acked_at: when the last acknowledged write was sent."""
 
     token: int
     revision: int
@@ -83,10 +84,10 @@ class Mine:
 
 
 class Lease:
-    """One worker's view of, and hand on, the lease of one GPU.
+    """The lease of one GPU as one worker sees and changes it.
 
     ``on`` takes an event and returns effects, to be carried out in order. ``wake_at`` is when to send
-    a :class:`moves.Tick` if nothing else happens before. At most one write and one read are in flight.
+    a :class:`events.Tick` if nothing else happens before. At most one write and one read are in flight.
     """
 
     def __init__(
@@ -102,11 +103,11 @@ class Lease:
         """``waiters`` is shared and kept by the caller, who sends a Tick when it changes. ``epoch``: unix time
         minus ``now``. ``jitter``: factor around 1 on periods, so that workers do not march in step."""
         self.gpu, self.me, self.rules, self.waiters = gpu, me, rules, waiters
-        self.mine: Mine | None = None
-        self.flock, self.place = Flock.NONE, Place.OUT
+        self.held: HeldLease | None = None
+        self.flock, self.place = Flock.NONE, RunnerPlace.OUT
         self.wake_at = 0.0
         self._epoch, self._jitter = epoch, jitter
-        self._seen: moves.Observed | None = None
+        self._seen: events.Observed | None = None
         self._seen_at = self._verified_at = -_NEVER
         self._floor, self._locked_at = 0, 0.0
         self._holder, self._taken_at = "", -_NEVER
@@ -124,125 +125,125 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """Of the stay in progress, 0 where there is none."""
-        return self.mine.token if self.mine else 0
+        """The fencing token of the lease that this worker holds; 0 without one."""
+        return self.held.token if self.held else 0
 
     @property
     def is_inside(self) -> bool:
-        """Lease, flock and runner are together."""
-        return self.mine is not None and self.place is Place.IN
+        """Whether this worker has lease and flock, and its runner is inside the device."""
+        return self.held is not None and self.place is RunnerPlace.IN
 
     @property
     def is_at_risk(self) -> bool:
-        """No heartbeat was acknowledged for half the time there is: begin nothing new."""
-        return self.mine is not None and self.mine.is_at_risk
+        """Whether no heartbeat was acknowledged for half of the fence: nothing new is begun."""
+        return self.held is not None and self.held.is_at_risk
 
     @property
     def needs_ticket(self) -> bool:
         """Whether a ticket should be in the wait queue: the lease is wanted and another worker holds it."""
         record = self._seen.record if self._seen else None
-        if record is None or record.boot == self.me.boot or self.mine is not None:
+        if record is None or record.boot == self.me.boot or self.held is not None:
             return False
         if not self._is_runner_ready:
-            return False  # a turn that cannot be used would only cost the others its reservation
+            return False  # a turn that cannot be used only costs the other waiters its reservation
         return self._is_wanted and self._is_allowed and (record.state == HELD or bool(record.next))
 
     def slack(self, now: float) -> float:
         """Seconds until the guard would kill the runner; 0 where nothing is held."""
-        return self.mine.acked_at + self.rules.fence_s - now if self.mine else 0.0
+        return self.held.acked_at + self.rules.fence_s - now if self.held else 0.0
 
     # -- events --------------------------------------------------------------------------------------
 
     def on(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``."""
+        """Take ``event`` in and return the effects to carry out."""
         self._out = []
         match event:
-            case moves.Observed():
+            case events.Observed():
                 self._on_observed(event, now)
-            case moves.Written(revision):
+            case events.Written(revision):
                 self._on_written(revision, now)
-            case moves.Refused():
+            case events.Refused():
                 self._on_refused()
-            case moves.Failed(is_unsure):
+            case events.Failed(is_unsure):
                 self._on_failed(is_unsure, now)
-            case moves.Read():
+            case events.ReadFailed():
                 self._is_reading, self._retry_at = False, now + _RETRY_S
-            case moves.Locked(floor):
+            case events.Locked(floor):
                 self._on_locked(floor, now)
-            case moves.Unlocked(is_fenced):
+            case events.Unlocked(is_fenced):
                 self._on_unlocked(is_fenced, now)
-            case moves.Entered(token):
+            case events.Entered(token):
                 self._on_entered(token)
-            case moves.RunnerReady():
+            case events.RunnerReady():
                 self._is_runner_ready = True
-            case moves.RunnerDied():
-                self._is_runner_ready, self.place = False, Place.OUT
-            case moves.GuardGone():
-                self._is_runner_ready, self.place, self.flock = False, Place.OUT, Flock.NONE
-                if self.mine:
+            case events.RunnerDied():
+                self._is_runner_ready, self.place = False, RunnerPlace.OUT
+            case events.GuardGone():
+                self._is_runner_ready, self.place, self.flock = False, RunnerPlace.OUT, Flock.NONE
+                if self.held:
                     self._lose("guard_gone")
-            case moves.Dirty():
-                if self.mine:
+            case events.DeviceUnusable():
+                if self.held:
                     self._stand_back_until = now + self.rules.quarantine_s
-                    self.mine.is_releasing = True
-            case moves.Wish():
-                self._on_wish(event, now)
-            case moves.ReleaseAsked():
-                if self.mine:
-                    self.mine.is_releasing = True
-            case moves.YieldAsked():
-                self._is_yield_ordered = self.mine is not None
-            case moves.Tick():
+                    self.held.is_releasing = True
+            case events.Intent():
+                self._on_intent(event, now)
+            case events.ReleaseAsked():
+                if self.held:
+                    self.held.is_releasing = True
+            case events.YieldAsked():
+                self._is_yield_ordered = self.held is not None
+            case events.Tick():
                 pass
         self._decide(now)
         return self._out
 
-    def _on_wish(self, wish: moves.Wish, now: float) -> None:
-        if wish.is_wanted is not None:
-            self._is_wanted = wish.is_wanted
-        if wish.is_allowed is not None:
-            self._is_allowed = wish.is_allowed
-        if wish.is_idle is not None:
-            self._idle_since = (self._idle_since or now) if wish.is_idle else None
+    def _on_intent(self, intent: events.Intent, now: float) -> None:
+        if intent.is_wanted is not None:
+            self._is_wanted = intent.is_wanted
+        if intent.is_allowed is not None:
+            self._is_allowed = intent.is_allowed
+        if intent.is_idle is not None:
+            self._idle_since = (self._idle_since or now) if intent.is_idle else None
 
-    def _on_observed(self, seen: moves.Observed, now: float) -> None:
+    def _on_observed(self, seen: events.Observed, now: float) -> None:
         if seen.is_leader:
             self._is_reading = False
             self._verified_at = now
         known = self._seen
         if known is not None and not seen.is_leader and seen.revision <= known.revision:
-            return  # an event that was overtaken by a read
+            return  # a read has overtaken this event
         if known is None or seen.revision != known.revision:
             self._seen_at = now
         holder = seen.record.boot if seen.record is not None and seen.record.state == HELD else ""
         if holder != self._holder:
             self._holder, self._taken_at = holder, now
         self._seen = seen
-        mine = self.mine
-        if mine is None:
+        held = self.held
+        if held is None:
             return
         is_ours = seen.record is not None and seen.record.boot == self.me.boot
-        if mine.is_resolving and seen.is_leader:
-            self._resolve(mine, seen, now)
-        elif seen.revision > mine.revision and not is_ours:
+        if held.is_resolving and seen.is_leader:
+            self._resolve(held, seen, now)
+        elif seen.revision > held.revision and not is_ours:
             if self._op is Op.RELEASE:
-                # The next holder's event overtook the answer to our release: leave in good order,
-                # the flock keeps them out until we have.
+                # The next holder's event overtook the answer to this worker's release: leave in good order,
+                # the flock keeps the next holder out until then.
                 self._finish_release()
             else:
                 self._lose("taken")
 
-    def _resolve(self, mine: Mine, seen: moves.Observed, now: float) -> None:
-        """A write was refused after one of unknown fate: perhaps it was ours that moved the revision."""
-        mine.is_resolving = False
+    def _resolve(self, held: HeldLease, seen: events.Observed, now: float) -> None:
+        """A write was refused after an ambiguous one: that one may have changed the revision."""
+        held.is_resolving = False
         record = seen.record
         if record is not None and (record.boot, record.state) == (self.me.boot, HELD):
-            mine.revision = seen.revision
-            mine.acked_at = max(mine.acked_at, mine.unsure.get(record.beats, mine.acked_at))
-            mine.unsure.clear()
-            mine.next_beat_at = now
-            self._confirm(mine)
-        elif mine.is_releasing and record is not None and record.boot == self.me.boot:
+            held.revision = seen.revision
+            held.acked_at = max(held.acked_at, held.unsure.get(record.beats, held.acked_at))
+            held.unsure.clear()
+            held.next_beat_at = now
+            self._confirm(held)
+        elif held.is_releasing and record is not None and record.boot == self.me.boot:
             self._finish_release()
         else:
             self._lose("taken")
@@ -251,21 +252,21 @@ class Lease:
         op, self._op = self._op, None
         if op is Op.ACQUIRE:
             self._on_acquired(revision, now)
-        elif self.mine is None:
-            self._seen = None  # the lease was lost while this was under way: look what it did
+        elif self.held is None:
+            self._seen = None  # the lease was lost while the write was in flight: read what it did
         elif op is Op.BEAT:
-            mine = self.mine
-            mine.revision, mine.acked_at = revision, self._sent_at
-            mine.is_token_written = True
-            mine.unsure.clear()
-            self._confirm(mine)
+            held = self.held
+            held.revision, held.acked_at = revision, self._sent_at
+            held.is_token_written = True
+            held.unsure.clear()
+            self._confirm(held)
         else:
-            self._seen, self._seen_at = moves.Observed(self._sent, revision), now
+            self._seen, self._seen_at = events.Observed(self._sent, revision), now
             self._finish_release()
 
     def _on_acquired(self, revision: int, now: float) -> None:
         token = revision if revision > self._last_token() else self._last_token() + 1
-        self.mine = Mine(
+        self.held = HeldLease(
             token=token,
             revision=revision,
             since=now,
@@ -275,19 +276,19 @@ class Lease:
         )
         self._is_yield_ordered = False
         self._idle_since = now if self._idle_since is not None else None
-        self._raise_token(self.mine)
+        self._raise_token(self.held)
 
-    def _confirm(self, mine: Mine) -> None:
+    def _confirm(self, held: HeldLease) -> None:
         if self.flock is Flock.HELD:
-            self._out.append(moves.Deadline(mine.acked_at + self.rules.fence_s))
+            self._out.append(effects.Deadline(held.acked_at + self.rules.fence_s))
 
     def _on_refused(self) -> None:
         op, self._op = self._op, None
-        mine = self.mine
-        if mine is None:
-            self._seen = None  # somebody was faster: look again
-        elif mine.unsure:
-            mine.is_resolving = True
+        held = self.held
+        if held is None:
+            self._seen = None  # another worker was faster: read again
+        elif held.unsure:
+            held.is_resolving = True
         elif op is Op.RELEASE:
             self._lose("taken")
         else:
@@ -295,159 +296,159 @@ class Lease:
 
     def _on_failed(self, is_unsure: bool, now: float) -> None:
         op, self._op, self._retry_at = self._op, None, now + _RETRY_S
-        mine = self.mine
-        if mine is None:
+        held = self.held
+        if held is None:
             self._seen = None
-            # Our node of NATS may be cut off from the others: whoever reaches them needs the flock.
+            # This NATS node may be cut off from the others: a worker that reaches them needs the flock.
             self._give_back()
             self._lapse_at = now + self.rules.reserved_s
         else:
             if is_unsure:
-                mine.unsure[mine.beats] = self._sent_at
-            mine.next_beat_at = self._retry_at
+                held.unsure[held.beats] = self._sent_at
+            held.next_beat_at = self._retry_at
             if op is Op.RELEASE:
-                self._give_back()  # the device need not wait until NATS can be told
+                self._give_back()  # the device is free before NATS knows it
 
     def _on_locked(self, floor: int, now: float) -> None:
         if self.flock is not Flock.ASKED:
             return
         self.flock, self._floor, self._locked_at = Flock.HELD, floor, now
-        if self.mine:
-            self._raise_token(self.mine)
+        if self.held:
+            self._raise_token(self.held)
 
-    def _raise_token(self, mine: Mine) -> None:
-        """A stream that was lost and made anew counts from 1 again: go on from what the host remembers."""
-        if self.flock is Flock.HELD and mine.token <= self._floor:
-            mine.token, mine.is_token_written = self._floor + 1, False
-        if not mine.is_token_written:
-            mine.next_beat_at = -_NEVER
+    def _raise_token(self, held: HeldLease) -> None:
+        """Keep the token rising: a stream that was lost and made anew counts from 1, so the host's floor counts on."""
+        if self.flock is Flock.HELD and held.token <= self._floor:
+            held.token, held.is_token_written = self._floor + 1, False
+        if not held.is_token_written:
+            held.next_beat_at = -_NEVER
 
     def _on_unlocked(self, is_fenced: bool, now: float) -> None:
         was = self.flock
-        self.flock, self.place = Flock.NONE, Place.OUT
-        if is_fenced and self.mine and was is not Flock.RETURNING:
+        self.flock, self.place = Flock.NONE, RunnerPlace.OUT
+        if is_fenced and self.held and was is not Flock.RETURNING:
             self._stand_back_until = now + _RETRY_S
             self._lose("deadline")
 
     def _on_entered(self, token: int) -> None:
-        if self.mine and self.mine.token == token and not self.mine.is_releasing:
-            if self.place is Place.ENTERING:
-                self.place = Place.IN
-                self._out.append(moves.Gained(token))
+        if self.held and self.held.token == token and not self.held.is_releasing:
+            if self.place is RunnerPlace.ENTERING:
+                self.place = RunnerPlace.IN
+                self._out.append(effects.Gained(token))
         elif self.flock is Flock.HELD:
             self._fence()
 
     # -- losing and giving up ------------------------------------------------------------------------
 
     def _lose(self, why: str) -> None:
-        """No grace: whoever holds the lease now may already be waiting for the flock."""
-        self.mine = None
+        """End a lost lease at once: its next holder may already wait for the flock."""
+        self.held = None
         self._is_yield_ordered = False
         if why == "heartbeat_refused":
             self._seen = None
-        if self.place is not Place.OUT:
+        if self.place is not RunnerPlace.OUT:
             self._fence()
         else:
             self._give_back()
-        self._out.append(moves.Ended(why))
+        self._out.append(effects.Ended(why))
 
     def _fence(self) -> None:
         if self.flock in {Flock.HELD, Flock.ASKED}:
-            self._out.append(moves.Fence())
+            self._out.append(effects.Fence())
             self.flock = Flock.RETURNING
-        self.place = Place.OUT
+        self.place = RunnerPlace.OUT
 
     def _give_back(self) -> None:
         if self.flock in {Flock.HELD, Flock.ASKED}:
-            is_used = self.place is not Place.OUT
-            self._out.append(moves.Leave() if is_used else moves.Unlock())
-            self.flock, self.place = Flock.RETURNING, Place.OUT
+            is_used = self.place is not RunnerPlace.OUT
+            self._out.append(effects.Leave() if is_used else effects.Unlock())
+            self.flock, self.place = Flock.RETURNING, RunnerPlace.OUT
 
     def _finish_release(self) -> None:
         self._give_back()
-        self.mine = None
+        self.held = None
         self._is_yield_ordered = False
-        self._out.append(moves.Ended(""))
+        self._out.append(effects.Ended(""))
 
     # -- what to do now ------------------------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
         self.wake_at = _NEVER
-        if self.mine and now >= self._end_of(self.mine):
+        if self.held and now >= self._end_of(self.held):
             self._lose("deadline")
-        if self.mine:
-            self._decide_inside(self.mine, now)
+        if self.held:
+            self._decide_inside(self.held, now)
         else:
             self._decide_outside(now)
 
-    def _end_of(self, mine: Mine) -> float:
-        """The device must be left by the fence; a release may go on until the record dies by itself."""
-        limit = self.rules.ttl_s if mine.is_releasing else self.rules.fence_s
-        return mine.acked_at + limit
+    def _end_of(self, held: HeldLease) -> float:
+        """When the lease ends by itself: at the fence, or, while it is released, when its record expires."""
+        limit = self.rules.ttl_s if held.is_releasing else self.rules.fence_s
+        return held.acked_at + limit
 
-    def _decide_inside(self, mine: Mine, now: float) -> None:
-        self._wake(self._end_of(mine), now)
-        self._judge_risk(mine, now)
-        if not self._is_allowed and self.place is not Place.IN:
-            mine.is_releasing = True
-        if mine.is_resolving:
+    def _decide_inside(self, held: HeldLease, now: float) -> None:
+        self._wake(self._end_of(held), now)
+        self._judge_risk(held, now)
+        if not self._is_allowed and self.place is not RunnerPlace.IN:
+            held.is_releasing = True
+        if held.is_resolving:
             self._read(now)
-        elif mine.is_releasing:
+        elif held.is_releasing:
             if self._op is None and now >= self._retry_at:
-                self._write(Op.RELEASE, self._free_record(mine), mine.revision, None, now)
+                self._write(Op.RELEASE, self._free_record(held), held.revision, None, now)
             self._wake(self._retry_at, now)
         else:
-            self._keep(mine, now)
+            self._keep(held, now)
 
-    def _judge_risk(self, mine: Mine, now: float) -> None:
-        """What begins with half the time gone would most likely be killed before it could commit."""
-        at = mine.acked_at + self.rules.fence_s / 2
+    def _judge_risk(self, held: HeldLease, now: float) -> None:
+        """Say when half of the fence has passed: what begins then is likely to be killed before its commit."""
+        at = held.acked_at + self.rules.fence_s / 2
         self._wake(at, now)
-        if mine.is_at_risk != (now >= at):
-            mine.is_at_risk = not mine.is_at_risk
-            self._out.append(moves.AtRisk() if mine.is_at_risk else moves.OutOfRisk())
+        if held.is_at_risk != (now >= at):
+            held.is_at_risk = not held.is_at_risk
+            self._out.append(effects.AtRisk() if held.is_at_risk else effects.OutOfRisk())
 
-    def _keep(self, mine: Mine, now: float) -> None:
-        if self._op is None and now >= mine.next_beat_at:
-            mine.beats += 1
-            mine.next_beat_at = now + self.rules.heartbeat_s * self._jitter()
-            self._write(Op.BEAT, self._held_record(mine), mine.revision, self.rules.ttl_s, now)
+    def _keep(self, held: HeldLease, now: float) -> None:
+        if self._op is None and now >= held.next_beat_at:
+            held.beats += 1
+            held.next_beat_at = now + self.rules.heartbeat_s * self._jitter()
+            self._write(Op.BEAT, self._held_record(held), held.revision, self.rules.ttl_s, now)
         if self._op is None:
-            self._wake(mine.next_beat_at, now)
+            self._wake(held.next_beat_at, now)
         if self.flock is Flock.NONE:
             self._lock()
         if self.flock is not Flock.HELD:
-            self._await_flock(mine, now)
-        elif self.place is Place.OUT:
-            if self._is_runner_ready and mine.is_token_written:
-                self.place = Place.ENTERING
-                self._out.append(moves.Enter(mine.token, mine.acked_at + self.rules.fence_s))
-        elif self.place is Place.IN and not mine.is_yield_asked:
-            self._consider_yield(mine, now)
+            self._await_flock(held, now)
+        elif self.place is RunnerPlace.OUT:
+            if self._is_runner_ready and held.is_token_written:
+                self.place = RunnerPlace.ENTERING
+                self._out.append(effects.Enter(held.token, held.acked_at + self.rules.fence_s))
+        elif self.place is RunnerPlace.IN and not held.is_yield_asked:
+            self._consider_yield(held, now)
 
-    def _await_flock(self, mine: Mine, now: float) -> None:
-        """The last holder's runner does not die: the device is not ours to use, nor anybody's."""
-        until = mine.since + self.rules.lock_wait_s
+    def _await_flock(self, held: HeldLease, now: float) -> None:
+        """Give the lease up if the last holder's runner does not die in time: no worker can use the device."""
+        until = held.since + self.rules.lock_wait_s
         if now >= until:
             self._stand_back_until = now + self.rules.quarantine_s
-            self._out.append(moves.NoFlock())
-            mine.is_releasing = True
-            self._decide_inside(mine, now)
+            self._out.append(effects.NoFlock())
+            held.is_releasing = True
+            self._decide_inside(held, now)
         else:
             self._wake(until, now)
 
-    def _consider_yield(self, mine: Mine, now: float) -> None:
+    def _consider_yield(self, held: HeldLease, now: float) -> None:
         due = _NEVER
         if self._is_yield_ordered or not self._is_allowed:
             due = now
             self._stand_back_until = now + self.rules.reserved_s
         elif self.waiters.others(self.me.id):
-            due = mine.since + self.rules.quantum_s
+            due = held.since + self.rules.quantum_s
             if self._idle_since is not None:
-                due = min(due, max(self._idle_since, mine.since) + self.rules.idle_s)
+                due = min(due, max(self._idle_since, held.since) + self.rules.idle_s)
         if now >= due:
-            mine.is_yield_asked = True
-            self._out.append(moves.AskYield())
+            held.is_yield_asked = True
+            self._out.append(effects.AskYield())
         else:
             self._wake(due, now)
 
@@ -464,7 +465,7 @@ class Lease:
                 return
             self._read(now)
         elif self.flock is Flock.HELD and not self._is_reading and self._seen is not None:
-            # Not our turn: whoever's it is needs the flock. We look again when that has lapsed.
+            # Another worker's turn: it needs the flock. This worker looks again when that turn has lapsed.
             self._give_back()
             self._lapse_at = may_at if may_at < _NEVER else now + self.rules.reserved_s
         self._wake(may_at, now)
@@ -489,7 +490,7 @@ class Lease:
         return self._is_allowed and self._is_runner_ready and now >= self._stand_back_until
 
     def _may_take_at(self, now: float) -> float:
-        """From when on we may try to take the lease, as far as we know."""
+        """From when on this worker may try to take the lease, as far as it knows."""
         if not (self._is_allowed and self._is_runner_ready and self._seen):
             return _NEVER
         turn_at = self._turn_at(self._seen.record, now)
@@ -507,9 +508,9 @@ class Lease:
                 rank = 1 + self.waiters.ahead(me.id, but=record.next)
             return self._seen_at + rank * self.rules.reserved_s
         if record.boot == me.boot:
-            return now  # ours, and we do not hold it: a write that arrived late, or a fenced stay
+            return now  # our own record without a lease: a write that arrived late, or a lease that was fenced
         if self.flock is Flock.HELD and record.host == me.host:
-            # A new holder may still be on its way to the flock that we got first: that is no proof yet.
+            # A new holder may not have reached the flock yet, which this worker got first: no proof of death.
             return max(self._locked_at, self._taken_at + _TO_FLOCK_S) + rank * self.rules.reserved_s
         return _NEVER
 
@@ -521,7 +522,7 @@ class Lease:
 
     def _acquire(self, now: float) -> None:
         if self.flock is Flock.NONE:
-            self._lock()  # meanwhile
+            self._lock()  # while the write is in flight
         record = messages.Lease(
             state=HELD,
             gpu=self.gpu,
@@ -541,7 +542,7 @@ class Lease:
         stored = self._floor if self.flock is Flock.HELD else 0
         return max(stored, record.last_token if record else 0, record.token if record else 0)
 
-    def _held_record(self, mine: Mine) -> messages.Lease:
+    def _held_record(self, held: HeldLease) -> messages.Lease:
         return messages.Lease(
             state=HELD,
             gpu=self.gpu,
@@ -550,26 +551,26 @@ class Lease:
             host=self.me.host,
             pid=self.me.pid,
             pid_start=self.me.pid_start,
-            token=mine.token,
-            last_token=mine.token,
-            since=mine.since + self._epoch,
-            beats=mine.beats,
+            token=held.token,
+            last_token=held.token,
+            since=held.since + self._epoch,
+            beats=held.beats,
         )
 
-    def _free_record(self, mine: Mine) -> messages.Lease:
+    def _free_record(self, held: HeldLease) -> messages.Lease:
         return messages.Lease(
             state=FREE,
             gpu=self.gpu,
             boot=self.me.boot,
             next=self.waiters.head(but=self.me.id),
             reserved_s=self.rules.reserved_s,
-            last_token=mine.token,
-            since=mine.since + self._epoch,
+            last_token=held.token,
+            since=held.since + self._epoch,
         )
 
     def _write(self, op: Op, record: messages.Lease, expect: int, ttl_s: int | None, now: float) -> None:
         self._op, self._sent_at, self._sent = op, now, record
-        self._out.append(moves.Write(record, expect, ttl_s))
+        self._out.append(effects.Write(record, expect, ttl_s))
 
     def _read(self, now: float) -> None:
         if self._is_reading:
@@ -579,12 +580,12 @@ class Lease:
             return
         self._is_reading = True
         self._recheck_at = now + self.rules.recheck_s * self._jitter()
-        self._out.append(moves.ReadLeader())
+        self._out.append(effects.ReadLeader())
 
     def _lock(self) -> None:
         self.flock = Flock.ASKED
-        self._out.append(moves.Lock())
+        self._out.append(effects.Lock())
 
     def _wake(self, at: float, now: float) -> None:
-        if at > now:  # what is due has been done, or waits for an answer that will come as an event
+        if at > now:  # what is due is done, or waits for an answer that comes as an event
             self.wake_at = min(self.wake_at, at)

@@ -1,7 +1,7 @@
-"""The waiters for one GPU in their order, and this worker's own ticket. Pure: time is passed in.
+"""The wait queue of one GPU, and this worker's own ticket. Pure: time is passed in.
 
 A ticket is a KV record with a TTL; its number is the stream sequence of its first write, so numbers
-only grow and no program has to hand them out. The promise is V2 of docs/guarantees.md.
+only grow and no program assigns them. The promise is V2 of docs/guarantees.md.
 """
 
 from typing import Final, NamedTuple
@@ -19,27 +19,27 @@ class WaitQueue:
         self._heard_at: dict[str, float] = {}
 
     def put(self, worker: str, number: int, at: float = 0.0) -> None:
-        """``worker`` waits with ``number``, we heard ``at``; a renewal keeps its place."""
+        """Note that ``worker`` waits with ``number``, heard ``at``; a renewal keeps the number."""
         self._numbers[worker] = number
         self._heard_at[worker] = at
 
     def forget(self, before: float) -> None:
-        """Drop who was not heard of since ``before``: the event of their end was lost."""
+        """Drop the workers that were not heard of since ``before``: the event of their end was lost."""
         for worker in [worker for worker, at in self._heard_at.items() if at < before]:
             self.drop(worker)
 
     def drop(self, worker: str) -> None:
-        """``worker`` waits no more."""
+        """Note that ``worker`` no longer waits."""
         self._numbers.pop(worker, None)
         self._heard_at.pop(worker, None)
 
     def clear(self) -> None:
-        """Forget everybody, before they are read anew."""
+        """Drop all waiters, before they are read anew."""
         self._numbers.clear()
         self._heard_at.clear()
 
     def head(self, *, but: str) -> str:
-        """The worker whose turn is next, other than ``but``; empty where nobody waits."""
+        """The first waiter other than ``but``; empty where no other waits."""
         return min((n, w) for w, n in self._numbers.items() if w != but)[1] if self.others(but) else ""
 
     def others(self, me: str) -> int:
@@ -47,10 +47,10 @@ class WaitQueue:
         return len(self._numbers) - (me in self._numbers)
 
     def ahead(self, me: str, *, but: str = "") -> int:
-        """How many wait before ``me`` (everybody, if ``me`` has no ticket), leaving out ``but``."""
-        mine = self._numbers.get(me)
+        """How many wait before ``me`` (all, if ``me`` has no ticket), without ``but``."""
+        own = self._numbers.get(me)
         return sum(
-            1 for worker, number in self._numbers.items() if worker not in {me, but} and (mine is None or number < mine)
+            1 for worker, number in self._numbers.items() if worker not in {me, but} and (own is None or number < own)
         )
 
 
@@ -84,16 +84,16 @@ class OwnTicket:
 
     @property
     def number(self) -> int:
-        """0 without a ticket."""
+        """The ticket's number; 0 without a ticket."""
         return self._number
 
     @property
     def waiting_since(self) -> float | None:
-        """Unix seconds; ``None`` without a ticket."""
+        """When this worker began to wait, in unix seconds; ``None`` without a ticket."""
         return self._since + self._epoch if self._number else None
 
     def want(self, is_wanted: bool, now: float) -> None:
-        """From now on a ticket is wanted, or not."""
+        """Say whether a ticket is wanted from now on."""
         if is_wanted != self._is_wanted:
             self._is_wanted, self._next_at = is_wanted, now
 
@@ -136,12 +136,13 @@ class OwnTicket:
             self._next_at = now + self._ttl_s / 3 if self._is_wanted else now
 
     def refused(self, last: int | None, now: float) -> None:
-        """The revision was another: ours expired, an earlier life left one, or a write whose answer was lost arrived.
+        """The write was refused, as the revision is another.
 
-        Only the last can be while ours cannot have expired, for no other program writes it: its number is kept.
+        The ticket expired, an earlier process left one, or a write was stored whose answer was lost. As long as the
+        ticket cannot have expired, only the last is possible, and the number is kept.
         """
         self._is_busy = False
-        if last is None:  # a write is under way, and may come to nothing
+        if last is None:  # another write is in flight and may come to nothing
             self._next_at = now + _RETRY_S
             return
         if not last or now >= self._lives_until:
@@ -149,7 +150,7 @@ class OwnTicket:
         self._revision, self._next_at = last, now
 
     def failed(self, now: float) -> None:
-        """Not stored, or nobody knows: the same write again in a moment settles it."""
+        """The write was not stored, or is ambiguous: the same write is made again in a moment."""
         self._is_busy = False
         if self._is_drop:
             self._lives_until = now
