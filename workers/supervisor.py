@@ -168,7 +168,7 @@ class Supervisor:
         """The GPU, or None if this worker must stop first."""
         demand = Demand(
             self._bus,
-            self._fleet.mine,
+            self._fleet.assigned,
             self._lane.want,
             patience_s=self._settings.patience_s,
             recheck_s=self._settings.recheck_s,

@@ -1,6 +1,6 @@
 from signalbox.wire.messages import Desired, Device, Model, Version, Worker
 from signalbox.wire.names import token
-from workers.host.fleet import placed
+from workers.host.fleet import assigned_models
 
 
 def worker(name: str, device: str, *, state: str = "ready", serves: tuple[str, ...] = ()) -> Worker:
@@ -29,7 +29,7 @@ def names(
     allowed: frozenset[str] = frozenset(),
     desired: dict[str, Desired] | None = None,
 ) -> set[str]:
-    return set(placed(models, workers, desired or {}, device=device, allowed=allowed))
+    return set(assigned_models(models, workers, desired or {}, device=device, allowed=allowed))
 
 
 def test_each_model_has_as_many_homes_as_replicas() -> None:

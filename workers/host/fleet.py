@@ -1,6 +1,6 @@
-"""What this worker should serve: placement over presence and the catalog, minus what operators paused.
+"""The models that this worker serves: placement over presence and the catalog, without what operators paused.
 
-Everybody computes the same homes from the same tables, so nobody has to be asked. A worker keeps the
+All workers compute the same placement from the same tables, so that none has to ask another. A worker keeps the
 last known tables and serves on when the console or NATS is away.
 """
 
@@ -16,7 +16,7 @@ from signalbox.wire.placement import homes_of
 from workers.host.quarantine import Quarantine
 
 
-def placed(
+def assigned_models(
     models: Iterable[Model],
     workers: Iterable[Worker],
     desired: Mapping[str, Desired],
@@ -24,28 +24,28 @@ def placed(
     device: str,
     allowed: frozenset[str],
 ) -> dict[str, Model]:
-    """The models that live on ``device``, by name.
+    """The models that placement assigns to ``device``, by name.
 
     allowed: names this worker may serve, empty = all. Disabled, paused and unplaced models (no
     replica, no version) are left out.
     """
     present = list(workers)
-    mine: dict[str, Model] = {}
+    assigned: dict[str, Model] = {}
     for model in models:
         if not model.is_enabled or not model.versions or (allowed and model.name not in allowed):
             continue
-        wish = desired.get(f"model.{token(model.name)}")
-        if wish is not None and wish.is_paused:
+        desired_state = desired.get(f"model.{token(model.name)}")
+        if desired_state is not None and desired_state.is_paused:
             continue
         if device in homes_of(model, present):
-            mine[model.name] = model
-    return mine
+            assigned[model.name] = model
+    return assigned
 
 
 class Fleet:
     """The tables behind placement, kept current.
 
-    describe: this worker's own presence. on_change: something that matters here changed.
+    describe: this worker's own presence. on_change: called when placement, a model or a desired state has changed.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Fleet:
         self.serving = Table(bus, Bucket.SERVING, Serving)
         self._published: set[str] = set()
         self.quarantine = Quarantine(bus)
-        self._living: frozenset[str] = frozenset()
+        self._assigned: frozenset[str] = frozenset()
         self._members: frozenset[tuple[str, str, str]] = frozenset()
 
     async def start(self) -> None:
@@ -85,9 +85,9 @@ class Fleet:
         """The catalog's document of one model."""
         return self.models.get(token(name))
 
-    def mine(self) -> dict[str, Model]:
-        """Models this worker should serve now."""
-        return placed(
+    def assigned(self) -> dict[str, Model]:
+        """The models that this worker serves now."""
+        return assigned_models(
             self.models.items().values(),
             self.present(),
             self.desired.items(),
@@ -95,38 +95,38 @@ class Fleet:
             allowed=self._allowed,
         )
 
-    def lives_here(self, name: str) -> bool:
-        """Whether this device is a home of the model, paused or not. As of the last change of placement."""
-        return name in self._living
+    def is_assigned(self, name: str) -> bool:
+        """Whether placement gives the model to this device, paused or not, as of the last change of placement."""
+        return name in self._assigned
 
     def targets(self, model: Model) -> list[int]:
-        """Versions worth having in memory, in this order: those requests shall get, and those they get now."""
+        """Versions worth having in memory: first those that requests shall get, then those that they get now."""
         return rollout.targets(model, self.serving.get(token(model.name)))
 
     def is_spare(self, key: tuple[str, int]) -> bool:
-        """Whether a version may leave first: its model lives elsewhere, or requests without a version get others."""
+        """Whether a version may leave first: its model is assigned elsewhere, or requests get other versions."""
         model = self.find(key[0])
-        return model is None or not self.lives_here(key[0]) or key[1] not in self.targets(model)
+        return model is None or not self.is_assigned(key[0]) or key[1] not in self.targets(model)
 
     def published(self) -> set[str]:
-        """Models that were published since the last call."""
+        """Models that were published since the last call of this method."""
         published, self._published = self._published, set()
         return published
 
-    def is_only_home(self, model: Model) -> bool:
-        """Whether nobody outside this device pulls the model."""
+    def is_only_assigned(self, model: Model) -> bool:
+        """Whether no worker of another device pulls the model."""
         return homes_of(model, self.present()) == (self._device,)
 
     def present(self) -> list[Worker]:
-        """Presence of everybody; this worker's own as it is, whether or not NATS has it just now."""
+        """The presence of all workers; this worker's own as it is, whether or not NATS has it."""
         others = [w for w in self.workers.items().values() if w.id != self._worker_id]
         return [*others, self._describe()]
 
     @property
     def is_drain_asked(self) -> bool:
-        """An operator wants this worker to stop taking work."""
-        wish = self.desired.get(f"worker.{token(self._worker_id)}")
-        return wish is not None and wish.is_draining
+        """Whether an operator wants this worker to take no more work."""
+        desired_state = self.desired.get(f"worker.{token(self._worker_id)}")
+        return desired_state is not None and desired_state.is_draining
 
     async def close(self) -> None:
         """Stop following."""
@@ -143,15 +143,15 @@ class Fleet:
         self._changed()
 
     def _on_presence(self) -> None:
-        # Heartbeats come every two seconds from everybody; only who is there, and where, matters.
+        # Each worker writes every two seconds; only which workers there are, and on which devices, matters.
         members = frozenset((worker.id, worker.device.id, worker.state) for worker in self.workers.items().values())
         if members != self._members:
             self._members = members
             self._changed()
 
     def _changed(self) -> None:
-        """Placement may have changed."""
+        """Compute placement anew, as it may have changed."""
         models = self.models.items().values()
-        here = placed(models, self.present(), {}, device=self._device, allowed=self._allowed)
-        self._living = frozenset(here)
+        here = assigned_models(models, self.present(), {}, device=self._device, allowed=self._allowed)
+        self._assigned = frozenset(here)
         self._on_change()

@@ -84,7 +84,7 @@ class Rescue:
             self._looked.pop(name).cancel()
         for name in models.keys() - self._looked.keys():
             self._looked[name] = loop.call_later(AGAIN_S, self._again, name)
-            await self._look(name, is_only_home=self._fleet.is_only_home(models[name]))
+            await self._look(name, is_only_home=self._fleet.is_only_assigned(models[name]))
 
     def forget(self) -> None:
         """Look at every model anew: deliveries may have been lost since. Without :meth:`follow`, look no more."""
@@ -95,7 +95,7 @@ class Rescue:
     def _again(self, name: str) -> None:
         # What was given back may be with another home by now, unclaimed, and its record would not tell.
         model = self._fleet.find(name)
-        if model is not None and self._fleet.is_only_home(model):
+        if model is not None and self._fleet.is_only_assigned(model):
             self._spawn(self._look(name, is_only_home=True))
 
     async def _look(self, model: str, *, is_only_home: bool) -> None:

@@ -457,7 +457,7 @@ class Session:
         """Pull and load what placement gives this worker, now and after each change."""
         while True:
             self._catalog.clear()
-            mine = self._fleet.mine()
+            mine = self._fleet.assigned()
             self._served = frozenset(mine)
             for name, line in self._lines.items():
                 if name in mine:
