@@ -34,8 +34,8 @@ _DYING_S: Final = 5.0
 _LOOK_S: Final = 0.005
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One line of the log."""
+class Interval(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of the log: a stay of a runner in a device, or a use of the device."""
 
     kind: str
     gpu: str
@@ -67,7 +67,7 @@ class Intervals:
         return self._log >= 0
 
     def enter(self, token: int) -> None:
-        """The stay under ``token`` begins."""
+        """Log that the runner enters the device under ``token``."""
         self._token, self._t_in = token, now()
         if self.is_on:
             if not self._take_witness():
@@ -75,7 +75,7 @@ class Intervals:
             self._append("in", self._t_in)
 
     def _take_witness(self) -> bool:
-        """False where somebody who is alive has it."""
+        """Take the lock on the witness file; False where a process that lives holds it."""
         while True:
             try:
                 fcntl.fcntl(self._witness, fcntl.F_OFD_SETLK, TAKE)
@@ -89,18 +89,18 @@ class Intervals:
                 return True
 
     def leave(self) -> None:
-        """The stay ends."""
+        """Log that the runner leaves the device."""
         if self.is_on:
             self._append("out", self._t_in, now())
             fcntl.fcntl(self._witness, fcntl.F_OFD_SETLK, _LET_GO)
 
     def use(self, t_in: float) -> None:
-        """The device was used from ``t_in`` until now."""
+        """Log that the device was used from ``t_in`` until now."""
         if self.is_on:
             self._append("use", t_in, now())
 
     def _append(self, kind: str, t_in: float, t_out: float = 0.0) -> None:
-        line = Line(kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out)
+        line = Interval(kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out)
         os.write(self._log, msgspec.json.encode(line) + b"\n")  # one write: lines never mix
 
 
@@ -115,19 +115,19 @@ def _is_dying(pid: int) -> bool:
     return fields[0] in {b"Z", b"X"} or bool(int(fields[6]) & _PF_EXITING)
 
 
-def read(path: Path) -> list[Line]:
+def read(path: Path) -> list[Interval]:
     """All lines, in the order they were written."""
-    decode = msgspec.json.Decoder(Line).decode
+    decode = msgspec.json.Decoder(Interval).decode
     return [decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def violations(lines: list[Line]) -> list[str]:
-    """What must never be: uses that overlap, a witness that was taken, a token that fell; in words.
+def violations(lines: list[Interval]) -> list[str]:
+    """What must never happen: uses that overlap, a witness that was taken, a token that fell; in words.
 
     A stay without its end (a killed runner) counts until its last use.
     """
     found = [f"{x.pid} entered {x.gpu} while another was inside" for x in lines if x.kind == "overlap"]
-    by_gpu: defaultdict[str, list[Line]] = defaultdict(list)
+    by_gpu: defaultdict[str, list[Interval]] = defaultdict(list)
     for line in lines:
         by_gpu[line.gpu].append(line)
     for gpu, log in by_gpu.items():
@@ -146,6 +146,6 @@ def violations(lines: list[Line]) -> list[str]:
     return found
 
 
-def _is_new(before: Line, after: Line) -> bool:
+def _is_new(before: Interval, after: Interval) -> bool:
     """Whether two stays under one token are more than one runner crashing and being replaced."""
     return before.pid == after.pid

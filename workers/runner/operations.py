@@ -1,7 +1,7 @@
 """The gate for a SavedModel's operations: what reads files, takes addresses, ends or leaves the process needs a person.
 
 A second line and no proof: the runner's sandbox is what holds. ``tensorflow_ops.txt`` says of every operation of the
-TensorFlow that we install what it does. One that is not there is code nobody has looked at, and needs a person too.
+TensorFlow that we install what it does. One that is not there was never reviewed, and needs a person too.
 """
 
 import functools
@@ -35,7 +35,7 @@ def rules() -> str:
 
 
 class Known(NamedTuple):
-    """What a person found that an operation does. attribute: the one that decides whether it does, if one does."""
+    """What an operation does, as a person has reviewed it. attribute: the one that decides whether it does, if any."""
 
     does: str
     attribute: str = ""
@@ -43,14 +43,17 @@ class Known(NamedTuple):
 
 @functools.cache
 def known() -> Mapping[str, Known]:
-    """By name."""
+    """Read the reviewed operations, by name."""
     lines = (line for line in FILE.read_text().splitlines() if not line.startswith("#"))
     parted = (line.partition(" ") for line in lines)
     return {name: Known(*what.split(": ")) for name, _, what in parted}
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What needs approval. forbidden: kind of operation to what it does. unknown: kinds nobody has looked at."""
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """The operations of a model that need approval.
+
+    forbidden: kind of operation to what it does. unknown: kinds that were never reviewed.
+    """
 
     forbidden: dict[str, str] = {}
     unknown: tuple[str, ...] = ()
@@ -89,8 +92,8 @@ class Operations(NamedTuple):
         )
 
 
-def judge(operations: Operations) -> Verdict:
-    """What of these may not serve before somebody has approved it."""
+def judge(operations: Operations) -> Findings:
+    """Find the operations that may not serve before a person has approved them."""
     forbidden: dict[str, str] = {}
     unknown = []
     for kind in sorted(operations.kinds):
@@ -104,7 +107,7 @@ def judge(operations: Operations) -> Verdict:
                 forbidden[kind] = "reads or writes files when a request is answered"
         elif found.does != _COMPUTES and found.attribute == attribute:
             forbidden[kind] = found.does
-    return Verdict(forbidden=forbidden, unknown=tuple(unknown))
+    return Findings(forbidden=forbidden, unknown=tuple(unknown))
 
 
 def _functions(library: memoryview) -> dict[str, list[_Node]]:
