@@ -16,7 +16,8 @@ from signalbox.bus.sharedclock import SharedClock
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.wire.messages import Device, Worker
-from workers.device.lane import Hold, Lane
+from workers.device.handle import LeaseHandle
+from workers.device.lane import Lane
 from workers.guard.link import GuardLink, StartGuard
 from workers.host import gauges
 from workers.host.fleet import Fleet
@@ -148,9 +149,9 @@ class Supervisor:
                 return
             self._halt.clear()
             self._lane.allow(True)
-            hold = await self._hold()
-            if hold is not None:
-                await self._serve(hold)
+            lease = await self._acquire()
+            if lease is not None:
+                await self._serve(lease)
         except Exception:  # noqa: BLE001  the edge of the program's main loop
             log.exception("worker.turn_failed")
             await asyncio.sleep(_PAUSE_S)
@@ -164,7 +165,7 @@ class Supervisor:
         if self._fleet.is_drain_asked and not self._stop.is_set():
             await self._resumed.wait()
 
-    async def _hold(self) -> Hold | None:
+    async def _acquire(self) -> LeaseHandle | None:
         """The GPU, or None if this worker must stop first."""
         demand = Demand(
             self._bus,
@@ -184,12 +185,12 @@ class Supervisor:
             await asyncio.wait([watching, halting, holding])
         return holding.result() if not holding.cancelled() else None
 
-    async def _serve(self, hold: Hold) -> None:
+    async def _serve(self, lease: LeaseHandle) -> None:
         self._session = Session(
             bus=self._bus,
             records=self._records,
             lane=self._lane,
-            hold=hold,
+            lease=lease,
             fleet=self._fleet,
             shelf=self._shelf,
             tally=self._tally,
@@ -199,18 +200,18 @@ class Supervisor:
             on_change=self._presence.changed,
         )
         self._presence.changed()
-        gauges.LEASE_TOKEN.set(hold.token)
-        log.info("session.began", token=hold.token, gpu=hold.gpu)
+        gauges.LEASE_TOKEN.set(lease.token)
+        log.info("session.began", token=lease.token, gpu=lease.gpu)
         try:
             await self._session.serve(self._halt)
         finally:
             self._session = None
             gauges.LEASE_TOKEN.set(0)
-            gauges.HOLDS.labels("lost" if hold.lost.is_set() else "given up").inc()
+            gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
             self._presence.changed()
-            log.info("session.ended", token=hold.token, is_lost=hold.lost.is_set())
-            if not hold.lost.is_set():
-                await hold.release()
+            log.info("session.ended", token=lease.token, is_lost=lease.lost.is_set())
+            if not lease.lost.is_set():
+                await lease.release()
 
     # ------------------------------------------------------------------------------ telling
 

@@ -22,7 +22,8 @@ from signalbox.program import log
 from signalbox.program.errors import LeaseLost, NewerVersion, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.wire.messages import Model, Newer, State
 from signalbox.wire.names import PRIORITIES
-from workers.device.lane import Hold, Lane
+from workers.device.handle import LeaseHandle
+from workers.device.lane import Lane
 from workers.host import gauges
 from workers.host.fleet import Fleet
 from workers.queue import room
@@ -56,7 +57,7 @@ class Session:
         bus: Bus,
         records: Records,
         lane: Lane,
-        hold: Hold,
+        lease: LeaseHandle,
         fleet: Fleet,
         shelf: Shelf,
         tally: Tally,
@@ -71,7 +72,7 @@ class Session:
         self._bus = bus
         self._records = records
         self._lane = lane
-        self._hold = hold
+        self._lease = lease
         self._fleet = fleet
         self._tally = tally
         self._settings = settings
@@ -86,27 +87,27 @@ class Session:
             bus,
             records,
             worker=worker,
-            gpu=hold.gpu,
-            token=hold.token,
+            gpu=lease.gpu,
+            token=lease.token,
             inline_limit_bytes=settings.inline_limit_bytes,
             clock=clock,
             slow_job_s=settings.slow_job_s,
             trusted_s=settings.ack_wait_s,
         )
         self._residency = Residency(
-            hold.runner,
+            lease.runner,
             shelf,
             fleet.find,
             self.activity,
             on_change,
             is_spare=fleet.is_spare,
-            may_load=lambda: not hold.is_shared,
+            may_load=lambda: not lease.is_shared,
             sizes=tally.sizes,
             retire_s=settings.retire_s,
         )
         self._execution = Execution(
             bus=bus,
-            runner=hold.runner,
+            runner=lease.runner,
             residency=self._residency,
             commits=self._commits,
             fleet=fleet,
@@ -128,13 +129,13 @@ class Session:
             bus,
             records,
             fleet,
-            gpu=hold.gpu,
-            token=hold.token,
+            gpu=lease.gpu,
+            token=lease.token,
             is_in_hand=lambda job_id: self.hand.get(job_id) is not None,
             spawn=self._spawn,
         )
         self._loop = asyncio.get_running_loop()
-        hold.on_change = self._hold_changed
+        lease.on_change = self._lease_changed
 
     # ------------------------------------------------------------------------------ life
 
@@ -160,7 +161,7 @@ class Session:
         """Placement or a model's document has changed."""
         self._catalog.set()
 
-    def _hold_changed(self) -> None:
+    def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
         self._wake()
         self._on_change()
@@ -178,8 +179,8 @@ class Session:
         over = [
             asyncio.create_task(_happens(event), name=name)
             for name, event in (
-                ("lease lost", self._hold.lost),
-                ("yield asked", self._hold.yield_asked),
+                ("lease lost", self._lease.lost),
+                ("yield asked", self._lease.yield_asked),
                 ("stop", stop),
             )
         ]
@@ -196,7 +197,7 @@ class Session:
         self._rescue.forget()
         if self._timer is not None:
             self._timer.cancel()
-        if self._hold.lost.is_set():
+        if self._lease.lost.is_set():
             await self._abandon()
         else:
             await self._finish()
@@ -209,7 +210,7 @@ class Session:
             for held in line.clear():
                 self._hand_back(held)
         if self._tasks:
-            lost = asyncio.create_task(_happens(self._hold.lost), name="lease lost")
+            lost = asyncio.create_task(_happens(self._lease.lost), name="lease lost")
             ending = asyncio.create_task(self._tasks_end(), name="running jobs end")
             await asyncio.wait([lost, ending], timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
             for task in (lost, ending):
@@ -221,7 +222,7 @@ class Session:
     async def _cut_short(self) -> None:
         """The bound of a drain has passed: what still runs goes back to the queue, without a strike."""
         await self._end_tasks()
-        if not self._hold.lost.is_set():
+        if not self._lease.lost.is_set():
             try:
                 async with asyncio.timeout(self._settings.request_timeout_s):
                     await self._commits.give_up(self.hand)
@@ -238,7 +239,7 @@ class Session:
         await self._end_tasks()
         await self._close_intake()
         if self.hand:
-            log.warning("session.abandoned", jobs=len(self.hand), token=self._hold.token)
+            log.warning("session.abandoned", jobs=len(self.hand), token=self._lease.token)
         for held in self.hand:
             self._hand_back(held)
         await asyncio.wait_for(self._tasks_end(), self._settings.request_timeout_s * 2)
@@ -352,7 +353,7 @@ class Session:
     def _dispatch(self) -> None:
         """Start what may start, ask for what is missing."""
         self._is_woken = False
-        if self._is_closing or self._hold.is_at_risk:
+        if self._is_closing or self._lease.is_at_risk:
             return
         now_s = self._loop.time()
         while self._execution.has_slot and (line := self._next_line(now_s)) is not None:
@@ -408,7 +409,7 @@ class Session:
         try:
             await self._execution.fly(flight)
         except LeaseLost:
-            delay_s = 0.0 if self._hold.lost.is_set() or self._is_closing else 0.5
+            delay_s = 0.0 if self._lease.lost.is_set() or self._is_closing else 0.5
             for held in flight.jobs:
                 self._hand_back(held, delay_s)
         except Exception:  # noqa: BLE001  the edge of a task
@@ -483,7 +484,7 @@ class Session:
             await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm)
         except LeaseLost as error:
             log.info("residency.not_warm", why=str(error))
-            if not self._hold.runner.entered.is_set():
+            if not self._lease.runner.entered.is_set():
                 self._catalog.set()  # the next try waits for the runner
         except RunnerCrashed as error:
             log.warning("residency.not_warm", why=str(error))
