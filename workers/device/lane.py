@@ -23,9 +23,9 @@ from signalbox.wire import messages, names
 from signalbox.wire.messages import Device, Ticket
 from signalbox.wire.names import Bucket, Header
 from workers.device import devices
+from workers.device.foreign import Watch
 from workers.device.handle import LeaseHandle
 from workers.device.keeper import Keeper, Timing
-from workers.device.strangers import Watch
 from workers.guard.link import GuardLink, StartGuard, Word
 from workers.host import gauges
 from workers.host.identity import WorkerIdentity, is_local
