@@ -26,8 +26,8 @@ from workers.host.presence import Presence
 from workers.lease.demand import Demand
 from workers.recovery.reconciler import Reconciler
 from workers.runner.staging import MakeStages
+from workers.serving.modelcache import ModelCache
 from workers.serving.session import Session
-from workers.serving.shelf import Shelf
 from workers.serving.tally import Tally
 from workers.settings import WorkerSettings
 
@@ -59,7 +59,7 @@ class Supervisor:
         self._device = device
         self._started_at = time.time()
         self._tally = Tally(results_kept_s=settings.results_kept_s)
-        self._shelf = Shelf(settings.memory_budget_bytes or _budget(device))
+        self._cache = ModelCache(settings.memory_budget_bytes or _budget(device))
         self._records = Records(bus)
         self._clock = SharedClock(bus)
         self._session: Session | None = None
@@ -192,7 +192,7 @@ class Supervisor:
             lane=self._lane,
             lease=lease,
             fleet=self._fleet,
-            shelf=self._shelf,
+            cache=self._cache,
             tally=self._tally,
             settings=self._settings,
             worker=self._identity.id,
@@ -239,7 +239,7 @@ class Supervisor:
             beat_at=time.time(),
             token=self._lane.token,
             waiting_since=self._lane.waiting_since,
-            models=self._shelf.residencies(is_spare=self._fleet.is_spare, max_rows=lambda key: ceilings.get(key, 0)),
+            models=self._cache.residencies(is_spare=self._fleet.is_spare, max_rows=lambda key: ceilings.get(key, 0)),
             serves=self._settings.models,
             running=session.hand.ids() if session is not None else (),
             rates=self._tally.rates(),

@@ -14,8 +14,8 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
+from workers.serving.modelcache import DoesNotFit
 from workers.serving.retries import Fate, Verdict, judge
-from workers.serving.shelf import DoesNotFit
 
 
 def verdict(error: SignalboxError, *, crashes: int = 0, max_delivery: int = 5) -> Verdict:

@@ -42,10 +42,10 @@ from workers.serving.activity import Activity, Request
 from workers.serving.commits import Change, Commits, Verdict, persist
 from workers.serving.hand import Held
 from workers.serving.lru import Lru
+from workers.serving.modelcache import DoesNotFit
 from workers.serving.residency import Residency
 from workers.serving.results import MAX_RESULT_BYTES, within
 from workers.serving.retries import Fate, judge
-from workers.serving.shelf import DoesNotFit
 from workers.serving.tally import Tally
 
 QUICK_RUN_S: Final = 0.1

@@ -35,8 +35,8 @@ from workers.serving.batches import Line
 from workers.serving.commits import Commits, Verdict, persist
 from workers.serving.execution import Execution, Flight
 from workers.serving.hand import Hand, Held
+from workers.serving.modelcache import ModelCache
 from workers.serving.residency import Residency
-from workers.serving.shelf import Shelf
 from workers.serving.tally import Tally
 from workers.settings import WorkerSettings
 
@@ -59,7 +59,7 @@ class Session:
         lane: Lane,
         lease: LeaseHandle,
         fleet: Fleet,
-        shelf: Shelf,
+        cache: ModelCache,
         tally: Tally,
         settings: WorkerSettings,
         worker: str,
@@ -96,7 +96,7 @@ class Session:
         )
         self._residency = Residency(
             lease.runner,
-            shelf,
+            cache,
             fleet.find,
             self.activity,
             on_change,
