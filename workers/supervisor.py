@@ -28,7 +28,7 @@ from workers.recovery.reconciler import Reconciler
 from workers.runner.staging import MakeStages
 from workers.serving.modelcache import ModelCache
 from workers.serving.session import Session
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -58,7 +58,7 @@ class Supervisor:
         self._identity = identity
         self._device = device
         self._started_at = time.time()
-        self._tally = Tally(results_kept_s=settings.results_kept_s)
+        self._statistics = Statistics(results_kept_s=settings.results_kept_s)
         self._cache = ModelCache(settings.memory_budget_bytes or _budget(device))
         self._records = Records(bus)
         self._clock = SharedClock(bus)
@@ -130,7 +130,7 @@ class Supervisor:
             await self._presence.end()
             await self._fleet.close()
             await self._clock.close()
-        log.info("worker.ended", worker=self._identity.id, done=self._tally.done)
+        log.info("worker.ended", worker=self._identity.id, done=self._statistics.done)
 
     def _runner_ready(self) -> None:
         """A runner has imported TensorFlow; ready is who could serve without that wait."""
@@ -193,7 +193,7 @@ class Supervisor:
             lease=lease,
             fleet=self._fleet,
             cache=self._cache,
-            tally=self._tally,
+            statistics=self._statistics,
             settings=self._settings,
             worker=self._identity.id,
             clock=self._clock.now,
@@ -227,7 +227,7 @@ class Supervisor:
     def _describe(self) -> Worker:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
         session = self._session
-        ceilings = self._tally.ceilings.lowest()
+        batch_limits = self._statistics.batch_limits.lowest()
         return Worker(
             id=self._identity.id,
             boot=self._identity.boot,
@@ -239,20 +239,22 @@ class Supervisor:
             beat_at=time.time(),
             token=self._lane.token,
             waiting_since=self._lane.waiting_since,
-            models=self._cache.residencies(is_spare=self._fleet.is_spare, max_rows=lambda key: ceilings.get(key, 0)),
+            models=self._cache.residencies(
+                is_spare=self._fleet.is_spare, max_rows=lambda key: batch_limits.get(key, 0)
+            ),
             serves=self._settings.models,
             running=session.hand.ids() if session is not None else (),
-            rates=self._tally.rates(),
-            done=self._tally.done,
-            failed=self._tally.failed,
+            rates=self._statistics.rates(),
+            done=self._statistics.done,
+            failed=self._statistics.failed,
             rss_bytes=_rss_bytes(),
             is_drain_asked=self._fleet.is_drain_asked,
             software=signalbox.__version__,
             sandbox=self._lane.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
             waiting=session.hand.waiting() if session is not None else {},
-            results=self._tally.results.most(),
-            large_results=self._tally.large_results.most(),
+            results=self._statistics.results.most(),
+            large_results=self._statistics.large_results.most(),
         )
 
     def _state(self, *, is_draining: bool) -> str:

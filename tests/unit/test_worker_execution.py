@@ -26,7 +26,7 @@ from workers.serving.activity import Activity
 from workers.serving.execution import Execution, Flight
 from workers.serving.hand import Hand, Held
 from workers.serving.residency import Renew
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
 
@@ -147,15 +147,15 @@ def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
 
 def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Execution:
     nothing: Any = None
-    tally = Tally()
+    statistics = Statistics()
     return Execution(
         bus=nothing,
         runner=cast("Any", runner),
         residency=cast("Any", memory or Memory()),
         commits=nothing,
         fleet=cast("Any", Fleet()),
-        tally=tally,
-        activity=Activity(tally, lambda: 0.0, lambda: None),
+        statistics=statistics,
+        activity=Activity(statistics, lambda: 0.0, lambda: None),
         settle=nothing,
         forsake=nothing,
         give_back=nothing,
@@ -327,7 +327,7 @@ async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_run
         has_suspect = made._activity.has_suspect
         assert has_suspect, "and no other load begins before it"
     assert await running == [FINE]
-    assert not made._tally.ceilings.rows(flight.ceiling_key)
+    assert not made._statistics.batch_limits.rows(flight.limit_key)
     assert not made._activity.has_suspect
     runner.errors = [error]
     assert await outcomes(made, made.begin(jobs)) == [type(error)], "alone"

@@ -14,7 +14,7 @@ from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
 from workers.serving.modelcache import DoesNotFit, Key, ModelCache
 from workers.serving.residency import Residency
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 
 MIB = 1 << 20
 
@@ -60,7 +60,7 @@ class Memory:
 
 
 def activity() -> Activity:
-    return Activity(Tally(), time.time, lambda: None)
+    return Activity(Statistics(), time.time, lambda: None)
 
 
 async def never() -> None:

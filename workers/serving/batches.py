@@ -45,11 +45,11 @@ class Line(Generic[H]):
     """The jobs of one model that are in hand and have not started."""
 
     def __init__(
-        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES, ceiling: Callable[[Job], int] = lambda _: 0
+        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES, row_limit: Callable[[Job], int] = lambda _: 0
     ) -> None:
-        """ceiling: rows like a job's that fit into the device's memory together, 0 = not known."""
+        """row_limit: rows like a job's that fit into the device's memory together, 0 = not known."""
         self.batching = batching
-        self._ceiling = ceiling
+        self._row_limit = row_limit
         self._max_bytes = max_bytes
         self._lines: dict[Priority, deque[H]] = {priority: deque() for priority in PRIORITIES}
         self._rows: dict[Company, int] = {}
@@ -116,8 +116,8 @@ class Line(Generic[H]):
 
     def _most(self, held: H) -> int:
         """Rows that may run together with this job."""
-        ceiling = self._ceiling(held.job)
-        return min(self.batching.max_size, ceiling) if ceiling else self.batching.max_size
+        row_limit = self._row_limit(held.job)
+        return min(self.batching.max_size, row_limit) if row_limit else self.batching.max_size
 
     def _gather(self, head: H) -> list[H]:
         if not self._wants_company(head):

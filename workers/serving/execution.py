@@ -37,7 +37,7 @@ from workers.host import gauges
 from workers.host.fleet import Fleet
 from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
-from workers.serving import ceilings
+from workers.serving import batchlimits
 from workers.serving.activity import Activity, Request
 from workers.serving.commits import Change, Commits, Verdict, persist
 from workers.serving.hand import Held
@@ -46,7 +46,7 @@ from workers.serving.modelcache import DoesNotFit
 from workers.serving.residency import Residency
 from workers.serving.results import MAX_RESULT_BYTES, within
 from workers.serving.retries import Fate, judge
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 
 QUICK_RUN_S: Final = 0.1
 """Below this the runner is given a second batch before it has finished the first."""
@@ -87,8 +87,8 @@ class Flight:
         return (self.model, self.version)
 
     @property
-    def ceiling_key(self) -> ceilings.Key:
-        """What the ceiling of its rows goes by."""
+    def limit_key(self) -> batchlimits.Key:
+        """The key of its batch limit."""
         return (self.model, self.version, self.batch_key)
 
     @property
@@ -112,7 +112,7 @@ class Execution:
         residency: Residency,
         commits: Commits,
         fleet: Fleet,
-        tally: Tally,
+        statistics: Statistics,
         activity: Activity,
         settle: Callable[[Held], None],
         forsake: Callable[[Held], None],
@@ -127,7 +127,7 @@ class Execution:
         self._residency = residency
         self._commits = commits
         self._fleet = fleet
-        self._tally = tally
+        self._statistics = statistics
         self._activity = activity
         self._settle = settle
         self._forsake = forsake
@@ -148,7 +148,7 @@ class Execution:
             return True
         if len(self._flights) > 1:
             return False
-        run_s = self._tally.run_s(self._flights[0].model)
+        run_s = self._statistics.run_s(self._flights[0].model)
         return run_s is not None and run_s < QUICK_RUN_S
 
     def is_running(self, model: str) -> bool:
@@ -197,7 +197,7 @@ class Execution:
     async def _claim(self, flight: Flight, group: Group) -> dict[Held, Verdict]:
         """Claim while the batch runs; if it is over in a moment, leave the claim to the end's write."""
         jobs = flight.jobs
-        run_s = self._tally.run_s(flight.model)
+        run_s = self._statistics.run_s(flight.model)
         if run_s is not None and run_s < MOMENT_S:
             try:
                 async with asyncio.timeout(2 * MOMENT_S):
@@ -245,7 +245,7 @@ class Execution:
             part = await self._fit_to_run(parts.pop(0), found)
             if not part:
                 continue
-            if len(part) > 1 and self._is_above_ceiling(flight, part):
+            if len(part) > 1 and self._is_above_limit(flight, part):
                 parts = _halves(part) + parts
                 continue
             flight.part = part
@@ -257,9 +257,9 @@ class Execution:
             parts = again + parts
         return [found[held] for held in flight.jobs]
 
-    def _is_above_ceiling(self, flight: Flight, part: list[Held]) -> bool:
+    def _is_above_limit(self, flight: Flight, part: list[Held]) -> bool:
         """Whether a part formed before the memory was found too small would only find that again."""
-        most = self._tally.ceilings.rows(flight.ceiling_key)
+        most = self._statistics.batch_limits.rows(flight.limit_key)
         return bool(most) and _rows(part) > most
 
     async def _fit_to_run(self, jobs: list[Held], found: dict[Held, Outcome]) -> list[Held]:
@@ -309,14 +309,14 @@ class Execution:
             found |= dict.fromkeys(part, error)
         else:
             found |= zip(part, outcomes, strict=True)
-            self._tally.ceilings.fitted(flight.ceiling_key, _rows(part))
+            self._statistics.batch_limits.fitted(flight.limit_key, _rows(part))
         return []
 
     def _note_too_many(self, flight: Flight, rows: int) -> None:
         """So many rows used the memory up."""
-        known = self._tally.ceilings
-        known.failed(flight.ceiling_key, rows)
-        if most := known.rows(flight.ceiling_key):
+        known = self._statistics.batch_limits
+        known.failed(flight.limit_key, rows)
+        if most := known.rows(flight.limit_key):
             gauges.CEILING.labels(flight.model).set(most)
 
     async def _apart(self, flight: Flight, part: list[Held]) -> None:
@@ -400,7 +400,7 @@ class Execution:
         self._mark_computed(jobs, seconds)
         gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
         gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
-        self._tally.ran(flight.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
+        self._statistics.ran(flight.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
         return [
             report.errors.get(at) or within(frame, self._max_result_bytes) for at, frame in enumerate(report.frames)
         ]
@@ -532,15 +532,15 @@ class Execution:
         if change.verdict is not Verdict.OURS or record is None:
             return
         if record.state is State.SUCCEEDED:
-            self._tally.done += 1
+            self._statistics.done += 1
         elif record.state is State.FAILED:
-            self._tally.failed += 1
+            self._statistics.failed += 1
         if record.state.is_terminal:
             gauges.ENDED.labels(record.model, record.state.value).inc()
             size = _MESSAGE_BYTES + len(change.text) + len(change.body)
-            self._tally.results.add(record.key_id, size)
+            self._statistics.results.add(record.key_id, size)
             if record.ref is not None:
-                self._tally.large_results.add(record.key_id, record.ref.size)
+                self._statistics.large_results.add(record.key_id, record.ref.size)
 
 
 def _rows(part: Sequence[Held]) -> int:

@@ -32,7 +32,7 @@ class CacheEntry:
 
 
 class ModelCache:
-    """The places of one device, at most ``budget_bytes`` together."""
+    """The loaded versions of one device, at most ``budget_bytes`` together."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes

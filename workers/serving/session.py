@@ -37,7 +37,7 @@ from workers.serving.execution import Execution, Flight
 from workers.serving.hand import Hand, Held
 from workers.serving.modelcache import ModelCache
 from workers.serving.residency import Residency
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
 
 NEWER_DELAY_S: Final = 2.0
@@ -60,7 +60,7 @@ class Session:
         lease: LeaseHandle,
         fleet: Fleet,
         cache: ModelCache,
-        tally: Tally,
+        statistics: Statistics,
         settings: WorkerSettings,
         worker: str,
         clock: Callable[[], float],
@@ -68,13 +68,13 @@ class Session:
     ) -> None:
         """clock: UTC seconds, the same for all programs."""
         self.hand = Hand()
-        self.activity = Activity(tally, clock, on_change)
+        self.activity = Activity(statistics, clock, on_change)
         self._bus = bus
         self._records = records
         self._lane = lane
         self._lease = lease
         self._fleet = fleet
-        self._tally = tally
+        self._statistics = statistics
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
@@ -102,7 +102,7 @@ class Session:
             on_change,
             is_spare=fleet.is_spare,
             may_load=lambda: not lease.is_shared,
-            sizes=tally.sizes,
+            sizes=statistics.sizes,
             retire_s=settings.retire_s,
         )
         self._execution = Execution(
@@ -111,7 +111,7 @@ class Session:
             residency=self._residency,
             commits=self._commits,
             fleet=fleet,
-            tally=tally,
+            statistics=statistics,
             activity=self.activity,
             settle=self._settle,
             forsake=self._forsake,
@@ -304,7 +304,7 @@ class Session:
             found = self._fleet.find(model)
             line = self._lines[model] = Line(
                 found.batching if found else Model(name=model).batching,
-                ceiling=lambda job: self._tally.ceilings.rows((model, job.version, job.batch_key)),
+                row_limit=lambda job: self._statistics.batch_limits.rows((model, job.version, job.batch_key)),
             )
         line.add(held)
         self._wake()
@@ -397,9 +397,9 @@ class Session:
         waiting = {p: line.count(p) if line is not None else 0 for p in PRIORITIES}
         wanted = room.depth(
             found.batching.max_size,
-            self._tally.run_s(model),
+            self._statistics.run_s(model),
             is_running=self._execution.is_running(model),
-            mean_bytes=self._tally.mean_bytes(model),
+            mean_bytes=self._statistics.mean_bytes(model),
             room_bytes=max(1, self._settings.in_hand_bytes - self.hand.bytes),
         )
         self._intake.ask(model, wanted, waiting)
