@@ -1,6 +1,6 @@
 """One hold of the GPU: from getting it to giving it up. Deliveries in, batches out.
 
-Callbacks line up what arrives; one short function starts batches while there are slots; a batch is one
+Callbacks queue what arrives; one short function starts batches while there are slots; a batch is one
 task. While one batch computes, the next is with the runner and earlier ones commit. The session ends
 when the lease is lost (everything is abandoned), when somebody else's turn has come, or on a drain
 (both: what runs ends, what waits goes back). While the lease is at risk nothing is asked for and nothing
@@ -31,7 +31,7 @@ from workers.queue.intake import Intake
 from workers.queue.rescue import Rescue
 from workers.queue.sweep import Sweep
 from workers.serving.activity import Activity
-from workers.serving.batches import Line
+from workers.serving.batches import BatchQueue
 from workers.serving.commits import Commits, Verdict, persist
 from workers.serving.execution import Execution, Flight
 from workers.serving.hand import Hand, Held
@@ -78,7 +78,7 @@ class Session:
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
-        self._lines: dict[str, Line[Held]] = {}
+        self._queues: dict[str, BatchQueue[Held]] = {}
         self._served: frozenset[str] = frozenset()
         """Models that jobs are taken of: not what operators paused or disabled, nor what is placed elsewhere."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -206,8 +206,8 @@ class Session:
     async def _finish(self) -> None:
         """Hand back what has not started, let what runs end within its bound."""
         await self._close_intake()
-        for line in self._lines.values():
-            for held in line.clear():
+        for queue in self._queues.values():
+            for held in queue.clear():
                 self._hand_back(held)
         if self._tasks:
             lost = asyncio.create_task(_happens(self._lease.lost), name="lease lost")
@@ -293,20 +293,20 @@ class Session:
             gauges.REDELIVERED.labels(model).inc()
             self._spawn(self._examine(held))
         else:
-            self._line_up(model, held)
+            self._enqueue(model, held)
 
-    def _line_up(self, model: str, held: Held) -> None:
+    def _enqueue(self, model: str, held: Held) -> None:
         if model not in self._served:  # since it was looked at
             self._hand_back(held)
             return
-        line = self._lines.get(model)
-        if line is None:
+        queue = self._queues.get(model)
+        if queue is None:
             found = self._fleet.find(model)
-            line = self._lines[model] = Line(
+            queue = self._queues[model] = BatchQueue(
                 found.batching if found else Model(name=model).batching,
                 row_limit=lambda job: self._statistics.batch_limits.rows((model, job.version, job.batch_key)),
             )
-        line.add(held)
+        queue.add(held)
         self._wake()
 
     async def _examine(self, held: Held) -> None:
@@ -341,7 +341,7 @@ class Session:
         elif self._is_closing:
             self._hand_back(held)
         else:
-            self._line_up(held.job.model, held)
+            self._enqueue(held.job.model, held)
 
     # ------------------------------------------------------------------------------ leaving
 
@@ -356,30 +356,30 @@ class Session:
         if self._is_closing or self._lease.is_at_risk:
             return
         now_s = self._loop.time()
-        while self._execution.has_slot and (line := self._next_line(now_s)) is not None:
-            batch = line.take(now_s)
+        while self._execution.has_slot and (queue := self._next_queue(now_s)) is not None:
+            batch = queue.take(now_s)
             flight = self._execution.begin(batch)
             self._spawn(self._fly(flight))
         for model in self._intake.models:
             self._ask(model)
 
-    def _next_line(self, now_s: float) -> Line[Held] | None:
-        """The line whose batch leaves next: most important head first, then the oldest."""
-        best: Line[Held] | None = None
+    def _next_queue(self, now_s: float) -> BatchQueue[Held] | None:
+        """The queue whose batch leaves next: most important head first, then the oldest."""
+        best: BatchQueue[Held] | None = None
         best_rank = (len(PRIORITIES), 0.0)
         soonest: float | None = None
-        for line in self._lines.values():
-            due_s = line.due_s(now_s)
+        for queue in self._queues.values():
+            due_s = queue.due_s(now_s)
             if due_s is None:
                 continue
             if due_s > 0:
                 soonest = due_s if soonest is None else min(soonest, due_s)
                 continue
-            head = line.head
+            head = queue.head
             if head is not None:
                 rank = (PRIORITIES.index(head.job.priority), head.arrived_s)
                 if rank < best_rank:
-                    best, best_rank = line, rank
+                    best, best_rank = queue, rank
         if best is None and soonest is not None:
             self._arm(soonest)
         return best
@@ -393,8 +393,8 @@ class Session:
         found = self._fleet.find(model)
         if found is None or not self._residency.may_serve(found):
             return
-        line = self._lines.get(model)
-        waiting = {p: line.count(p) if line is not None else 0 for p in PRIORITIES}
+        queue = self._queues.get(model)
+        waiting = {p: queue.count(p) if queue is not None else 0 for p in PRIORITIES}
         wanted = room.depth(
             found.batching.max_size,
             self._statistics.run_s(model),
@@ -460,14 +460,14 @@ class Session:
             self._catalog.clear()
             mine = self._fleet.assigned()
             self._served = frozenset(mine)
-            for name, line in self._lines.items():
+            for name, queue in self._queues.items():
                 if name in mine:
-                    line.batching = mine[name].batching
+                    queue.batching = mine[name].batching
                 else:
-                    for held in line.clear():
+                    for held in queue.clear():
                         self._hand_back(held)
-            for name in self._lines.keys() - mine.keys():
-                del self._lines[name]
+            for name in self._queues.keys() - mine.keys():
+                del self._queues[name]
             await persist(partial(self._intake.follow, mine))
             self._wake()
             await self._rescue.follow(mine)
@@ -521,8 +521,8 @@ class Session:
         if revision < held.revision or not (record.state.is_terminal or record.cancel_requested):
             return  # read before our own last write, or nothing is wished
         held.cancelled_s = self._loop.time()
-        line = self._lines.get(held.job.model)
-        if line is None or line.remove(held.job.id) is None:
+        queue = self._queues.get(held.job.model)
+        if queue is None or queue.remove(held.job.id) is None:
             await self._execution.cancel(held, record, revision, grace_s=self._settings.cancel_grace_s)
         elif record.state.is_terminal:
             held.record, held.revision = record, revision
