@@ -243,7 +243,7 @@ class Supervisor:
                 is_spare=self._fleet.is_spare, max_rows=lambda key: batch_limits.get(key, 0)
             ),
             serves=self._settings.models,
-            running=session.hand.ids() if session is not None else (),
+            running=session.in_flight.ids() if session is not None else (),
             rates=self._statistics.rates(),
             done=self._statistics.done,
             failed=self._statistics.failed,
@@ -252,7 +252,7 @@ class Supervisor:
             software=signalbox.__version__,
             sandbox=self._lane.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
-            waiting=session.hand.waiting() if session is not None else {},
+            waiting=session.in_flight.waiting() if session is not None else {},
             results=self._statistics.results.most(),
             large_results=self._statistics.large_results.most(),
         )

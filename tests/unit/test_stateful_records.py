@@ -29,7 +29,7 @@ from verification.simulation.nats.link import Link
 from verification.simulation.nats.messages import Msg
 from verification.simulation.nats.server import Server
 from workers.serving.commits import Change, Commits, Verdict, persist
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 
 JOBS = tuple(str(UUID(int=number)) for number in range(4))
 ENDS = ("success", "success", "failure", "expiry", "requeue")
@@ -54,7 +54,7 @@ class Attempt:
     """A job that a stay has claimed."""
 
     hold: Hold
-    held: Held
+    held: InFlightJob
     is_ended: bool = False
 
 
@@ -160,7 +160,7 @@ class Recording(RuleBasedStateMachine):
             self._begin(self._claim(self.holds[gpu], job), pause=pause)
 
     async def _claim(self, hold: Hold, job: str) -> None:
-        held = Held(cast("Any", None), self.jobs[job], now_s=self.loop.now)
+        held = InFlightJob(cast("Any", None), self.jobs[job], now_s=self.loop.now)
         await hold.commits.refresh(held)
         if self.holds[GPU_OF[hold.worker]] is hold:  # else its lease ended meanwhile
             verdicts = await hold.commits.claim([held], Group())

@@ -24,7 +24,7 @@ from workers.runner.link import RunReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
 from workers.serving.execution import Execution, Flight
-from workers.serving.hand import Hand, Held
+from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.residency import Renew
 from workers.serving.statistics import Statistics
 
@@ -130,7 +130,7 @@ class Message:
         self.data = data
 
 
-def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
+def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> InFlightJob:
     job = Job(
         id="j",
         model="m",
@@ -142,7 +142,7 @@ def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
         batch_key=batch_key,
         rows=rows,
     )
-    return Held(cast("Any", Message(data)), job, now_s=0.0)
+    return InFlightJob(cast("Any", Message(data)), job, now_s=0.0)
 
 
 def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Execution:
@@ -173,7 +173,7 @@ async def outcomes(made: Execution, flight: Flight) -> list[object]:
 
 @given(st.lists(st.sampled_from([FINE, FINE, FINE, REFUSED, KILLER]), min_size=1, max_size=16), st.integers(1, 16))
 def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(inputs: list[bytes], fits: int) -> None:
-    async def run() -> tuple[list[object], Runner, list[Held]]:
+    async def run() -> tuple[list[object], Runner, list[InFlightJob]]:
         runner = Runner(fits)
         made = execution(runner)
         jobs = [held(data) for data in inputs]
@@ -275,14 +275,14 @@ async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unbla
 
 async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins() -> None:
     """Each run takes a second, the first restart ten."""
-    now, runner, hand = 0.0, Runner(), Hand()
+    now, runner, in_flight = 0.0, Runner(), InFlightJobs()
 
     def passes(seconds: float) -> None:
         nonlocal now
         now += seconds
 
     def restarted() -> None:
-        assert hand.waiting() == {"m": 4}, "nothing computes"
+        assert in_flight.waiting() == {"m": 4}, "nothing computes"
         passes(10.0)
 
     runner.on_run = lambda: passes(1.0)
@@ -290,7 +290,7 @@ async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins
     jobs = [held(KILLER), held(FINE), held(FINE), held(FINE)]
     for number, job in enumerate(jobs):
         job.job = replace(job.job, id=str(number))
-        hand.take(job)
+        in_flight.take(job)
     runner.on_restart = lambda: None if len(runner.runs) > 1 else restarted()
     assert await outcomes(made, made.begin(jobs)) == [RunnerCrashed, FINE, FINE, FINE]
     assert [job.phases["started"] / 1000 for job in jobs] == [11.0, 12.0, 13.0, 14.0]
@@ -298,13 +298,13 @@ async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins
 
 
 async def test_halves_of_a_batch_that_used_the_memory_up_wait_until_each_begins() -> None:
-    runner, hand, waited = Runner(fits=1), Hand(), list[int]()
+    runner, in_flight, waited = Runner(fits=1), InFlightJobs(), list[int]()
     made = execution(runner)
     jobs = [held(FINE), held(FINE)]
     for number, job in enumerate(jobs):
         job.job = replace(job.job, id=str(number))
-        hand.take(job)
-    runner.on_run = lambda: waited.append(hand.waiting().get("m", 0))
+        in_flight.take(job)
+    runner.on_run = lambda: waited.append(in_flight.waiting().get("m", 0))
     assert await outcomes(made, made.begin(jobs)) == [FINE, FINE]
     assert waited == [0, 1, 0]
 

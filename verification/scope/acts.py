@@ -14,7 +14,7 @@ from verification.scope.nodes import GPU, InHand, Node, born
 from verification.scope.world import JOBS, NS, Late, Old, World
 from workers.lease import events
 from workers.serving.commits import Change, Commits
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 
 # -- prompt ----------------------------------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ def may_write(hand: InHand, found: Record | None) -> bool:
     """Production's own rule."""
     commits = Commits.__new__(Commits)
     commits._gpu, commits._token = GPU, hand.token
-    held = Held.__new__(Held)
+    held = InFlightJob.__new__(InFlightJob)
     held.claim = None
     change = Change(held, lambda before: before, is_claim=hand.phase == "claim")
     change.before = hand.record

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from signalbox.wire.messages import Run
-from workers.serving.hand import MAX_NAMED
+from workers.serving.inflight import MAX_NAMED
 from workers.serving.statistics import Statistics
 
 LOADING: Final = "loading"

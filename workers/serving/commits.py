@@ -32,7 +32,8 @@ from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State, header
 from signalbox.wire.names import Header, Stream
 from workers.host import gauges
-from workers.serving.hand import Held, boottime
+from workers.serving.inflight import InFlightJob as Held
+from workers.serving.inflight import boottime
 
 T = TypeVar("T")
 Make = Callable[[Record], Record]

@@ -40,7 +40,7 @@ from workers.runner.wire import RunnerLost
 from workers.serving import batchlimits
 from workers.serving.activity import Activity, Request
 from workers.serving.commits import Change, Commits, Verdict, persist
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 from workers.serving.lru import Lru
 from workers.serving.modelcache import DoesNotFit
 from workers.serving.residency import Residency
@@ -69,13 +69,13 @@ class Flight:
 
     __slots__ = ("batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "request", "tries", "version")
 
-    def __init__(self, jobs: list[Held]) -> None:
+    def __init__(self, jobs: list[InFlightJob]) -> None:
         self.jobs = jobs
         self.model = jobs[0].job.model
         self.version = jobs[0].job.version
         self.batch_key = jobs[0].job.batch_key
         self.over = asyncio.Event()
-        self.part: Sequence[Held] = ()
+        self.part: Sequence[InFlightJob] = ()
         self.generation = 0
         self.tries = 0
         self.has_slot = True
@@ -114,9 +114,9 @@ class Execution:
         fleet: Fleet,
         statistics: Statistics,
         activity: Activity,
-        settle: Callable[[Held], None],
-        forsake: Callable[[Held], None],
-        give_back: Callable[[Held, float], None],
+        settle: Callable[[InFlightJob], None],
+        forsake: Callable[[InFlightJob], None],
+        give_back: Callable[[InFlightJob, float], None],
         free: Callable[[], None],
         clock: Callable[[], float] = time.time,
         max_result_bytes: int = MAX_RESULT_BYTES,
@@ -155,7 +155,7 @@ class Execution:
         """Whether a batch of the model is with the runner."""
         return any(flight.model == model for flight in self._flights)
 
-    def begin(self, jobs: list[Held]) -> Flight:
+    def begin(self, jobs: list[InFlightJob]) -> Flight:
         """Take a slot for a batch."""
         flight = Flight(jobs)
         self._flights.append(flight)
@@ -186,7 +186,7 @@ class Execution:
             if not claims.done():
                 claims.cancel()
                 await asyncio.wait([claims])
-        ours: list[tuple[Held, Outcome]] = []
+        ours: list[tuple[InFlightJob, Outcome]] = []
         for held, outcome in zip(flight.jobs, outcomes, strict=True):
             if verdicts[held] in {Verdict.OURS, Verdict.UNWRITTEN}:
                 ours.append((held, outcome))
@@ -194,7 +194,7 @@ class Execution:
                 self._leave(held, verdicts[held])
         await self._conclude(ours, batch=len(flight.jobs))
 
-    async def _claim(self, flight: Flight, group: Group) -> dict[Held, Verdict]:
+    async def _claim(self, flight: Flight, group: Group) -> dict[InFlightJob, Verdict]:
         """Claim while the batch runs; if it is over in a moment, leave the claim to the end's write."""
         jobs = flight.jobs
         run_s = self._statistics.run_s(flight.model)
@@ -207,7 +207,7 @@ class Execution:
             return self._commits.claim_with_the_end(jobs)
         return await self._commits.claim(jobs, group)
 
-    async def cancel(self, held: Held, record: Record, revision: int, *, grace_s: float) -> None:
+    async def cancel(self, held: InFlightJob, record: Record, revision: int, *, grace_s: float) -> None:
         """Stop a job in hand whose record asks for it: let its run end, or end the runner.
 
         The revision is adopted: the job's end is written from it, so its owner's wish is never overwritten.
@@ -239,7 +239,7 @@ class Execution:
 
     async def _outcomes(self, flight: Flight) -> list[Outcome]:
         """What the model says to each job. Raises :class:`LeaseLost`; other errors are outcomes."""
-        found: dict[Held, Outcome] = {}
+        found: dict[InFlightJob, Outcome] = {}
         parts = [flight.jobs]
         while parts:
             part = await self._fit_to_run(parts.pop(0), found)
@@ -257,15 +257,15 @@ class Execution:
             parts = again + parts
         return [found[held] for held in flight.jobs]
 
-    def _is_above_limit(self, flight: Flight, part: list[Held]) -> bool:
+    def _is_above_limit(self, flight: Flight, part: list[InFlightJob]) -> bool:
         """Whether a part formed before the memory was found too small would only find that again."""
         most = self._statistics.batch_limits.rows(flight.limit_key)
         return bool(most) and _rows(part) > most
 
-    async def _fit_to_run(self, jobs: list[Held], found: dict[Held, Outcome]) -> list[Held]:
+    async def _fit_to_run(self, jobs: list[InFlightJob], found: dict[InFlightJob, Outcome]) -> list[InFlightJob]:
         """Those that may run; the others' outcomes are noted: cancelled meanwhile, or in quarantine."""
         quarantine = self._fleet.quarantine
-        fit: list[Held] = []
+        fit: list[InFlightJob] = []
         for held in jobs:
             if held.is_cancelled:
                 found[held] = Unavailable("Cancelled before it ran.")
@@ -276,7 +276,9 @@ class Execution:
                 fit.append(held)
         return fit
 
-    async def _attempt(self, flight: Flight, part: list[Held], found: dict[Held, Outcome]) -> list[list[Held]]:
+    async def _attempt(
+        self, flight: Flight, part: list[InFlightJob], found: dict[InFlightJob, Outcome]
+    ) -> list[list[InFlightJob]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
         await self._apart(flight, part)
         await self.admitted()
@@ -319,15 +321,15 @@ class Execution:
         if most := known.rows(flight.limit_key):
             gauges.CEILING.labels(flight.model).set(most)
 
-    async def _apart(self, flight: Flight, part: list[Held]) -> None:
+    async def _apart(self, flight: Flight, part: list[InFlightJob]) -> None:
         """What may be deadly runs beside no load ahead, or the load would be blamed for its doing."""
         if any(held.record is not None and held.record.crashes for held in part):
             self._activity.suspect(flight)
         await self._activity.alone(flight)
 
     def _after_full(
-        self, flight: Flight, part: list[Held], error: OutOfMemory, found: dict[Held, Outcome]
-    ) -> list[list[Held]]:
+        self, flight: Flight, part: list[InFlightJob], error: OutOfMemory, found: dict[InFlightJob, Outcome]
+    ) -> list[list[InFlightJob]]:
         """``part`` used the memory up: a lone culprit is judged, unless a load may have taken some of it."""
         if not flight.was_beside_load:
             self._note_too_many(flight, _rows(part))
@@ -348,8 +350,14 @@ class Execution:
         return not isinstance(error, RunnerLost) and flight.generation != self._ended_by_us
 
     def _after_death(
-        self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome], *, is_ours: bool
-    ) -> list[list[Held]]:
+        self,
+        flight: Flight,
+        part: list[InFlightJob],
+        error: SignalboxError,
+        found: dict[InFlightJob, Outcome],
+        *,
+        is_ours: bool,
+    ) -> list[list[InFlightJob]]:
         """The runner died under ``part``: a lone culprit is judged, suspects run alone, others as before."""
         if not is_ours:
             return self._run_again(flight, part, found, "Others kept taking the runner down.")
@@ -362,8 +370,8 @@ class Execution:
         return _singles(part)
 
     def _run_again(
-        self, flight: Flight, part: list[Held], found: dict[Held, Outcome], why_not: str
-    ) -> list[list[Held]]:
+        self, flight: Flight, part: list[InFlightJob], found: dict[InFlightJob, Outcome], why_not: str
+    ) -> list[list[InFlightJob]]:
         """Unblamed, and with no load beside it, a few times; then the queue has it back."""
         flight.tries += 1
         self._activity.suspect(flight)
@@ -372,7 +380,7 @@ class Execution:
         found |= dict.fromkeys(part, Unavailable(why_not))
         return []
 
-    async def _run(self, flight: Flight, jobs: list[Held]) -> list[Outcome]:
+    async def _run(self, flight: Flight, jobs: list[InFlightJob]) -> list[Outcome]:
         key = flight.key
         first = jobs[0].job
         if not self._residency.is_ready(key):
@@ -423,7 +431,7 @@ class Execution:
             raise NotServing(message) from error
         self._deadly.discard(flight.key)
 
-    async def _fetch(self, held: Held) -> bytes:
+    async def _fetch(self, held: InFlightJob) -> bytes:
         ref = held.job.ref
         assert ref is not None, "asked only for jobs with a reference"
         try:
@@ -461,14 +469,14 @@ class Execution:
         found = self._fleet.find(model)
         return found.limits if found is not None else Limits()
 
-    def _mark(self, jobs: Sequence[Held], phase: str) -> None:
+    def _mark(self, jobs: Sequence[InFlightJob], phase: str) -> None:
         """The last time counts, which is that of the try whose outcome is kept."""
         now = self._clock()
         for held in jobs:
             held.phases[phase] = held.ms(now)
         joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
-    def _mark_computed(self, jobs: Sequence[Held], seconds: float) -> None:
+    def _mark_computed(self, jobs: Sequence[InFlightJob], seconds: float) -> None:
         """A run that lasted so long has ended now."""
         now = self._clock()
         self._mark(jobs, "computed")
@@ -478,10 +486,10 @@ class Execution:
 
     # ------------------------------------------------------------------------------ ending
 
-    async def _conclude(self, ended: list[tuple[Held, Outcome]], *, batch: int) -> None:
+    async def _conclude(self, ended: list[tuple[InFlightJob, Outcome]], *, batch: int) -> None:
         """Write what became of each job, all in one group, then acknowledge or give back."""
         changes: list[Change] = []
-        delays: dict[Held, float] = {}
+        delays: dict[InFlightJob, float] = {}
         for held, outcome in ended:
             if isinstance(outcome, bytes):
                 changes.append(await self._commits.success(held, outcome, batch=batch))
@@ -496,7 +504,7 @@ class Execution:
                 self._count(change)
                 self._leave(held, change.verdict)
 
-    async def _judge(self, held: Held, error: SignalboxError, delays: dict[Held, float]) -> Change:
+    async def _judge(self, held: InFlightJob, error: SignalboxError, delays: dict[InFlightJob, float]) -> Change:
         """What to write for a job whose run failed; one that goes back is noted in ``delays``."""
         if held.is_cancelled:
             return self._commits.cancellation(held)
@@ -519,7 +527,7 @@ class Execution:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
         return self._commits.failure(held, why)
 
-    def _leave(self, held: Held, verdict: Verdict | None) -> None:
+    def _leave(self, held: InFlightJob, verdict: Verdict | None) -> None:
         """An end is durable: acknowledge. Another attempt has it: let go, its holder acknowledges."""
         if verdict is Verdict.LOST:
             gauges.SUPERSEDED.labels(held.job.model).inc()
@@ -543,21 +551,21 @@ class Execution:
                 self._statistics.large_results.add(record.key_id, record.ref.size)
 
 
-def _rows(part: Sequence[Held]) -> int:
+def _rows(part: Sequence[InFlightJob]) -> int:
     return sum(held.job.rows for held in part)
 
 
-def _not_begun(parts: list[list[Held]]) -> None:
+def _not_begun(parts: list[list[InFlightJob]]) -> None:
     """They run again: what they began is of no account, and until then they wait."""
     for part in parts:
         for held in part:
             held.phases.pop("started", None)
 
 
-def _singles(part: list[Held]) -> list[list[Held]]:
+def _singles(part: list[InFlightJob]) -> list[list[InFlightJob]]:
     return [[held] for held in part]
 
 
-def _halves(part: list[Held]) -> list[list[Held]]:
+def _halves(part: list[InFlightJob]) -> list[list[InFlightJob]]:
     middle = len(part) // 2
     return [part[:middle], part[middle:]]

@@ -34,7 +34,7 @@ from workers.serving.activity import Activity
 from workers.serving.batches import BatchQueue
 from workers.serving.commits import Commits, Verdict, persist
 from workers.serving.execution import Execution, Flight
-from workers.serving.hand import Hand, Held
+from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.modelcache import ModelCache
 from workers.serving.residency import Residency
 from workers.serving.statistics import Statistics
@@ -67,7 +67,7 @@ class Session:
         on_change: Callable[[], None],
     ) -> None:
         """clock: UTC seconds, the same for all programs."""
-        self.hand = Hand()
+        self.in_flight = InFlightJobs()
         self.activity = Activity(statistics, clock, on_change)
         self._bus = bus
         self._records = records
@@ -78,7 +78,7 @@ class Session:
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
-        self._queues: dict[str, BatchQueue[Held]] = {}
+        self._queues: dict[str, BatchQueue[InFlightJob]] = {}
         self._served: frozenset[str] = frozenset()
         """Models that jobs are taken of: not what operators paused or disabled, nor what is placed elsewhere."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,7 +131,7 @@ class Session:
             fleet,
             gpu=lease.gpu,
             token=lease.token,
-            is_in_hand=lambda job_id: self.hand.get(job_id) is not None,
+            is_in_hand=lambda job_id: self.in_flight.get(job_id) is not None,
             spawn=self._spawn,
         )
         self._loop = asyncio.get_running_loop()
@@ -171,7 +171,7 @@ class Session:
         self._intake.reconnected()
         self._rescue.forget()
         self._catalog.set()
-        for held in self.hand:
+        for held in self.in_flight:
             if held.record is not None:
                 self._spawn(self._cancel(held))
 
@@ -204,7 +204,7 @@ class Session:
         await self._sweep.close(self._settings.request_timeout_s)
 
     async def _finish(self) -> None:
-        """Hand back what has not started, let what runs end within its bound."""
+        """InFlightJobs back what has not started, let what runs end within its bound."""
         await self._close_intake()
         for queue in self._queues.values():
             for held in queue.clear():
@@ -225,9 +225,9 @@ class Session:
         if not self._lease.lost.is_set():
             try:
                 async with asyncio.timeout(self._settings.request_timeout_s):
-                    await self._commits.give_up(self.hand)
+                    await self._commits.give_up(self.in_flight)
             except (TimeoutError, SignalboxError):
-                log.warning("session.not_requeued", jobs=len(self.hand))  # ack_wait will do it
+                log.warning("session.not_requeued", jobs=len(self.in_flight))  # ack_wait will do it
         await self._abandon()
 
     async def _tasks_end(self) -> None:
@@ -238,9 +238,9 @@ class Session:
         """The lease is gone, or time is up: nothing more may be started or committed."""
         await self._end_tasks()
         await self._close_intake()
-        if self.hand:
-            log.warning("session.abandoned", jobs=len(self.hand), token=self._lease.token)
-        for held in self.hand:
+        if self.in_flight:
+            log.warning("session.abandoned", jobs=len(self.in_flight), token=self._lease.token)
+        for held in self.in_flight:
             self._hand_back(held)
         await asyncio.wait_for(self._tasks_end(), self._settings.request_timeout_s * 2)
 
@@ -276,26 +276,26 @@ class Session:
             log.error("intake.not_a_job", subject=delivery.subject, why=str(error))
             self._spawn(delivery.term("not a job"))
             return
-        known = self.hand.get(job.id)
+        known = self.in_flight.get(job.id)
         if known is not None:
             known.delivered_again(delivery, now_s)  # one run is enough
             return
-        held = Held(delivery, job, now_s=now_s)
+        held = InFlightJob(delivery, job, now_s=now_s)
         held.phases["pulled"] = held.ms(self._clock())
         joblog.step("job.pulled", job, delivery=delivery.attempt)
         if self._is_closing or model not in self._served:
             self._spawn(delivery.nak(0))
             return
-        if not self.hand:
+        if not self.in_flight:
             self._lane.busy()
-        self.hand.take(held)
+        self.in_flight.take(held)
         if delivery.attempt > 1:
             gauges.REDELIVERED.labels(model).inc()
             self._spawn(self._examine(held))
         else:
             self._enqueue(model, held)
 
-    def _enqueue(self, model: str, held: Held) -> None:
+    def _enqueue(self, model: str, held: InFlightJob) -> None:
         if model not in self._served:  # since it was looked at
             self._hand_back(held)
             return
@@ -309,7 +309,7 @@ class Session:
         queue.add(held)
         self._wake()
 
-    async def _examine(self, held: Held) -> None:
+    async def _examine(self, held: InFlightJob) -> None:
         """A redelivered job: what became of its earlier attempts decides."""
         try:
             if not await self._commits.refresh(held):
@@ -363,9 +363,9 @@ class Session:
         for model in self._intake.models:
             self._ask(model)
 
-    def _next_queue(self, now_s: float) -> BatchQueue[Held] | None:
+    def _next_queue(self, now_s: float) -> BatchQueue[InFlightJob] | None:
         """The queue whose batch leaves next: most important head first, then the oldest."""
-        best: BatchQueue[Held] | None = None
+        best: BatchQueue[InFlightJob] | None = None
         best_rank = (len(PRIORITIES), 0.0)
         soonest: float | None = None
         for queue in self._queues.values():
@@ -400,7 +400,7 @@ class Session:
             self._statistics.run_s(model),
             is_running=self._execution.is_running(model),
             mean_bytes=self._statistics.mean_bytes(model),
-            room_bytes=max(1, self._settings.in_hand_bytes - self.hand.bytes),
+            room_bytes=max(1, self._settings.in_hand_bytes - self.in_flight.bytes),
         )
         self._intake.ask(model, wanted, waiting)
 
@@ -419,9 +419,9 @@ class Session:
         finally:
             self._execution.end(flight)
 
-    def _settle(self, held: Held) -> None:
+    def _settle(self, held: InFlightJob) -> None:
         """A durable end is known: acknowledge, off the critical path. Never without one (S8)."""
-        if self.hand.get(held.job.id) is held:
+        if self.in_flight.get(held.job.id) is held:
             self._drop(held)
             if held.record is None or not held.record.state.is_terminal:
                 gauges.UNENDED.inc()
@@ -433,23 +433,23 @@ class Session:
             joblog.step("job.acked", held.job)
             self._sweep.note(held.job, held.delivery)
 
-    def _forsake(self, held: Held) -> None:
+    def _forsake(self, held: InFlightJob) -> None:
         """Another attempt has the job: nothing more is ours to say about its delivery."""
-        if self.hand.get(held.job.id) is held:
+        if self.in_flight.get(held.job.id) is held:
             self._drop(held)
 
-    def _hand_back(self, held: Held, delay_s: float = 0.0) -> None:
+    def _hand_back(self, held: InFlightJob, delay_s: float = 0.0) -> None:
         """Somebody else, or we later, shall have it. Never after so long that it may be theirs already."""
-        if self.hand.get(held.job.id) is not held:
+        if self.in_flight.get(held.job.id) is not held:
             return
         self._drop(held)
         joblog.step("job.given_back", held.job, delay_s=delay_s)
         if self._loop.time() - held.touched_s < self._settings.ack_wait_s / 2:
             self._spawn(held.delivery.nak(delay_s))
 
-    def _drop(self, held: Held) -> None:
-        self.hand.drop(held)
-        if not self.hand:
+    def _drop(self, held: InFlightJob) -> None:
+        self.in_flight.drop(held)
+        if not self.in_flight:
             self._lane.idle()
 
     # ------------------------------------------------------------------------------ background
@@ -497,25 +497,25 @@ class Session:
         """Tell the server regularly what we still work on, and let no long run's record lie below those that may go."""
         while True:
             await asyncio.sleep(KEEP_S)
-            for held in self.hand.touch(self._loop.time(), self._settings.in_progress_s):
+            for held in self.in_flight.touch(self._loop.time(), self._settings.in_progress_s):
                 if held.record is not None:  # a wish to cancel may have been lost on its way
                     self._spawn(self._cancel(held))
-            for held in self._commits.old_claims(self.hand, self._settings.results_kept_s / RENEWED):
+            for held in self._commits.old_claims(self.in_flight, self._settings.results_kept_s / RENEWED):
                 self._spawn(self._commits.renew(held))
-            gauges.IN_HAND.set(len(self.hand))
+            gauges.IN_HAND.set(len(self.in_flight))
             gauges.LEASE_SLACK.set(self._lane.lease_slack_s)
 
     def _on_cancel(self, message: Message) -> None:
-        held = self.hand.get(message.subject.rpartition(".")[2])
+        held = self.in_flight.get(message.subject.rpartition(".")[2])
         if held is not None and not self._is_closing:
             self._spawn(self._cancel(held))
 
-    async def _cancel(self, held: Held) -> None:
+    async def _cancel(self, held: InFlightJob) -> None:
         """See what the record says, and stop the job if its owner wants that. Idempotent."""
         if held.is_cancelled:
             return
         found = await self._records.read(held.job.id)
-        if found is None or self.hand.get(held.job.id) is not held:
+        if found is None or self.in_flight.get(held.job.id) is not held:
             return
         record, revision, _ = found
         if revision < held.revision or not (record.state.is_terminal or record.cancel_requested):
