@@ -23,7 +23,7 @@ from signalbox.wire.messages import Job, Limits, Model, Record, State
 from workers.runner.link import RunReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
-from workers.serving.execution import Execution, Flight
+from workers.serving.execution import BatchRun, Execution
 from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.residency import Renew
 from workers.serving.statistics import Statistics
@@ -156,18 +156,18 @@ def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], 
         fleet=cast("Any", Fleet()),
         statistics=statistics,
         activity=Activity(statistics, lambda: 0.0, lambda: None),
-        settle=nothing,
-        forsake=nothing,
-        give_back=nothing,
+        ack=nothing,
+        drop=nothing,
+        nak=nothing,
         free=lambda: None,
         clock=clock,
     )
 
 
-async def outcomes(made: Execution, flight: Flight) -> list[object]:
+async def outcomes(made: Execution, batch_run: BatchRun) -> list[object]:
     """``bytes`` for a result, else the kind of error."""
-    found = await made._outcomes(flight)
-    made.end(flight)
+    found = await made._outcomes(batch_run)
+    made.end(batch_run)
     return [FINE if isinstance(each, bytes) else type(each) for each in found]
 
 
@@ -248,7 +248,7 @@ async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:
     runner.gate = asyncio.Event()
     made = execution(runner)
     first, second = made.begin([held(FINE), held(FINE)]), made.begin([held(FINE)])
-    running = [asyncio.create_task(outcomes(made, flight)) for flight in (first, second)]
+    running = [asyncio.create_task(outcomes(made, batch_run)) for batch_run in (first, second)]
     await runner.both_run.wait()
     unused: Any = None
     await made.cancel(second.jobs[0], unused, 0, grace_s=0.0)
@@ -264,7 +264,7 @@ async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unbla
     made = execution(runner)
     first, second = made.begin([held(KILLER)]), made.begin([held(FINE), held(FINE)])
     runner.gate = asyncio.Event()
-    running = [asyncio.create_task(outcomes(made, flight)) for flight in (first, second)]
+    running = [asyncio.create_task(outcomes(made, batch_run)) for batch_run in (first, second)]
     await runner.both_run.wait()
     runner.gate.set()
     runner.gate = None
@@ -319,15 +319,15 @@ async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_run
     with made._activity.loading(("other", 1), is_ahead=True):
         jobs = [held(FINE)]
         jobs[0].job = replace(jobs[0].job, rows=8)
-        flight = made.begin(jobs)
-        running = asyncio.create_task(outcomes(made, flight))
+        batch_run = made.begin(jobs)
+        running = asyncio.create_task(outcomes(made, batch_run))
         for _ in range(20):
             await asyncio.sleep(0)
         assert runner.runs == [1], "the next try waits for the load"
         has_suspect = made._activity.has_suspect
         assert has_suspect, "and no other load begins before it"
     assert await running == [FINE]
-    assert not made._statistics.batch_limits.rows(flight.limit_key)
+    assert not made._statistics.batch_limits.rows(batch_run.limit_key)
     assert not made._activity.has_suspect
     runner.errors = [error]
     assert await outcomes(made, made.begin(jobs)) == [type(error)], "alone"

@@ -103,7 +103,7 @@ class InFlightJobs:
             self.bytes -= len(held.delivery.data)
 
     def touch(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
-        """Tell the server of the jobs that it has not heard of for ``older_than_s``: they are worked on. Returns them."""
+        """Tell the server of jobs that it has not heard of for ``older_than_s``: they are worked on. Returns them."""
         touched = [h for h in self._held.values() if now_s - h.touched_s >= older_than_s]
         for held in touched:
             held.delivery.in_progress()

@@ -1,9 +1,9 @@
-"""One hold of the GPU: from getting it to giving it up. Deliveries in, batches out.
+"""Serves jobs for as long as this worker holds the lease: deliveries in, batches out.
 
 Callbacks queue what arrives; one short function starts batches while there are slots; a batch is one
 task. While one batch computes, the next is with the runner and earlier ones commit. The session ends
-when the lease is lost (everything is abandoned), when somebody else's turn has come, or on a drain
-(both: what runs ends, what waits goes back). While the lease is at risk nothing is asked for and nothing
+when the lease is lost (everything is abandoned), when another worker's turn has come, or on a drain
+(both: what runs ends, what waits is nak'ed). While the lease is at risk no job is asked for and none
 begins.
 """
 
@@ -33,7 +33,7 @@ from workers.queue.sweep import Sweep
 from workers.serving.activity import Activity
 from workers.serving.batches import BatchQueue
 from workers.serving.commits import Commits, Verdict, persist
-from workers.serving.execution import Execution, Flight
+from workers.serving.execution import BatchRun, Execution
 from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.modelcache import ModelCache
 from workers.serving.residency import Residency
@@ -43,13 +43,13 @@ from workers.settings import WorkerSettings
 NEWER_DELAY_S: Final = 2.0
 """Until a job that only a newer worker understands is offered again."""
 KEEP_S: Final = 1.0
-"""How often deliveries are looked through for those the server must hear of."""
+"""Seconds between looks for in-flight jobs that the server must hear of."""
 RENEWED: Final = 3
 """Claims are written again so often in the least time that records are kept."""
 
 
 class Session:
-    """Serves the models of this worker for as long as one hold lasts."""
+    """Serves the models of this worker for as long as one lease is held."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Session:
         self._on_change = on_change
         self._queues: dict[str, BatchQueue[InFlightJob]] = {}
         self._served: frozenset[str] = frozenset()
-        """Models that jobs are taken of: not what operators paused or disabled, nor what is placed elsewhere."""
+        """Models whose jobs are taken: assigned to this worker, neither paused nor disabled."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._intake = Intake(bus, self._receive, self._wake)
         self._commits = Commits(
@@ -113,9 +113,9 @@ class Session:
             fleet=fleet,
             statistics=statistics,
             activity=self.activity,
-            settle=self._settle,
-            forsake=self._forsake,
-            give_back=self._hand_back,
+            ack=self._ack,
+            drop=self._drop,
+            nak=self._nak,
             free=self._wake,
             clock=clock,
             max_result_bytes=settings.max_result_bytes,
@@ -167,7 +167,7 @@ class Session:
         self._on_change()
 
     def _reconnected(self) -> None:
-        """Deliveries may have been lost with the connection: look for them as for a dead holder's."""
+        """Look for deliveries that were lost with the connection, as for those of a dead holder."""
         self._intake.reconnected()
         self._rescue.forget()
         self._catalog.set()
@@ -204,11 +204,11 @@ class Session:
         await self._sweep.close(self._settings.request_timeout_s)
 
     async def _finish(self) -> None:
-        """InFlightJobs back what has not started, let what runs end within its bound."""
+        """Nak what has not started; let what runs end within its bound."""
         await self._close_intake()
         for queue in self._queues.values():
             for held in queue.clear():
-                self._hand_back(held)
+                self._nak(held)
         if self._tasks:
             lost = asyncio.create_task(_happens(self._lease.lost), name="lease lost")
             ending = asyncio.create_task(self._tasks_end(), name="running jobs end")
@@ -217,10 +217,10 @@ class Session:
                 task.cancel()
         if self._tasks:
             await self._cut_short()
-        await self._bus_settled()
+        await self._flush()
 
     async def _cut_short(self) -> None:
-        """The bound of a drain has passed: what still runs goes back to the queue, without a strike."""
+        """Put what still runs back to the queue, without a strike: the bound of a drain has passed."""
         await self._end_tasks()
         if not self._lease.lost.is_set():
             try:
@@ -235,13 +235,13 @@ class Session:
             await asyncio.wait(list(self._tasks))
 
     async def _abandon(self) -> None:
-        """The lease is gone, or time is up: nothing more may be started or committed."""
+        """End all work, as the lease is lost or time is up: no job may be started or committed any more."""
         await self._end_tasks()
         await self._close_intake()
         if self.in_flight:
             log.warning("session.abandoned", jobs=len(self.in_flight), token=self._lease.token)
         for held in self.in_flight:
-            self._hand_back(held)
+            self._nak(held)
         await asyncio.wait_for(self._tasks_end(), self._settings.request_timeout_s * 2)
 
     async def _end_tasks(self) -> None:
@@ -256,7 +256,7 @@ class Session:
         except (TimeoutError, Unavailable):
             log.warning("intake.not_closed_cleanly")
 
-    async def _bus_settled(self) -> None:
+    async def _flush(self) -> None:
         try:
             await self._bus.flush()
         except Unavailable:
@@ -268,7 +268,7 @@ class Session:
         now_s = self._loop.time()
         try:
             job = delivery.job
-        except Newer:  # a newer worker understands it; this one must not throw it away
+        except Newer:  # a newer worker understands it; this one must not remove it
             gauges.NEWER.labels(model).inc()
             self._spawn(delivery.nak(NEWER_DELAY_S))
             return
@@ -297,7 +297,7 @@ class Session:
 
     def _enqueue(self, model: str, held: InFlightJob) -> None:
         if model not in self._served:  # since it was looked at
-            self._hand_back(held)
+            self._nak(held)
             return
         queue = self._queues.get(model)
         if queue is None:
@@ -310,10 +310,10 @@ class Session:
         self._wake()
 
     async def _examine(self, held: InFlightJob) -> None:
-        """A redelivered job: what became of its earlier attempts decides."""
+        """Decide about a redelivered job by what became of its earlier attempts."""
         try:
             if not await self._commits.refresh(held):
-                self._forsake(held)
+                self._drop(held)
                 return
             if held.record is not None and held.record.state is State.RUNNING:
                 gauges.VANISHED.labels(held.job.model).inc()
@@ -321,25 +321,25 @@ class Session:
                 change = self._commits.cancellation(held)
                 await self._commits.apply([change])
                 if change.verdict is Verdict.LOST:
-                    self._forsake(held)
+                    self._drop(held)
                     return
         except NewerVersion:
             gauges.NEWER.labels(held.job.model).inc()
-            self._hand_back(held, NEWER_DELAY_S)
+            self._nak(held, NEWER_DELAY_S)
             return
         except SignalboxError as error:
             log.warning("session.not_examined", job=held.job.id, why=str(error))
-            self._hand_back(held, 1.0)
+            self._nak(held, 1.0)
             return
         except Exception:
-            # It would stay here for ever, never run. The edge of the task logs and counts the error.
-            self._hand_back(held, 1.0)
+            # Without this it stays in flight and never runs. The edge of the task logs and counts the error.
+            self._nak(held, 1.0)
             raise
         if held.record is not None and held.record.state.is_terminal:
             gauges.SKIPPED.labels(held.job.model).inc()
-            self._settle(held)
+            self._ack(held)
         elif self._is_closing:
-            self._hand_back(held)
+            self._nak(held)
         else:
             self._enqueue(held.job.model, held)
 
@@ -351,15 +351,15 @@ class Session:
             self._loop.call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
-        """Start what may start, ask for what is missing."""
+        """Start the batches that may start, and ask for more jobs."""
         self._is_woken = False
         if self._is_closing or self._lease.is_at_risk:
             return
         now_s = self._loop.time()
         while self._execution.has_slot and (queue := self._next_queue(now_s)) is not None:
             batch = queue.take(now_s)
-            flight = self._execution.begin(batch)
-            self._spawn(self._fly(flight))
+            batch_run = self._execution.begin(batch)
+            self._spawn(self._run_batch(batch_run))
         for model in self._intake.models:
             self._ask(model)
 
@@ -404,25 +404,25 @@ class Session:
         )
         self._intake.ask(model, wanted, waiting)
 
-    async def _fly(self, flight: Flight) -> None:
-        """One batch from its start to its acknowledgements. The edge of a task: nothing escapes."""
+    async def _run_batch(self, batch_run: BatchRun) -> None:
+        """Run one batch from its start to its acknowledgements. The edge of a task: no error escapes."""
         try:
-            await self._execution.fly(flight)
+            await self._execution.run_batch(batch_run)
         except LeaseLost:
             delay_s = 0.0 if self._lease.lost.is_set() or self._is_closing else 0.5
-            for held in flight.jobs:
-                self._hand_back(held, delay_s)
+            for held in batch_run.jobs:
+                self._nak(held, delay_s)
         except Exception:  # noqa: BLE001  the edge of a task
-            log.exception("session.batch_failed", model=flight.model)
-            for held in flight.jobs:
-                self._hand_back(held, 1.0)
+            log.exception("session.batch_failed", model=batch_run.model)
+            for held in batch_run.jobs:
+                self._nak(held, 1.0)
         finally:
-            self._execution.end(flight)
+            self._execution.end(batch_run)
 
-    def _settle(self, held: InFlightJob) -> None:
-        """A durable end is known: acknowledge, off the critical path. Never without one (S8)."""
+    def _ack(self, held: InFlightJob) -> None:
+        """Acknowledge a job whose durable end is known, off the critical path; never without one (S8)."""
         if self.in_flight.get(held.job.id) is held:
-            self._drop(held)
+            self._remove(held)
             if held.record is None or not held.record.state.is_terminal:
                 gauges.UNENDED.inc()
                 log.error("session.ack_without_end", job=held.job.id)
@@ -433,21 +433,24 @@ class Session:
             joblog.step("job.acked", held.job)
             self._sweep.note(held.job, held.delivery)
 
-    def _forsake(self, held: InFlightJob) -> None:
-        """Another attempt has the job: nothing more is ours to say about its delivery."""
+    def _drop(self, held: InFlightJob) -> None:
+        """Forget a job that another attempt has: its delivery is that one's to acknowledge."""
         if self.in_flight.get(held.job.id) is held:
-            self._drop(held)
+            self._remove(held)
 
-    def _hand_back(self, held: InFlightJob, delay_s: float = 0.0) -> None:
-        """Somebody else, or we later, shall have it. Never after so long that it may be theirs already."""
+    def _nak(self, held: InFlightJob, delay_s: float = 0.0) -> None:
+        """Give a job back, so that another worker, or this one later, takes it.
+
+        Not after so long that the queue may have given it to another worker already.
+        """
         if self.in_flight.get(held.job.id) is not held:
             return
-        self._drop(held)
-        joblog.step("job.given_back", held.job, delay_s=delay_s)
+        self._remove(held)
+        joblog.step("job.nak", held.job, delay_s=delay_s)
         if self._loop.time() - held.touched_s < self._settings.ack_wait_s / 2:
             self._spawn(held.delivery.nak(delay_s))
 
-    def _drop(self, held: InFlightJob) -> None:
+    def _remove(self, held: InFlightJob) -> None:
         self.in_flight.drop(held)
         if not self.in_flight:
             self._lane.idle()
@@ -455,25 +458,25 @@ class Session:
     # ------------------------------------------------------------------------------ background
 
     async def _follow(self) -> None:
-        """Pull and load what placement gives this worker, now and after each change."""
+        """Pull and load what is assigned to this worker, now and after each change."""
         while True:
             self._catalog.clear()
-            mine = self._fleet.assigned()
-            self._served = frozenset(mine)
+            assigned = self._fleet.assigned()
+            self._served = frozenset(assigned)
             for name, queue in self._queues.items():
-                if name in mine:
-                    queue.batching = mine[name].batching
+                if name in assigned:
+                    queue.batching = assigned[name].batching
                 else:
                     for held in queue.clear():
-                        self._hand_back(held)
-            for name in self._queues.keys() - mine.keys():
+                        self._nak(held)
+            for name in self._queues.keys() - assigned.keys():
                 del self._queues[name]
-            await persist(partial(self._intake.follow, mine))
+            await persist(partial(self._intake.follow, assigned))
             self._wake()
-            await self._rescue.follow(mine)
+            await self._rescue.follow(assigned)
             for name in self._fleet.published():
                 self._residency.forgive(name)
-            await self._warm([(m.name, v) for m in mine.values() for v in self._fleet.targets(m)])
+            await self._warm([(m.name, v) for m in assigned.values() for v in self._fleet.targets(m)])
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._residency.due_in_s()):
                     await self._catalog.wait()
@@ -490,15 +493,15 @@ class Session:
             log.warning("residency.not_warm", why=str(error))
             await self._execution.recover()
             self._catalog.set()  # the others that died with it
-        except SignalboxError as error:  # the next job of that model meets it and is judged by it
+        except SignalboxError as error:  # the next job of that model meets the error and is judged by it
             log.warning("residency.not_warm", why=str(error))
 
     async def _keep(self) -> None:
-        """Tell the server regularly what we still work on, and let no long run's record lie below those that may go."""
+        """Tell the server regularly which jobs are worked on, and renew records of long runs before they may go."""
         while True:
             await asyncio.sleep(KEEP_S)
             for held in self.in_flight.touch(self._loop.time(), self._settings.in_progress_s):
-                if held.record is not None:  # a wish to cancel may have been lost on its way
+                if held.record is not None:  # a cancel request may have been lost on its way
                     self._spawn(self._cancel(held))
             for held in self._commits.old_claims(self.in_flight, self._settings.results_kept_s / RENEWED):
                 self._spawn(self._commits.renew(held))
@@ -511,7 +514,7 @@ class Session:
             self._spawn(self._cancel(held))
 
     async def _cancel(self, held: InFlightJob) -> None:
-        """See what the record says, and stop the job if its owner wants that. Idempotent."""
+        """Read the record, and stop the job if its owner has asked for that. Idempotent."""
         if held.is_cancelled:
             return
         found = await self._records.read(held.job.id)
@@ -519,24 +522,24 @@ class Session:
             return
         record, revision, _ = found
         if revision < held.revision or not (record.state.is_terminal or record.cancel_requested):
-            return  # read before our own last write, or nothing is wished
+            return  # read before this worker's last write, or no cancel is requested
         held.cancelled_s = self._loop.time()
         queue = self._queues.get(held.job.model)
         if queue is None or queue.remove(held.job.id) is None:
             await self._execution.cancel(held, record, revision, grace_s=self._settings.cancel_grace_s)
         elif record.state.is_terminal:
             held.record, held.revision = record, revision
-            self._settle(held)
-        else:  # it waits for another attempt: nothing has to be stopped
+            self._ack(held)
+        else:  # it waits for another attempt: no run has to be stopped
             held.record, held.revision, held.is_cancelled = record, revision, True
             change = self._commits.cancellation(held)
             await self._commits.apply([change])
-            self._forsake(held) if change.verdict is Verdict.LOST else self._settle(held)
+            self._drop(held) if change.verdict is Verdict.LOST else self._ack(held)
 
     # ------------------------------------------------------------------------------ tasks
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work of this session; it is waited for when the session ends."""
+        """Run work in a task that is waited for when the session ends."""
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
