@@ -26,7 +26,7 @@ from workers.device.handle import LeaseHandle
 from workers.device.lane import Lane
 from workers.host import gauges
 from workers.host.fleet import Fleet
-from workers.queue import room
+from workers.queue import prefetch
 from workers.queue.intake import Intake
 from workers.queue.rescue import Rescue
 from workers.queue.sweep import Sweep
@@ -395,7 +395,7 @@ class Session:
             return
         queue = self._queues.get(model)
         waiting = {p: queue.count(p) if queue is not None else 0 for p in PRIORITIES}
-        wanted = room.depth(
+        wanted = prefetch.depth(
             found.batching.max_size,
             self._statistics.run_s(model),
             is_running=self._execution.is_running(model),
