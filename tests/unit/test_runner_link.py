@@ -22,7 +22,7 @@ from signalbox.program.errors import (
 )
 from tests.rigs.unstaged import as_it_is
 from workers.guard.link import RunnerEnds
-from workers.guard.output import BURST_BYTES, LINES, Output
+from workers.guard.output import BURST_BYTES, LINES, RunnerOutput
 from workers.runner import frames
 from workers.runner.link import LoadReport, RunnerLink, RunReport
 from workers.runner.wire import RunnerLost
@@ -420,7 +420,7 @@ class Printer:
         self.now_s = 100.0
         self.floods = 0
         self.flooded = asyncio.Event()
-        self.output = Output(self._on_flood, lambda: self.now_s)
+        self.output = RunnerOutput(self._on_flood, lambda: self.now_s)
 
     def _on_flood(self) -> None:
         self.floods += 1

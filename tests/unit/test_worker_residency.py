@@ -13,7 +13,7 @@ from workers.runner.link import LoadReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
 from workers.serving.modelcache import DoesNotFit, Key, ModelCache
-from workers.serving.residency import Residency
+from workers.serving.residency import ResidentVersions
 from workers.serving.statistics import Statistics
 
 MIB = 1 << 20
@@ -83,8 +83,8 @@ def memory() -> Memory:
     return Memory()
 
 
-def residency(memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True) -> Residency:
-    return Residency(
+def residency(memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True) -> ResidentVersions:
+    return ResidentVersions(
         cast("Any", memory),
         ModelCache(100 << 20),
         catalog,
@@ -145,7 +145,7 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
 
 async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(memory: Memory) -> None:
     cache = ModelCache(30 * MIB)
-    made = Residency(cast("Any", memory), cache, catalog, activity(), lambda: None)
+    made = ResidentVersions(cast("Any", memory), cache, catalog, activity(), lambda: None)
     with pytest.raises(DoesNotFit, match="memory budget"):
         await made.pin(("a", 1), never)
     assert not memory.loaded
@@ -218,7 +218,7 @@ class Rolling:
         self.versions: tuple[int, ...] = (1, 2, 3)
         self.told: list[dict[int, str]] = []
         self.activity = activity()
-        self.made = Residency(
+        self.made = ResidentVersions(
             cast("Any", memory),
             self.cache,
             lambda name: catalog(name, self.versions),

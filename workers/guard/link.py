@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from signalbox.program import log
-from workers.guard.output import BURST_BYTES, Output
+from workers.guard.output import BURST_BYTES, RunnerOutput
 
 _PROGRAM: Final = "import sys; sys.path.append(sys.argv.pop(1)); from workers.guard.process import main; main()"
 """Isolated and without site-packages, so that it stays tiny; the one thing it may import is ours."""
@@ -136,7 +136,7 @@ class GuardLink(GuardWords):
         self._on_word = on_word
         self._socket = ours
         self._runner_pidfd = -1
-        self._output = Output(self._on_flood, time.monotonic)
+        self._output = RunnerOutput(self._on_flood, time.monotonic)
         self._process = subprocess.Popen(
             [
                 sys.executable,

@@ -18,7 +18,7 @@ LINE_CHARACTERS: Final = 500
 _READ_BYTES: Final = 1 << 16
 
 
-class Output:
+class RunnerOutput:
     """One pipe. ``fd`` is the end to write to, closed by :meth:`given` once a process has it.
 
     on_flood: called when a runner has written more than it may. clock: monotonic seconds.

@@ -43,9 +43,9 @@ from workers.serving.commits import Change, Commits, Verdict, persist
 from workers.serving.inflight import InFlightJob
 from workers.serving.lru import Lru
 from workers.serving.modelcache import DoesNotFit
-from workers.serving.residency import Residency
+from workers.serving.residency import ResidentVersions
 from workers.serving.results import MAX_RESULT_BYTES, within
-from workers.serving.retries import Fate, judge
+from workers.serving.retries import Action, judge
 from workers.serving.statistics import Statistics
 
 QUICK_RUN_S: Final = 0.1
@@ -110,7 +110,7 @@ class Execution:
         *,
         bus: Bus,
         runner: RunnerLink,
-        residency: Residency,
+        residency: ResidentVersions,
         commits: Commits,
         fleet: Fleet,
         statistics: Statistics,
@@ -513,20 +513,20 @@ class Execution:
             return self._commits.cancellation(held)
         crashes = held.record.crashes if held.record is not None else 0
         limit = self._limits(held.job.model).max_delivery
-        verdict = judge(error, crashes=crashes, max_delivery=limit)
-        if verdict.is_strike:
+        decision = judge(error, crashes=crashes, max_delivery=limit)
+        if decision.is_strike:
             gauges.STRIKES.labels(held.job.model, error.code).inc()
-        if verdict.fate is Fate.RETRY:
-            delays[held] = verdict.delay_s
+        if decision.action is Action.RETRY:
+            delays[held] = decision.delay_s
             gauges.RETRIED.labels(held.job.model, error.code).inc()
-            return self._commits.requeue(held, error, is_crash=verdict.is_strike)
+            return self._commits.requeue(held, error, is_crash=decision.is_strike)
         said = error
-        if verdict.is_poison:
+        if decision.is_poison:
             said = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
         why = ErrorInfo(code=said.code, message=said.public_message)
-        if verdict.is_dead_letter:
-            await self._commits.dead_letter(held, why, is_crash=verdict.is_strike)
-        if verdict.is_poison:
+        if decision.is_dead_letter:
+            await self._commits.dead_letter(held, why, is_crash=decision.is_strike)
+        if decision.is_poison:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
         return self._commits.failure(held, why)
 

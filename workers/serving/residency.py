@@ -28,7 +28,7 @@ _MOST_REMEMBERED: Final = 4096
 _AGAIN_S: Final = 10.0
 """When a load ahead of need that the worker had no room for is tried again."""
 Renew = Callable[[], Awaitable[None]]
-"""Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
+"""Puts a fresh runner in the place of the present one; :meth:`ResidentVersions.forget` is called meanwhile."""
 
 
 def find_version(model: Model | None, version: int) -> Version | None:
@@ -38,8 +38,8 @@ def find_version(model: Model | None, version: int) -> Version | None:
     return next((v for v in model.versions if v.version == version), None)
 
 
-class Residency:
-    """What the runner of one hold has in memory. Dies with the hold."""
+class ResidentVersions:
+    """The versions that the runner has loaded, for as long as one lease is held."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ from workers.serving.commits import Commits, Verdict, persist
 from workers.serving.execution import BatchRun, Execution
 from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.modelcache import ModelCache
-from workers.serving.residency import Residency
+from workers.serving.residency import ResidentVersions
 from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
 
@@ -94,7 +94,7 @@ class Session:
             slow_job_s=settings.slow_job_s,
             trusted_s=settings.ack_wait_s,
         )
-        self._residency = Residency(
+        self._residency = ResidentVersions(
             lease.runner,
             cache,
             fleet.find,

@@ -7,7 +7,7 @@ from typing import Final
 from workers.serving.batchlimits import BatchLimits
 from workers.serving.lru import Lru
 from workers.serving.sizes import Sizes
-from workers.serving.stored import Stored
+from workers.serving.storedbytes import StoredBytes
 
 SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""
@@ -24,8 +24,8 @@ class Statistics:
     """
 
     def __init__(self, *, results_kept_s: float = 600.0) -> None:
-        self.results = Stored(kept_s=results_kept_s, clock=time.monotonic)
-        self.large_results = Stored(kept_s=results_kept_s, clock=time.monotonic)
+        self.results = StoredBytes(kept_s=results_kept_s, clock=time.monotonic)
+        self.large_results = StoredBytes(kept_s=results_kept_s, clock=time.monotonic)
         self.batch_limits = BatchLimits()
         self.sizes = Sizes()
         self.done = 0
