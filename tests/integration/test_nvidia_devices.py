@@ -242,7 +242,7 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     log = tmp_path / "log"
     async with asyncio.timeout(LIMIT_S):
         # Left alone, tried again, left alone again.
-        while log.read_text().count("gpu.dirty") < 2:  # noqa: ASYNC110  another process writes it
+        while log.read_text().count("gpu.entry_refused") < 2:  # noqa: ASYNC110  another process writes it
             await asyncio.sleep(0.05)
     assert not [fact for fact in one.seen if fact["event"] == "held"]
     reasons = [json.loads(line) for line in log.read_text().splitlines() if "gpu.not_free" in line]

@@ -63,7 +63,7 @@ class Watch:
             async with aclosing(devices.looks(PERIOD_S)) as looks:
                 async for gpus in looks:
                     self._judge(gpus)
-            log.warning("gpu.not_watched", gpu=self._device.id, again_in_s=PERIOD_S)
+            log.warning("gpu.watch_failed", gpu=self._device.id, again_in_s=PERIOD_S)
             await asyncio.sleep(PERIOD_S)
 
     def _judge(self, gpus: list[Gpu]) -> None:

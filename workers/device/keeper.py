@@ -105,7 +105,7 @@ class Keeper:
                 self._hear_something()
                 await asyncio.shield(guard.close(self._timing.kill_s))
                 self.runner.detach()
-            self._log.error("guard.gone", pid=guard.pid)
+            self._log.error("guard.ended", pid=guard.pid)
             self._on_gone()
             was_well = loop.time() - started > _HEALTHY_S
             backoff_s = _next_backoff(backoff_s, was_well=was_well)
@@ -162,7 +162,7 @@ class Keeper:
         elif word.verb == "flooded":
             self.runner.flooded()
         elif word.verb.startswith("error"):
-            self._log.error("guard.refused", what=word.verb.removeprefix("error "), errno=word.number)
+            self._log.error("guard.order_failed", what=word.verb.removeprefix("error "), errno=word.number)
             if word.verb != "error enter" and self._guard is not None:
                 self._guard.kill_all()  # it has no room for another process; the next one starts later and later
         self._on_word(word)

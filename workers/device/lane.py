@@ -528,10 +528,10 @@ class Lane:
                     self.device, timeout_s=self.settings.lock_wait_s, idle_bytes=self.settings.gpu_idle_bytes
                 )
             except Exception:  # noqa: BLE001  a worker that cannot look must not keep the device from the others
-                log.exception("gpu.unknown", gpu=self.device.id, worker=self.worker.id, token=enter.token)
+                log.exception("gpu.check_failed", gpu=self.device.id, worker=self.worker.id, token=enter.token)
                 is_free = False
             if not is_free:
-                self._log.error("gpu.dirty", token=enter.token)
+                self._log.error("gpu.entry_refused", token=enter.token)
                 self._feed(events.DeviceUnusable())
                 return
         if self._lease.token == enter.token:

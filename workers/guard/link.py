@@ -210,7 +210,7 @@ class GuardLink(GuardWords):
             except OSError:
                 data = b""
             if not data:
-                self._tell_last_words(self._process.pid, 0)
+                self._log_last_output(self._process.pid, 0)
                 self._hang_up()
                 self._on_word(Word("gone"))
                 return
@@ -219,18 +219,18 @@ class GuardLink(GuardWords):
                 self._follow(word.number)
             elif word.verb == "died":
                 self._unfollow()
-                self._tell_last_words(word.number, word.status)
+                self._log_last_output(word.number, word.status)
             self._on_word(word)
 
     def _on_flood(self) -> None:
         log.error("runner.flooded", bytes=BURST_BYTES)
         self._on_word(Word("flooded"))
 
-    def _tell_last_words(self, pid: int, status: int) -> None:
-        """What a process that was not killed by us has printed at its end."""
-        lines = self._output.last_words()
+    def _log_last_output(self, pid: int, status: int) -> None:
+        """Log what a runner printed before its end, unless it was killed."""
+        lines = self._output.last_lines()
         if lines and status != -signal.SIGKILL:
-            log.warning("runner.last_words", pid=pid, status=status, lines=lines)
+            log.warning("runner.last_output", pid=pid, status=status, lines=lines)
 
     def _follow(self, pid: int) -> None:
         self._unfollow()

@@ -39,7 +39,7 @@ class RunnerOutput:
         """A process has the end to write to; ours would keep the pipe open."""
         os.close(self.fd)
 
-    def last_words(self) -> list[str]:
+    def last_lines(self) -> list[str]:
         """The last lines since they were asked for; a new runner starts with a full allowance."""
         self._on_readable()
         lines = [*self._lines, *([_text(self._rest)] if self._rest else [])]

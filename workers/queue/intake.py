@@ -106,7 +106,7 @@ class Intake:
         try:
             await asyncio.gather(*(puller.drain() for puller in open_))
         except Unavailable:
-            log.debug("intake.nothing_parked")  # on a connection that is lost
+            log.debug("intake.closed_without_connection")  # on a connection that is lost
         finally:
             for puller in open_:
                 await puller.close()

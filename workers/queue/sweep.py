@@ -93,7 +93,7 @@ class Sweep:
                 await self._let_server_count()
                 await self._sweep()
         except TimeoutError:
-            log.warning("sweep.unfinished", jobs=sum(map(len, self._acknowledged.values())))
+            log.warning("sweep.closed_early", jobs=sum(map(len, self._acknowledged.values())))
 
     async def _let_server_count(self) -> None:
         """Wait until the server has counted all acknowledgements: it counts in order, and the last one has a reply."""
@@ -101,7 +101,7 @@ class Sweep:
             try:
                 await self._last[queue].ack()
             except SignalboxError as error:
-                log.warning("sweep.acks_not_counted", model=queue[0], why=str(error))
+                log.warning("sweep.ack_check_failed", model=queue[0], why=str(error))
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._sweep_and_rearm(), name="sweep")
@@ -140,7 +140,7 @@ class Sweep:
             try:
                 await inputs.remove(self._bus, group)
             except SignalboxError as error:
-                log.warning("sweep.inputs_not_removed", inputs=len(self._inputs), why=str(error))
+                log.warning("sweep.input_removal_failed", inputs=len(self._inputs), why=str(error))
                 break
             for subject in group:
                 del self._inputs[subject]

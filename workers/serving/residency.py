@@ -175,11 +175,11 @@ class ResidentVersions:
             try:
                 await self._load(key, None)
             except (NotServing, OutOfMemory) as error:
-                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                log.warning("model.load_failed", model=key[0], version=key[1], why=str(error))
                 if isinstance(error, OutOfMemory) and self._has_another(key):
                     self._wants_room(key)
             except Unavailable as error:  # it says nothing of the version: what is here stays
-                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                log.warning("model.load_failed", model=key[0], version=key[1], why=str(error))
                 self._is_put_off = True
                 return
         if key not in self._cache and self._has_another(key):

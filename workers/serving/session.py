@@ -227,7 +227,7 @@ class Session:
                 async with asyncio.timeout(self._settings.request_timeout_s):
                     await self._commits.give_up(self.in_flight)
             except (TimeoutError, SignalboxError):
-                log.warning("session.not_requeued", jobs=len(self.in_flight))  # ack_wait will do it
+                log.warning("session.requeue_failed", jobs=len(self.in_flight))  # ack_wait will do it
         await self._abandon()
 
     async def _tasks_end(self) -> None:
@@ -239,7 +239,7 @@ class Session:
         await self._end_tasks()
         await self._close_intake()
         if self.in_flight:
-            log.warning("session.abandoned", jobs=len(self.in_flight), token=self._lease.token)
+            log.warning("session.jobs_abandoned", jobs=len(self.in_flight), token=self._lease.token)
         for held in self.in_flight:
             self._nak(held)
         await asyncio.wait_for(self._tasks_end(), self._settings.request_timeout_s * 2)
@@ -254,13 +254,13 @@ class Session:
             async with asyncio.timeout(self._settings.request_timeout_s):
                 await self._intake.close()
         except (TimeoutError, Unavailable):
-            log.warning("intake.not_closed_cleanly")
+            log.warning("intake.close_failed")
 
     async def _flush(self) -> None:
         try:
             await self._bus.flush()
         except Unavailable:
-            log.warning("session.not_flushed")
+            log.warning("session.flush_failed")
 
     # ------------------------------------------------------------------------------ arriving
 
@@ -328,7 +328,7 @@ class Session:
             self._nak(held, NEWER_DELAY_S)
             return
         except SignalboxError as error:
-            log.warning("session.not_examined", job=held.job.id, why=str(error))
+            log.warning("session.redelivery_check_failed", job=held.job.id, why=str(error))
             self._nak(held, 1.0)
             return
         except Exception:
@@ -486,15 +486,15 @@ class Session:
             await self._execution.admitted()
             await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm)
         except LeaseLost as error:
-            log.info("residency.not_warm", why=str(error))
+            log.info("residency.load_ahead_failed", why=str(error))
             if not self._lease.runner.entered.is_set():
                 self._catalog.set()  # the next try waits for the runner
         except RunnerCrashed as error:
-            log.warning("residency.not_warm", why=str(error))
+            log.warning("residency.load_ahead_failed", why=str(error))
             await self._execution.recover()
             self._catalog.set()  # the others that died with it
         except SignalboxError as error:  # the next job of that model meets the error and is judged by it
-            log.warning("residency.not_warm", why=str(error))
+            log.warning("residency.load_ahead_failed", why=str(error))
 
     async def _keep(self) -> None:
         """Tell the server regularly which jobs are worked on, and renew records of long runs before they may go."""
