@@ -1,4 +1,4 @@
-"""The supervisor: stands in line for its GPU, serves while it holds it, steps aside when it must.
+"""The supervisor: waits for its GPU, serves while it holds the lease, gives the lease up when it must.
 
 It never imports TensorFlow or numpy: frames go to the runner and come back as bytes.
 """
@@ -33,7 +33,7 @@ from workers.settings import WorkerSettings
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PAUSE_S: Final = 1.0
-"""Pause after an error nobody foresaw, so that it cannot spin."""
+"""Pause after an unforeseen error, so that the loop cannot spin."""
 _VIRTUAL_BUDGET_BYTES: Final = 4 * 1024**3
 
 
@@ -95,7 +95,7 @@ class Supervisor:
         )
 
     def stop(self) -> None:
-        """Drain and end: stop pulling, finish or hand back, release."""
+        """Drain and end: stop pulling, finish or nak, release."""
         log.info("worker.draining", worker=self._identity.id)
         self._stop.set()
         self._halt.set()
@@ -106,7 +106,7 @@ class Supervisor:
         """Serve until :meth:`stop`.
 
         Raises :class:`Misconfigured` when the topology does not fit, :class:`Unavailable` when NATS does not
-        answer at the start: whoever started the program starts it again.
+        answer at the start: the service manager starts the program again.
         """
         await topology.require(self._bus)
         await self._clock.start()
@@ -133,7 +133,7 @@ class Supervisor:
         log.info("worker.ended", worker=self._identity.id, done=self._statistics.done)
 
     def _runner_ready(self) -> None:
-        """A runner has imported TensorFlow; ready is who could serve without that wait."""
+        """Report this worker ready, as a runner has imported TensorFlow."""
         if not self._is_ready:
             self._is_ready = True
             self._presence.changed()
@@ -142,7 +142,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------ turns
 
     async def _turn(self) -> None:
-        """Get the GPU, serve, give it up. Whatever goes wrong costs this turn only."""
+        """Get the GPU, serve, give it up. An error costs this turn only."""
         try:
             if self._fleet.is_drain_asked:
                 await self._rest()
@@ -157,7 +157,7 @@ class Supervisor:
             await asyncio.sleep(_PAUSE_S)
 
     async def _rest(self) -> None:
-        """Drained by an operator: keep presence, hold nothing, until told otherwise."""
+        """Keep presence and hold no lease while an operator drains this worker."""
         self._lane.allow(False)
         self._presence.changed()
         log.info("worker.drained", worker=self._identity.id)
@@ -166,7 +166,7 @@ class Supervisor:
             await self._resumed.wait()
 
     async def _acquire(self) -> LeaseHandle | None:
-        """The GPU, or None if this worker must stop first."""
+        """Wait for the lease of the GPU; None if this worker must stop first."""
         demand = Demand(
             self._bus,
             self._fleet.assigned,
