@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
     try:
         uvloop.run(_serve(settings))
     except SignalboxError as error:
-        log.error("worker.refused", why=error.public_message, code=error.code)
+        log.error("worker.start_failed", why=error.public_message, code=error.code)
         return 1
     return 0
 

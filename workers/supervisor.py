@@ -1,4 +1,4 @@
-"""The supervisor: stands in line for its GPU, serves while it holds it, steps aside when it must.
+"""The supervisor: waits for its GPU, serves while it holds the lease, gives the lease up when it must.
 
 It never imports TensorFlow or numpy: frames go to the runner and come back as bytes.
 """
@@ -16,7 +16,8 @@ from signalbox.bus.sharedclock import SharedClock
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.wire.messages import Device, Worker
-from workers.device.lane import Hold, Lane
+from workers.device.handle import LeaseHandle
+from workers.device.lane import Lane
 from workers.guard.link import GuardLink, StartGuard
 from workers.host import gauges
 from workers.host.fleet import Fleet
@@ -25,14 +26,14 @@ from workers.host.presence import Presence
 from workers.lease.demand import Demand
 from workers.recovery.reconciler import Reconciler
 from workers.runner.staging import MakeStages
+from workers.serving.modelcache import ModelCache
 from workers.serving.session import Session
-from workers.serving.shelf import Shelf
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PAUSE_S: Final = 1.0
-"""Pause after an error nobody foresaw, so that it cannot spin."""
+"""Pause after an unforeseen error, so that the loop cannot spin."""
 _VIRTUAL_BUDGET_BYTES: Final = 4 * 1024**3
 
 
@@ -57,8 +58,8 @@ class Supervisor:
         self._identity = identity
         self._device = device
         self._started_at = time.time()
-        self._tally = Tally(results_kept_s=settings.results_kept_s)
-        self._shelf = Shelf(settings.memory_budget_bytes or _budget(device))
+        self._statistics = Statistics(results_kept_s=settings.results_kept_s)
+        self._cache = ModelCache(settings.memory_budget_bytes or _budget(device))
         self._records = Records(bus)
         self._clock = SharedClock(bus)
         self._session: Session | None = None
@@ -94,7 +95,7 @@ class Supervisor:
         )
 
     def stop(self) -> None:
-        """Drain and end: stop pulling, finish or hand back, release."""
+        """Drain and end: stop pulling, finish or nak, release."""
         log.info("worker.draining", worker=self._identity.id)
         self._stop.set()
         self._halt.set()
@@ -105,7 +106,7 @@ class Supervisor:
         """Serve until :meth:`stop`.
 
         Raises :class:`Misconfigured` when the topology does not fit, :class:`Unavailable` when NATS does not
-        answer at the start: whoever started the program starts it again.
+        answer at the start: the service manager starts the program again.
         """
         await topology.require(self._bus)
         await self._clock.start()
@@ -129,10 +130,10 @@ class Supervisor:
             await self._presence.end()
             await self._fleet.close()
             await self._clock.close()
-        log.info("worker.ended", worker=self._identity.id, done=self._tally.done)
+        log.info("worker.ended", worker=self._identity.id, done=self._statistics.done)
 
     def _runner_ready(self) -> None:
-        """A runner has imported TensorFlow; ready is who could serve without that wait."""
+        """Report this worker ready, as a runner has imported TensorFlow."""
         if not self._is_ready:
             self._is_ready = True
             self._presence.changed()
@@ -141,22 +142,22 @@ class Supervisor:
     # ------------------------------------------------------------------------------ turns
 
     async def _turn(self) -> None:
-        """Get the GPU, serve, give it up. Whatever goes wrong costs this turn only."""
+        """Get the GPU, serve, give it up. An error costs this turn only."""
         try:
             if self._fleet.is_drain_asked:
                 await self._rest()
                 return
             self._halt.clear()
             self._lane.allow(True)
-            hold = await self._hold()
-            if hold is not None:
-                await self._serve(hold)
+            lease = await self._acquire()
+            if lease is not None:
+                await self._serve(lease)
         except Exception:  # noqa: BLE001  the edge of the program's main loop
             log.exception("worker.turn_failed")
             await asyncio.sleep(_PAUSE_S)
 
     async def _rest(self) -> None:
-        """Drained by an operator: keep presence, hold nothing, until told otherwise."""
+        """Keep presence and hold no lease while an operator drains this worker."""
         self._lane.allow(False)
         self._presence.changed()
         log.info("worker.drained", worker=self._identity.id)
@@ -164,8 +165,8 @@ class Supervisor:
         if self._fleet.is_drain_asked and not self._stop.is_set():
             await self._resumed.wait()
 
-    async def _hold(self) -> Hold | None:
-        """The GPU, or None if this worker must stop first."""
+    async def _acquire(self) -> LeaseHandle | None:
+        """Wait for the lease of the GPU; None if this worker must stop first."""
         demand = Demand(
             self._bus,
             self._fleet.assigned,
@@ -184,33 +185,33 @@ class Supervisor:
             await asyncio.wait([watching, halting, holding])
         return holding.result() if not holding.cancelled() else None
 
-    async def _serve(self, hold: Hold) -> None:
+    async def _serve(self, lease: LeaseHandle) -> None:
         self._session = Session(
             bus=self._bus,
             records=self._records,
             lane=self._lane,
-            hold=hold,
+            lease=lease,
             fleet=self._fleet,
-            shelf=self._shelf,
-            tally=self._tally,
+            cache=self._cache,
+            statistics=self._statistics,
             settings=self._settings,
             worker=self._identity.id,
             clock=self._clock.now,
             on_change=self._presence.changed,
         )
         self._presence.changed()
-        gauges.LEASE_TOKEN.set(hold.token)
-        log.info("session.began", token=hold.token, gpu=hold.gpu)
+        gauges.LEASE_TOKEN.set(lease.token)
+        log.info("session.began", token=lease.token, gpu=lease.gpu)
         try:
             await self._session.serve(self._halt)
         finally:
             self._session = None
             gauges.LEASE_TOKEN.set(0)
-            gauges.HOLDS.labels("lost" if hold.lost.is_set() else "given up").inc()
+            gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
             self._presence.changed()
-            log.info("session.ended", token=hold.token, is_lost=hold.lost.is_set())
-            if not hold.lost.is_set():
-                await hold.release()
+            log.info("session.ended", token=lease.token, is_lost=lease.lost.is_set())
+            if not lease.lost.is_set():
+                await lease.release()
 
     # ------------------------------------------------------------------------------ telling
 
@@ -226,7 +227,7 @@ class Supervisor:
     def _describe(self) -> Worker:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
         session = self._session
-        ceilings = self._tally.ceilings.lowest()
+        batch_limits = self._statistics.batch_limits.lowest()
         return Worker(
             id=self._identity.id,
             boot=self._identity.boot,
@@ -238,20 +239,22 @@ class Supervisor:
             beat_at=time.time(),
             token=self._lane.token,
             waiting_since=self._lane.waiting_since,
-            models=self._shelf.residencies(is_spare=self._fleet.is_spare, max_rows=lambda key: ceilings.get(key, 0)),
+            models=self._cache.residencies(
+                is_spare=self._fleet.is_spare, max_rows=lambda key: batch_limits.get(key, 0)
+            ),
             serves=self._settings.models,
-            running=session.hand.ids() if session is not None else (),
-            rates=self._tally.rates(),
-            done=self._tally.done,
-            failed=self._tally.failed,
+            running=session.in_flight.ids() if session is not None else (),
+            rates=self._statistics.rates(),
+            done=self._statistics.done,
+            failed=self._statistics.failed,
             rss_bytes=_rss_bytes(),
             is_drain_asked=self._fleet.is_drain_asked,
             software=signalbox.__version__,
             sandbox=self._lane.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
-            waiting=session.hand.waiting() if session is not None else {},
-            results=self._tally.results.most(),
-            large_results=self._tally.large_results.most(),
+            waiting=session.in_flight.waiting() if session is not None else {},
+            results=self._statistics.results.most(),
+            large_results=self._statistics.large_results.most(),
         )
 
     def _state(self, *, is_draining: bool) -> str:

@@ -62,15 +62,15 @@ class Member:
 
     async def follow(self, turned: Callable[[], None]) -> None:
         while True:
-            hold = await self.lane.held()
+            lease = await self.lane.held()
             self.turns += 1
             self.lane.busy()
             turned()
-            ends = [asyncio.ensure_future(e.wait()) for e in (hold.yield_asked, hold.ended)]
+            ends = [asyncio.ensure_future(e.wait()) for e in (lease.yield_asked, lease.ended)]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
                 end.cancel()
-            await hold.release()
+            await lease.release()
 
 
 class Crowd:

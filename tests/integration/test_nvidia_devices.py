@@ -23,7 +23,7 @@ from tests.integration.test_lease_lanes import QUICK, Worker
 from tests.rigs import workerhouse
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
-from workers.device import devices, strangers
+from workers.device import devices, foreign
 from workers.device.devices import Gpu, Unfree, find, unfree, wait_until_free
 from workers.device.keeper import _environment
 
@@ -242,7 +242,7 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     log = tmp_path / "log"
     async with asyncio.timeout(LIMIT_S):
         # Left alone, tried again, left alone again.
-        while log.read_text().count("gpu.dirty") < 2:  # noqa: ASYNC110  another process writes it
+        while log.read_text().count("gpu.entry_refused") < 2:  # noqa: ASYNC110  another process writes it
             await asyncio.sleep(0.05)
     assert not [fact for fact in one.seen if fact["event"] == "held"]
     reasons = [json.loads(line) for line in log.read_text().splitlines() if "gpu.not_free" in line]
@@ -262,14 +262,14 @@ def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(monkey
         child = int(runner.stdout.readline())
         try:
             everybody = (runner.pid, child, os.getpid())
-            assert strangers.strangers(everybody, runner.pid) == {os.getpid()}
-            monkeypatch.setattr(strangers, "_HOST", "")
-            assert not strangers.strangers((child, os.getpid()), runner.pid), "whose numbers are these?"
-            monkeypatch.setattr(strangers, "_HOST", str(Path("/proc/self/ns/pid").readlink()))
-            assert strangers.strangers((child, os.getpid()), runner.pid) == {os.getpid()}
+            assert foreign.foreign_processes(everybody, runner.pid) == {os.getpid()}
+            monkeypatch.setattr(foreign, "_HOST", "")
+            assert not foreign.foreign_processes((child, os.getpid()), runner.pid), "whose numbers are these?"
+            monkeypatch.setattr(foreign, "_HOST", str(Path("/proc/self/ns/pid").readlink()))
+            assert foreign.foreign_processes((child, os.getpid()), runner.pid) == {os.getpid()}
         finally:
             os.killpg(runner.pid, signal.SIGKILL)
-    assert not strangers.strangers((runner.pid,), os.getpid()), "it is gone"
+    assert not foreign.foreign_processes((runner.pid,), os.getpid()), "it is gone"
 
 
 async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(state: State, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(st
         runner = (await worker.said("runner.ready"))["pid"]
         state(used_by(runner, os.getpid()))
         running = await ledger.submit("slow", floats(4.0, name="seconds"))
-        found = await worker.said("gpu.strangers")
+        found = await worker.said("gpu.foreign_processes")
         assert found["pids"] == [os.getpid()]
         await register(bus, "half", tmp_path)
         other = await ledger.submit("half", floats(1.0))
@@ -292,7 +292,7 @@ async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(st
         assert ledger.open([other])
         assert [line["model"] for line in worker.lines if line["event"] == "model.loaded"] == ["slow"]
         state(used_by(runner))
-        await worker.said("gpu.ours_again")
+        await worker.said("gpu.foreign_processes_gone")
         served += await ledger.ended(other)
     assert {(record.state.value, record.token) for record in served} == {("succeeded", served[0].token)}
     assert not [line for line in worker.lines if line["event"] == "runner.died"][1:], "but at its end"

@@ -18,7 +18,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, header
 from signalbox.wire.names import Header, Stream
 from tests.rigs.submit import Ledger, floats
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 
 GPU = "CPU-test-0"
 
@@ -27,11 +27,11 @@ def commits(bus: Bus, worker: str, token: int, gpu: str = GPU) -> Commits:
     return Commits(bus, Records(bus), worker=worker, gpu=gpu, token=token, inline_limit_bytes=262_144, clock=time.time)
 
 
-def held(bus: Bus, job: Job) -> Held:
+def held(bus: Bus, job: Job) -> InFlightJob:
     reply = b"$JS.ACK.JOBS.half_mid.1.1.1.0.0"
     head = f"NATS/1.0\r\n{Header.JOB}: {header(job)}\r\n\r\n".encode()
     delivery = Delivery(bus, names.job(job.model, job.priority, job.id), reply, head, floats(1.0))
-    return Held(delivery, job, now_s=0.0)
+    return InFlightJob(delivery, job, now_s=0.0)
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ from signalbox.wire.messages import Device, Residency, Worker
 from signalbox.wire.names import Bucket, token
 from tests.rigs import workerhouse
 from workers.host.presence import Presence
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 
 
 async def test_a_worker_that_has_seen_thousands_of_models_stays_in_the_fleet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tally = Tally()
+    statistics = Statistics()
     for n in range(5_000):
-        tally.ran(f"model-{n}", jobs=1, seconds=0.01, size_bytes=8)
+        statistics.ran(f"model-{n}", jobs=1, seconds=0.01, size_bytes=8)
     few = Worker(
         id="w1",
         boot="b",
@@ -29,7 +29,7 @@ async def test_a_worker_that_has_seen_thousands_of_models_stays_in_the_fleet(
         started_at=1.0,
         beat_at=1.0,
         device=Device(id="CPU-h-0", kind="cpu", name="virtual"),
-        rates=tally.rates(),
+        rates=statistics.rates(),
     )
     failed = tuple(
         Residency(model=f"model-{n}", version=1, state="failed", error="no such file " * 100) for n in range(5_000)

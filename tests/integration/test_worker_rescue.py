@@ -30,7 +30,7 @@ from workers.host.fleet import Fleet
 from workers.queue import rescue
 from workers.queue.intake import PARKED_S
 from workers.queue.rescue import Rescue
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 
 CONSUMER = names.consumer("half", "mid")
 NEVER_S = 600.0
@@ -75,7 +75,7 @@ class Peer(NamedTuple):
             inline_limit_bytes=262_144,
             clock=time.time,
         )
-        held = Held(delivery, delivery.job, now_s=0.0)
+        held = InFlightJob(delivery, delivery.job, now_s=0.0)
         assert await commits.claim([held], Group()) == {held: Verdict.OURS}
 
 

@@ -24,7 +24,8 @@ from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
 from tests.rigs import models
 from workers.device import devices
-from workers.device.lane import Hold, Lane, LaneSettings
+from workers.device.handle import LeaseHandle
+from workers.device.lane import Lane, LaneSettings
 from workers.host.identity import WorkerIdentity
 
 
@@ -49,17 +50,17 @@ class Host:
     async def follow(self) -> None:
         """Report every hold from its beginning to its end; yield when asked to."""
         while True:
-            hold = await self.lane.held()
-            say("held", token=hold.token, runner=hold.runner.pid, guard=self.lane.guard_pid)
+            lease = await self.lane.held()
+            say("held", token=lease.token, runner=lease.runner.pid, guard=self.lane.guard_pid)
             if self.is_yielding:
                 await asyncio.wait(
-                    {asyncio.ensure_future(hold.yield_asked.wait()), asyncio.ensure_future(hold.ended.wait())},
+                    {asyncio.ensure_future(lease.yield_asked.wait()), asyncio.ensure_future(lease.ended.wait())},
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                await hold.release()
+                await lease.release()
             else:
-                await hold.ended.wait()
-            say("lost" if hold.lost.is_set() else "released", token=hold.token)
+                await lease.ended.wait()
+            say("lost" if lease.lost.is_set() else "released", token=lease.token)
 
     async def obey(self, line: str) -> None:
         """Carry out one command and report it."""
@@ -67,30 +68,30 @@ class Host:
         if verb == "want":
             self.lane.want(True)
         elif verb == "release":
-            hold = await self.lane.held()
-            await hold.release()
+            lease = await self.lane.held()
+            await lease.release()
         elif verb == "restart":
-            hold = await self.lane.held()
-            await hold.runner.restart()
-            say("restarted", token=hold.token, runner=hold.runner.pid)
+            lease = await self.lane.held()
+            await lease.runner.restart()
+            say("restarted", token=lease.token, runner=lease.runner.pid)
         elif verb == "block":
             time.sleep(float(words[0]))  # noqa: ASYNC251  what is tested is a loop that does not turn
         elif verb in {"run", "half"}:
-            hold = await self.lane.held()
-            await self.infer(hold, verb, float(words[0]))
+            lease = await self.lane.held()
+            await self.infer(lease, verb, float(words[0]))
 
-    async def infer(self, hold: Hold, verb: str, value: float) -> None:
+    async def infer(self, lease: LeaseHandle, verb: str, value: float) -> None:
         """One job on the slow model or on half_plus_two."""
         self.lane.busy()
         try:
             model, path, name = (
                 ("slow", models.slow(), "seconds") if verb == "run" else ("half", models.half_plus_two(), "x")
             )
-            await hold.runner.load(model, 1, str(path))
-            say("started", token=hold.token)
-            report = await hold.runner.run(model, 1, "serving_default", [frame(name, value)])
+            await lease.runner.load(model, 1, str(path))
+            say("started", token=lease.token)
+            report = await lease.runner.run(model, 1, "serving_default", [frame(name, value)])
             (y,) = struct.unpack("<f", tensors.decode(report.frames[0])[0].data)
-            say("answer", token=hold.token, y=y)
+            say("answer", token=lease.token, y=y)
         except SignalboxError as error:
             say("failed", code=error.code)
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 from signalbox.jobs.commits import Commits
 from workers.main import main
 from workers.queue.sweep import Sweep
-from workers.serving.residency import Residency
+from workers.serving.residency import ResidentVersions
 
 FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent
 
@@ -32,7 +32,7 @@ def failing(owner: type, place: str) -> None:
 
 
 if __name__ == "__main__":
-    failing(Residency, "keep_warm")
+    failing(ResidentVersions, "keep_warm")
     failing(Commits, "success")
     failing(Commits, "refresh")
     failing(Sweep, "_sweep_queue")

@@ -22,7 +22,7 @@ from signalbox.program.errors import (
 )
 from tests.rigs.unstaged import as_it_is
 from workers.guard.link import RunnerEnds
-from workers.guard.output import BURST_BYTES, LINES, Output
+from workers.guard.output import BURST_BYTES, LINES, RunnerOutput
 from workers.runner import frames
 from workers.runner.link import LoadReport, RunnerLink, RunReport
 from workers.runner.wire import RunnerLost
@@ -420,7 +420,7 @@ class Printer:
         self.now_s = 100.0
         self.floods = 0
         self.flooded = asyncio.Event()
-        self.output = Output(self._on_flood, lambda: self.now_s)
+        self.output = RunnerOutput(self._on_flood, lambda: self.now_s)
 
     def _on_flood(self) -> None:
         self.floods += 1
@@ -445,10 +445,10 @@ async def printer() -> AsyncIterator[Printer]:
 
 async def test_the_last_lines_are_kept_and_told_once(printer: Printer) -> None:
     await printer.write(b"".join(b"line %d\n" % n for n in range(50)) + b"no end")
-    lines = printer.output.last_words()
+    lines = printer.output.last_lines()
     assert lines[-2:] == ["line 49", "no end"]
     assert len(lines) == LINES
-    assert printer.output.last_words() == []
+    assert printer.output.last_lines() == []
 
 
 async def test_a_flood_is_reported_once_for_each_runner(printer: Printer) -> None:
@@ -457,7 +457,7 @@ async def test_a_flood_is_reported_once_for_each_runner(printer: Printer) -> Non
         await printer.flooded.wait()
     await printer.write(b"x" * BURST_BYTES)
     assert printer.floods == 1
-    assert max(map(len, printer.output.last_words())) <= 500
+    assert max(map(len, printer.output.last_lines())) <= 500
 
 
 async def test_what_fits_over_time_is_no_flood(printer: Printer) -> None:

@@ -30,7 +30,7 @@ from verification.simulation.nats.bus import ModelBus
 from verification.simulation.nats.link import Link
 from verification.simulation.nats.messages import Msg
 from verification.simulation.nats.server import Server
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 
 JOBS = tuple(str(UUID(int=number)) for number in range(4))
 ENDS = ("success", "success", "failure", "expiry", "requeue")
@@ -55,7 +55,7 @@ class Attempt:
     """A job that a stay has claimed."""
 
     hold: Hold
-    held: Held
+    held: InFlightJob
     is_ended: bool = False
 
 
@@ -161,7 +161,7 @@ class Recording(RuleBasedStateMachine):
             self._begin(self._claim(self.holds[gpu], job), pause=pause)
 
     async def _claim(self, hold: Hold, job: str) -> None:
-        held = Held(cast("Any", None), self.jobs[job], now_s=self.loop.now)
+        held = InFlightJob(cast("Any", None), self.jobs[job], now_s=self.loop.now)
         await hold.commits.refresh(held)
         if self.holds[GPU_OF[hold.worker]] is hold:  # else its lease ended meanwhile
             verdicts = await hold.commits.claim([held], Group())
@@ -195,7 +195,7 @@ class Recording(RuleBasedStateMachine):
 
     async def _end(self, attempt: Attempt, how: str) -> None:
         commits, held = attempt.hold.commits, attempt.held
-        change: Change[Held]
+        change: Change[InFlightJob]
         if how == "success":
             change = await commits.success(held, held.job.id.encode(), batch=1)
         elif how == "failure":

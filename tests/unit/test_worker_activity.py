@@ -8,19 +8,19 @@ from typing import Any
 from signalbox.wire.messages import Run
 from verification.simulation.loop import EPOCH, running
 from workers.serving.activity import GAP_S, SOON_S, Activity
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 
 KEY = ("digits", 3)
 
 
-def in_virtual_time(test: Callable[[Activity, Tally, list[float]], Coroutine[Any, Any, None]]) -> None:
+def in_virtual_time(test: Callable[[Activity, Statistics, list[float]], Coroutine[Any, Any, None]]) -> None:
     """Run ``test`` with an activity, what it has measured, and the instants at which others should hear of it."""
     with running(1) as loop:
 
         async def run() -> None:
-            tally, told = Tally(), list[float]()
-            activity = Activity(tally, time.time, lambda: told.append(round(loop.now, 3)))
-            await test(activity, tally, told)
+            statistics, told = Statistics(), list[float]()
+            activity = Activity(statistics, time.time, lambda: told.append(round(loop.now, 3)))
+            await test(activity, statistics, told)
 
         loop.run_until_complete(run())
 
@@ -38,9 +38,9 @@ def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahe
 
 
 def test_a_long_run_is_told_soon_and_so_is_its_end() -> None:
-    async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
         assert activity.now() is None
-        tally.ran(KEY[0], jobs=2, seconds=4.0, size_bytes=1)
+        statistics.ran(KEY[0], jobs=2, seconds=4.0, size_bytes=1)
         with activity.computing(KEY, ("a", "b")):
             await asyncio.sleep(3.0)
             assert activity.now() == run("computing", "a", "b", since=0.0, expected_s=4.0)
@@ -51,7 +51,7 @@ def test_a_long_run_is_told_soon_and_so_is_its_end() -> None:
 
 
 def test_a_steady_load_of_short_runs_computes_all_the_time_and_tells_nothing_in_between() -> None:
-    async def test(activity: Activity, _: Tally, told: list[float]) -> None:
+    async def test(activity: Activity, _: Statistics, told: list[float]) -> None:
         for i in range(100):
             with activity.computing(KEY, (f"job{i}",)):
                 await asyncio.sleep(0.003)
@@ -66,7 +66,7 @@ def test_a_steady_load_of_short_runs_computes_all_the_time_and_tells_nothing_in_
 
 
 def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
-    async def test(activity: Activity, _: Tally, told: list[float]) -> None:
+    async def test(activity: Activity, _: Statistics, told: list[float]) -> None:
         turns: list[float] = []
         with activity.computing(KEY, ("first",)):
             await asyncio.sleep(1.0)
@@ -85,7 +85,7 @@ def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
 
 
 def test_a_run_whose_answer_is_read_with_the_one_before_it_has_lasted_what_the_runner_says() -> None:
-    async def test(activity: Activity, _: Tally, __: list[float]) -> None:
+    async def test(activity: Activity, _: Statistics, __: list[float]) -> None:
         with activity.computing(KEY, ("first",)):
             behind = activity.computing(KEY, ("second",))
             second = behind.__enter__()
@@ -100,11 +100,11 @@ def test_a_run_whose_answer_is_read_with_the_one_before_it_has_lasted_what_the_r
 
 
 def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> None:
-    async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
         with activity.loading(KEY):
             await asyncio.sleep(2.0)
             assert activity.now() == run("loading", since=0.0)
-        assert tally.load_s(KEY[0]) == 2.0
+        assert statistics.load_s(KEY[0]) == 2.0
         assert told == [0.0, 2.0]
         with activity.loading(KEY):
             assert activity.now() == run("loading", since=2.0, expected_s=2.0)
@@ -113,7 +113,7 @@ def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> No
 
 
 def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() -> None:
-    async def test(activity: Activity, tally: Tally, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
         turns: list[float] = []
         with activity.loading(KEY, is_ahead=True):
             assert activity.now() == run("loading", since=0.0, is_ahead=True)
@@ -124,13 +124,13 @@ def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() ->
             assert activity.now() == run("loading", since=0.0, is_ahead=True)
         assert turns == [1.0], "it did not wait for the load"
         assert told == [0.0, 1.1]
-        assert tally.load_s(KEY[0]) == 1.1
+        assert statistics.load_s(KEY[0]) == 1.1
 
     in_virtual_time(test)
 
 
 def test_a_run_knows_of_a_load_ahead_beside_it_whichever_began_first() -> None:
-    async def test(activity: Activity, _: Tally, __: list[float]) -> None:
+    async def test(activity: Activity, _: Statistics, __: list[float]) -> None:
         with activity.computing(KEY, ("alone",)) as alone:
             await asyncio.sleep(1.0)
         with activity.computing(KEY, ("a",)) as before:
@@ -144,21 +144,21 @@ def test_a_run_knows_of_a_load_ahead_beside_it_whichever_began_first() -> None:
 
 
 def test_a_load_that_fails_says_nothing_of_how_long_loads_take() -> None:
-    async def test(activity: Activity, tally: Tally, _: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, _: list[float]) -> None:
         try:
             with activity.loading(KEY):
                 await asyncio.sleep(2.0)
                 raise MemoryError
         except MemoryError:
             pass
-        assert tally.load_s(KEY[0]) is None
+        assert statistics.load_s(KEY[0]) is None
         assert activity.now() is None
 
     in_virtual_time(test)
 
 
 def test_at_most_32_jobs_are_named() -> None:
-    async def test(activity: Activity, _: Tally, __: list[float]) -> None:
+    async def test(activity: Activity, _: Statistics, __: list[float]) -> None:
         with activity.computing(KEY, tuple(map(str, range(100)))):
             found = activity.now()
             assert found is not None

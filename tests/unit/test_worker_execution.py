@@ -23,10 +23,10 @@ from signalbox.wire.messages import Job, Limits, Model, Record, State
 from workers.runner.link import RunReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
-from workers.serving.execution import Execution, Flight
-from workers.serving.hand import Hand, Held
+from workers.serving.execution import BatchRun, Execution
+from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.residency import Renew
-from workers.serving.tally import Tally
+from workers.serving.statistics import Statistics
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
 
@@ -130,7 +130,7 @@ class Message:
         self.data = data
 
 
-def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
+def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> InFlightJob:
     job = Job(
         id="j",
         model="m",
@@ -142,38 +142,38 @@ def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> Held:
         batch_key=batch_key,
         rows=rows,
     )
-    return Held(cast("Any", Message(data)), job, now_s=0.0)
+    return InFlightJob(cast("Any", Message(data)), job, now_s=0.0)
 
 
 def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Execution:
     nothing: Any = None
-    tally = Tally()
+    statistics = Statistics()
     return Execution(
         bus=nothing,
         runner=cast("Any", runner),
         residency=cast("Any", memory or Memory()),
         commits=nothing,
         fleet=cast("Any", Fleet()),
-        tally=tally,
-        activity=Activity(tally, lambda: 0.0, lambda: None),
-        settle=nothing,
-        forsake=nothing,
-        give_back=nothing,
+        statistics=statistics,
+        activity=Activity(statistics, lambda: 0.0, lambda: None),
+        ack=nothing,
+        drop=nothing,
+        nak=nothing,
         free=lambda: None,
         clock=clock,
     )
 
 
-async def outcomes(made: Execution, flight: Flight) -> list[object]:
+async def outcomes(made: Execution, batch_run: BatchRun) -> list[object]:
     """``bytes`` for a result, else the kind of error."""
-    found = await made._outcomes(flight)
-    made.end(flight)
+    found = await made._outcomes(batch_run)
+    made.end(batch_run)
     return [FINE if isinstance(each, bytes) else type(each) for each in found]
 
 
 @given(st.lists(st.sampled_from([FINE, FINE, FINE, REFUSED, KILLER]), min_size=1, max_size=16), st.integers(1, 16))
 def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(inputs: list[bytes], fits: int) -> None:
-    async def run() -> tuple[list[object], Runner, list[Held]]:
+    async def run() -> tuple[list[object], Runner, list[InFlightJob]]:
         runner = Runner(fits)
         made = execution(runner)
         jobs = [held(data) for data in inputs]
@@ -248,7 +248,7 @@ async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:
     runner.gate = asyncio.Event()
     made = execution(runner)
     first, second = made.begin([held(FINE), held(FINE)]), made.begin([held(FINE)])
-    running = [asyncio.create_task(outcomes(made, flight)) for flight in (first, second)]
+    running = [asyncio.create_task(outcomes(made, batch_run)) for batch_run in (first, second)]
     await runner.both_run.wait()
     unused: Any = None
     await made.cancel(second.jobs[0], unused, 0, grace_s=0.0)
@@ -264,7 +264,7 @@ async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unbla
     made = execution(runner)
     first, second = made.begin([held(KILLER)]), made.begin([held(FINE), held(FINE)])
     runner.gate = asyncio.Event()
-    running = [asyncio.create_task(outcomes(made, flight)) for flight in (first, second)]
+    running = [asyncio.create_task(outcomes(made, batch_run)) for batch_run in (first, second)]
     await runner.both_run.wait()
     runner.gate.set()
     runner.gate = None
@@ -275,14 +275,14 @@ async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unbla
 
 async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins() -> None:
     """Each run takes a second, the first restart ten."""
-    now, runner, hand = 0.0, Runner(), Hand()
+    now, runner, in_flight = 0.0, Runner(), InFlightJobs()
 
     def passes(seconds: float) -> None:
         nonlocal now
         now += seconds
 
     def restarted() -> None:
-        assert hand.waiting() == {"m": 4}, "nothing computes"
+        assert in_flight.waiting() == {"m": 4}, "nothing computes"
         passes(10.0)
 
     runner.on_run = lambda: passes(1.0)
@@ -290,7 +290,7 @@ async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins
     jobs = [held(KILLER), held(FINE), held(FINE), held(FINE)]
     for number, job in enumerate(jobs):
         job.job = replace(job.job, id=str(number))
-        hand.take(job)
+        in_flight.take(job)
     runner.on_restart = lambda: None if len(runner.runs) > 1 else restarted()
     assert await outcomes(made, made.begin(jobs)) == [RunnerCrashed, FINE, FINE, FINE]
     assert [job.phases["started"] / 1000 for job in jobs] == [11.0, 12.0, 13.0, 14.0]
@@ -298,13 +298,13 @@ async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins
 
 
 async def test_halves_of_a_batch_that_used_the_memory_up_wait_until_each_begins() -> None:
-    runner, hand, waited = Runner(fits=1), Hand(), list[int]()
+    runner, in_flight, waited = Runner(fits=1), InFlightJobs(), list[int]()
     made = execution(runner)
     jobs = [held(FINE), held(FINE)]
     for number, job in enumerate(jobs):
         job.job = replace(job.job, id=str(number))
-        hand.take(job)
-    runner.on_run = lambda: waited.append(hand.waiting().get("m", 0))
+        in_flight.take(job)
+    runner.on_run = lambda: waited.append(in_flight.waiting().get("m", 0))
     assert await outcomes(made, made.begin(jobs)) == [FINE, FINE]
     assert waited == [0, 1, 0]
 
@@ -319,15 +319,15 @@ async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_run
     with made._activity.loading(("other", 1), is_ahead=True):
         jobs = [held(FINE)]
         jobs[0].job = replace(jobs[0].job, rows=8)
-        flight = made.begin(jobs)
-        running = asyncio.create_task(outcomes(made, flight))
+        batch_run = made.begin(jobs)
+        running = asyncio.create_task(outcomes(made, batch_run))
         for _ in range(20):
             await asyncio.sleep(0)
         assert runner.runs == [1], "the next try waits for the load"
         has_suspect = made._activity.has_suspect
         assert has_suspect, "and no other load begins before it"
     assert await running == [FINE]
-    assert not made._tally.ceilings.rows(flight.ceiling_key)
+    assert not made._statistics.batch_limits.rows(batch_run.limit_key)
     assert not made._activity.has_suspect
     runner.errors = [error]
     assert await outcomes(made, made.begin(jobs)) == [type(error)], "alone"

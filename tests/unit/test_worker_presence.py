@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from signalbox.wire.messages import Device, Residency, Run, Worker, encode
 from workers.host.presence import LIMIT_BYTES, fitting
-from workers.serving.ceilings import Ceilings
+from workers.serving.batchlimits import BatchLimits
 from workers.serving.lru import Lru
-from workers.serving.tally import MOST_MODELS, MOST_TOLD, Tally
+from workers.serving.statistics import MOST_MODELS, MOST_TOLD, Statistics
 
 MANY = 5_000
 NAMES = st.integers(0, MANY).map(lambda n: f"{n:0100}")
@@ -70,30 +70,30 @@ def test_a_document_that_fits_is_left_alone() -> None:
 
 
 def test_rates_are_of_the_models_that_ran_last() -> None:
-    tally = Tally()
+    statistics = Statistics()
     for n in range(MANY):
-        tally.ran(f"m{n}", jobs=1, seconds=0.5, size_bytes=10)
-    tally.ran("m4000", jobs=1, seconds=0.5, size_bytes=10)
-    rates = tally.rates()
+        statistics.ran(f"m{n}", jobs=1, seconds=0.5, size_bytes=10)
+    statistics.ran("m4000", jobs=1, seconds=0.5, size_bytes=10)
+    rates = statistics.rates()
     assert list(rates)[:2] == ["m4000", f"m{MANY - 1}"]
     assert len(rates) == MOST_TOLD
-    assert tally.run_s(f"m{MANY - MOST_MODELS - 1}") is None
-    assert tally.run_s("m4000") == 0.5
+    assert statistics.run_s(f"m{MANY - MOST_MODELS - 1}") is None
+    assert statistics.run_s("m4000") == 0.5
 
 
 def test_a_run_of_minutes_has_a_rate() -> None:
-    tally = Tally()
+    statistics = Statistics()
     for model, seconds in (("long", 250.0), ("longer", 36_000.0), ("quick", 0.003)):
-        tally.ran(model, jobs=1, seconds=seconds, size_bytes=10)
-    assert tally.rates() == {"long": 0.004, "longer": 2.78e-05, "quick": 333.0}
+        statistics.ran(model, jobs=1, seconds=seconds, size_bytes=10)
+    assert statistics.rates() == {"long": 0.004, "longer": 2.78e-05, "quick": 333.0}
 
 
-def test_ceilings_have_a_bound() -> None:
-    ceilings = Ceilings()
+def test_batch_limits_have_a_bound() -> None:
+    batch_limits = BatchLimits()
     for n in range(MANY):
-        ceilings.failed((f"m{n}", 1, "x"), 8)
-    assert len(ceilings) < MANY
-    assert ceilings.rows((f"m{MANY - 1}", 1, "x")) == 4
+        batch_limits.failed((f"m{n}", 1, "x"), 8)
+    assert len(batch_limits) < MANY
+    assert batch_limits.rows((f"m{MANY - 1}", 1, "x")) == 4
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans())))

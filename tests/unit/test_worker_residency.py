@@ -12,9 +12,9 @@ from signalbox.wire.messages import Model, Version
 from workers.runner.link import LoadReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
-from workers.serving.residency import Residency
-from workers.serving.shelf import DoesNotFit, Key, Shelf
-from workers.serving.tally import Tally
+from workers.serving.modelcache import DoesNotFit, Key, ModelCache
+from workers.serving.residency import ResidentVersions
+from workers.serving.statistics import Statistics
 
 MIB = 1 << 20
 
@@ -60,7 +60,7 @@ class Memory:
 
 
 def activity() -> Activity:
-    return Activity(Tally(), time.time, lambda: None)
+    return Activity(Statistics(), time.time, lambda: None)
 
 
 async def never() -> None:
@@ -83,10 +83,10 @@ def memory() -> Memory:
     return Memory()
 
 
-def residency(memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True) -> Residency:
-    return Residency(
+def residency(memory: Memory, placed: set[str], may_load: Callable[[], bool] = lambda: True) -> ResidentVersions:
+    return ResidentVersions(
         cast("Any", memory),
-        Shelf(100 << 20),
+        ModelCache(100 << 20),
         catalog,
         activity(),
         lambda: None,
@@ -144,12 +144,12 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
 
 
 async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(memory: Memory) -> None:
-    shelf = Shelf(30 * MIB)
-    made = Residency(cast("Any", memory), shelf, catalog, activity(), lambda: None)
+    cache = ModelCache(30 * MIB)
+    made = ResidentVersions(cast("Any", memory), cache, catalog, activity(), lambda: None)
     with pytest.raises(DoesNotFit, match="memory budget"):
         await made.pin(("a", 1), never)
     assert not memory.loaded
-    (told,) = shelf.residencies()
+    (told,) = cache.residencies()
     assert (told.state, "memory budget" in told.error) == ("failed", True)
 
 
@@ -213,14 +213,14 @@ class Rolling:
 
     def __init__(self, memory: Memory, budget: int = 100 * MIB, retire_s: float = 1e-9) -> None:
         self.memory = memory
-        self.shelf = Shelf(budget)
+        self.cache = ModelCache(budget)
         self.targets: list[Key] = []
         self.versions: tuple[int, ...] = (1, 2, 3)
         self.told: list[dict[int, str]] = []
         self.activity = activity()
-        self.made = Residency(
+        self.made = ResidentVersions(
             cast("Any", memory),
-            self.shelf,
+            self.cache,
             lambda name: catalog(name, self.versions),
             self.activity,
             lambda: self.told.append(self.states()),
@@ -236,7 +236,7 @@ class Rolling:
 
     def states(self) -> dict[int, str]:
         """Version -> state, as presence tells it."""
-        return {r.version: r.state for r in self.shelf.residencies()}
+        return {r.version: r.state for r in self.cache.residencies()}
 
 
 async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_it_is_idle(memory: Memory) -> None:

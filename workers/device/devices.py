@@ -25,8 +25,8 @@ from workers.host.identity import host_id
 
 _NVML_TIMEOUT_S: Final = 5.0
 _IDLE_BYTES: Final = 64 << 20
-"""Memory a GPU may show as used, above what it always does, with nobody on it. What the driver
-reserves is not counted."""
+"""Memory a GPU may show as used, above what it always shows, without any process on it. What the
+driver reserves is not counted."""
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _KILL_S: Final = 1.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.05, 1.0
@@ -35,7 +35,7 @@ _PASSED_ON_PREFIXES: Final = ("CUDA_", "NVIDIA_")
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What NVML says of one GPU, or of one MIG instance of it.
+    """One GPU, or one MIG instance of it, as NVML reports it.
 
     pids: of those computing on it, as far as NVML shows them. fault: why it cannot be asked, such as
     a GPU that fell off the bus; empty = it answers.
@@ -51,7 +51,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unfree(StrEnum):
-    """Why nothing may be loaded on a GPU."""
+    """Why no version may be loaded on a GPU."""
 
     SILENT = "silent"
     GONE = "gone"
@@ -61,7 +61,7 @@ class Unfree(StrEnum):
 
 
 def unfree(gpus: list[Gpu] | None, uuid: str, idle_bytes: int) -> Unfree | None:
-    """Why nothing may be loaded on GPU ``uuid``; None = it is free. gpus: None = NVML did not answer.
+    """Say why no version may be loaded on GPU ``uuid``; None = it is free. gpus: None = NVML did not answer.
 
     Judged by memory first: inside containers the list of processes is empty or another machine's.
     """
@@ -84,7 +84,7 @@ def virtual(number: int, lock_dir: Path) -> Device:
 
 
 async def find(setting: str, lock_dir: Path) -> Device:
-    """The device a setting names: ``cpu:N``, ``gpu:N`` (NVML index) or the UUID of a GPU or MIG instance.
+    """Find the device that a setting names: ``cpu:N``, ``gpu:N`` (NVML index) or the UUID of a GPU or MIG instance.
 
     Raises :class:`Misconfigured`, which names what there is.
     """
@@ -104,8 +104,9 @@ async def find(setting: str, lock_dir: Path) -> Device:
 async def wait_until_free(device: Device, *, timeout_s: float, idle_bytes: int = 0) -> bool:
     """Whether the GPU is free before ``timeout_s`` has passed. idle_bytes: what it always shows as used.
 
-    Asks at once, after 50 ms, then less and less often, up to once a second; what was asked in time is
-    waited for. Why it is not free is logged and counted; whoever asked leaves the GPU alone for a while.
+    Asks at once, after 50 ms, then less and less often, up to once a second; a request that was
+    sent in time is waited for. The reason why it is not free is logged and counted; the caller leaves the GPU alone
+    for a while.
     """
     began_s, delay_s = time.monotonic(), _FIRST_POLL_S
     while True:
@@ -143,7 +144,7 @@ class _Helpers:
             return await anext(looks, None)
 
     async def looks(self, every_s: float = 0.0) -> AsyncGenerator[list[Gpu], None]:
-        """What one helper sees, at once and every ``every_s``; ends when NVML does not answer. 0 = once."""
+        """Yield what one helper sees, at once and every ``every_s``; ends when NVML does not answer. 0 = once."""
         if self._is_stuck:
             return
         process = await asyncio.create_subprocess_exec(
@@ -190,7 +191,7 @@ def looks(every_s: float) -> AsyncGenerator[list[Gpu], None]:
 
 
 def _environment() -> dict[str, str]:
-    """What the helper sees: where the driver's library is, and no secrets."""
+    """The environment of the helper: where the driver's library is, and no secrets."""
     passed = {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
@@ -198,7 +199,7 @@ def _environment() -> dict[str, str]:
 
 
 def _ask_nvml() -> list[Gpu]:
-    """Raises NVMLError where the driver is there and refuses; no driver = no GPUs."""
+    """Ask NVML; without a driver there are no GPUs. Raises NVMLError where the driver refuses."""
     try:
         import pynvml
     except ImportError:
@@ -228,7 +229,7 @@ def _described(nvml: Any, index: int, handle: Any) -> Gpu:
     except nvml.NVMLError as error:
         return Gpu(index=index, uuid=uuid, name=name, fault=str(error))
     pids: tuple[int, ...] = ()
-    with suppress(nvml.NVMLError):  # inside containers, and on MIG instances, it may not be told
+    with suppress(nvml.NVMLError):  # NVML may refuse this inside containers and on MIG instances
         pids = tuple(found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
     return Gpu(index=index, uuid=uuid, name=name, memory_bytes=memory.total, used_bytes=memory.used, pids=pids)
 
@@ -247,7 +248,7 @@ def _instances(nvml: Any, handle: Any) -> Iterator[Any]:
 
 
 def main(every_s: float) -> None:
-    """Print what there is, a line each time; ends when nobody reads it any more."""
+    """Print what there is, a line each time; ends when its reader has ended."""
     while True:
         sys.stdout.buffer.write(msgspec.json.encode(_ask_nvml()) + b"\n")
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""Keeps one guard running and under it one runner, and reports what becomes of them."""
+"""Keeps one guard and under it one runner alive, and reports their starts and ends."""
 
 import asyncio
 import os
@@ -37,9 +37,9 @@ class Timing(NamedTuple):
 class Keeper:
     """The guard and the runner of one lane.
 
-    on_word: each report of the guard, after the runner's link knows of it. on_ready: a runner is there,
-    outside the device. on_gone: the guard ended, and its runner with it. start_guard: makes a guard's process.
-    stage: shows the runner the files of what it loads.
+    on_word: each report of the guard, after the runner's link knows of it. on_ready: called when a runner is ready,
+    outside the device. on_gone: called when the guard has ended, and its runner with it. start_guard: makes a guard's
+    process. stage: shows the runner the files of what it loads.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Keeper:
 
     @property
     def guard_pid(self) -> int:
-        """0 while there is none."""
+        """Process id of the guard; 0 while there is none."""
         return self._guard.pid if self._guard is not None else 0
 
     def order(self, verb: str, *numbers: int) -> bool:
@@ -89,7 +89,7 @@ class Keeper:
         self.order("kill")
 
     async def run(self) -> None:
-        """Until cancelled; then guard and runner are ended."""
+        """Keep guard and runner alive until cancelled, then end them."""
         loop = asyncio.get_running_loop()
         backoff_s = _FIRST_BACKOFF_S
         while True:
@@ -105,7 +105,7 @@ class Keeper:
                 self._hear_something()
                 await asyncio.shield(guard.close(self._timing.kill_s))
                 self.runner.detach()
-            self._log.error("guard.gone", pid=guard.pid)
+            self._log.error("guard.ended", pid=guard.pid)
             self._on_gone()
             was_well = loop.time() - started > _HEALTHY_S
             backoff_s = _next_backoff(backoff_s, was_well=was_well)
@@ -123,9 +123,9 @@ class Keeper:
         return self._guard
 
     async def _keep_runner(self, guard: GuardWords) -> None:
-        """Start a runner whenever there is none; slower and slower if it dies before it is any use.
+        """Start a runner whenever there is none; with a growing delay if it dies before it has answered anything.
 
-        One that had answered was: a job that kills runners is counted, and must not make the others wait.
+        One that has answered is replaced at once: a job that kills runners is counted, and must not delay others.
         """
         loop = asyncio.get_running_loop()
         backoff_s = _FIRST_BACKOFF_S
@@ -162,9 +162,9 @@ class Keeper:
         elif word.verb == "flooded":
             self.runner.flooded()
         elif word.verb.startswith("error"):
-            self._log.error("guard.refused", what=word.verb.removeprefix("error "), errno=word.number)
+            self._log.error("guard.order_failed", what=word.verb.removeprefix("error "), errno=word.number)
             if word.verb != "error enter" and self._guard is not None:
-                self._guard.kill_all()  # it has no room for another process; the next one starts later and later
+                self._guard.kill_all()  # no room for another process; the next guard starts after a growing delay
         self._on_word(word)
 
     def _hear_something(self) -> None:
@@ -173,7 +173,7 @@ class Keeper:
             self._silence = None
 
     def _on_silence(self) -> None:
-        """The guard does not answer: frozen, most likely. Without it nobody would fence the runner."""
+        """Kill a guard that does not answer, most likely frozen: no other process would fence the runner."""
         self._silence = None
         if self._guard is not None:
             self._log.error("guard.silent", pid=self._guard.pid)
@@ -185,7 +185,7 @@ def _next_backoff(backoff_s: float, *, was_well: bool) -> float:
 
 
 def _environment(device: Device) -> dict[str, str]:
-    """What guard and runner get to see: nothing of ours, no secrets, and one device."""
+    """The environment of guard and runner: no settings of Signalbox, no secrets, and one device."""
     passed = {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
@@ -195,7 +195,7 @@ def _environment(device: Device) -> dict[str, str]:
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         # The kernel takes gigabytes back page by page before it frees the flock: large pages are 500 times fewer.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-        # Whoever serves signatures needs no Keras, and importing it is a third of TensorFlow's start. Without the
+        # Signatures need no Keras, and importing it is a third of TensorFlow's start. Without the
         # old Keras, which is not installed either, TensorFlow goes on with none.
         "TF_USE_LEGACY_KERAS": passed.get("TF_USE_LEGACY_KERAS", "1"),
         "TF_CPP_MIN_LOG_LEVEL": passed.get("TF_CPP_MIN_LOG_LEVEL", "2"),

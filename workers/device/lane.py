@@ -1,6 +1,6 @@
-"""One GPU as the supervisor sees it: who holds it, who waits, and the runner that uses it.
+"""One device as the supervisor sees it: its lease, its waiters, its guard and the runner that uses it.
 
-A thin shell: :mod:`workers.lease.machine` decides, this carries out, on NATS, on the guard and on the runner.
+:mod:`workers.lease.machine` decides; this module carries out what it asks for, on NATS, the guard and the runner.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ from signalbox.wire import messages, names
 from signalbox.wire.messages import Device, Ticket
 from signalbox.wire.names import Bucket, Header
 from workers.device import devices
+from workers.device.foreign import Watch
+from workers.device.handle import LeaseHandle
 from workers.device.keeper import Keeper, Timing
-from workers.device.strangers import Watch
 from workers.guard.link import GuardLink, StartGuard, Word
 from workers.host import gauges
 from workers.host.identity import WorkerIdentity, is_local
@@ -54,7 +55,7 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
     outside the device; ``None`` decides by device: a GPU's memory comes back only when the process
     ends, a virtual device has none to give.
     interval_log: see :mod:`workers.runner.intervals`. sandbox: what the runner is confined to.
-    gpu_idle_bytes: what a GPU shows as used with nobody on it. staging_dir: below it lies what the runner is shown of
+    gpu_idle_bytes: what an idle GPU shows as used. staging_dir: below it lies what the runner is shown of
     versions; ``None`` = the directory for temporary files.
     """
 
@@ -75,50 +76,12 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
         return device.kind == "cpu" if self.is_runner_kept is None else self.is_runner_kept
 
 
-class Hold:
-    """The time between getting a GPU and giving it up.
-
-    token: fencing token, for every record written meanwhile. lost: set when the lease is gone and
-    the runner is dead or dying: abandon the work. yield_asked: somebody waits and the quantum is
-    over or the lane is idle: finish the batch and :meth:`release`. on_change: called when
-    ``is_at_risk`` or ``is_shared`` has changed.
-    """
-
-    def __init__(self, lane: "Lane", token: int) -> None:
-        self.token = token
-        self.gpu = lane.device.id
-        self.runner = lane.runner
-        self.lost = asyncio.Event()
-        self.yield_asked = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.on_change: Callable[[], None] | None = None
-        self._lane = lane
-
-    @property
-    def is_at_risk(self) -> bool:
-        """No heartbeat was confirmed for half the time there is: begin nothing, finish what runs.
-
-        Nor where all of it has passed unnoticed, as the process or its machine slept.
-        """
-        return self._lane.is_at_risk or self._lane.lease_slack_s <= 0
-
-    @property
-    def is_shared(self) -> bool:
-        """A program that is not ours computes on the GPU: load nothing, what is loaded may run."""
-        return self._lane.is_shared
-
-    async def release(self) -> None:
-        """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""
-        self._lane.release(self)
-        await self.ended.wait()
-
-
 class Lane:
     """The lease, the guard and the runner of one device, for one worker.
 
     Make and start it in the main thread (the guard's parent-death signal is bound to the thread).
-    on_lost: called with the reason when a hold is lost, after its ``lost`` is set. on_ready: called each time a
-    runner has imported TensorFlow. clock: CLOCK_BOOTTIME in seconds. jitter: factor around 1 on periods.
+    on_lost: called with the reason when the lease is lost, after ``lost`` of its handle is set. on_ready: called each
+    time a runner has imported TensorFlow. clock: CLOCK_BOOTTIME in seconds. jitter: factor around 1 on periods.
     start_guard: makes the guard's process. make_stages: what shows the runner the files that it loads.
     """
 
@@ -138,7 +101,7 @@ class Lane:
         self._stages = self._make_stages(make_stages or Staging)
         self._keeper = self._make_keeper(start_guard)
         self.runner: RunnerLink = self._keeper.runner
-        self._watch = Watch(device, lambda: self.runner.pid, self._tell_hold)
+        self._watch = Watch(device, lambda: self.runner.pid, self._tell_holder)
         self.on_lost: Callable[[str], None] | None = None
         self.on_ready: Callable[[], None] | None = None
         self._bus, self._clock, self._jitter = bus, clock, jitter
@@ -149,7 +112,7 @@ class Lane:
         me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
         self._lease = Lease(device.id, me, settings, self._waiters, epoch=epoch, jitter=jitter)
         self._ticket = OwnTicket(device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch)
-        self._hold: Hold | None = None
+        self._handle: LeaseHandle | None = None
         self._gained = asyncio.Event()
         self._left = asyncio.Event()
         self._events: deque[Event] = deque()
@@ -212,14 +175,14 @@ class Lane:
     @property
     def state(self) -> LaneState:
         """``held`` means that the runner is inside the device."""
-        if self._hold is not None:
+        if self._handle is not None:
             return "held"
         return "waiting" if self._ticket.number else "standby"
 
     @property
     def token(self) -> int:
-        """Fencing token of the present hold; 0 without one."""
-        return self._hold.token if self._hold is not None else 0
+        """Fencing token of the lease that is held; 0 without one."""
+        return self._handle.token if self._handle is not None else 0
 
     @property
     def lease_slack_s(self) -> float:
@@ -233,7 +196,7 @@ class Lane:
 
     @property
     def is_shared(self) -> bool:
-        """A program that is not ours computes on the GPU we hold."""
+        """Whether a foreign process computes on the GPU that this worker holds."""
         return bool(self._watch.pids)
 
     @property
@@ -243,7 +206,7 @@ class Lane:
 
     @property
     def guard_pid(self) -> int:
-        """0 while there is none."""
+        """Process id of the guard; 0 while there is none."""
         return self._keeper.guard_pid
 
     async def start(self) -> None:
@@ -254,7 +217,7 @@ class Lane:
         self.settings.check()
         if not is_local(self.settings.lock_dir):
             raise Misconfigured(
-                "The lock directory must be on a local file system: a flock over a network excludes nobody.",
+                "The lock directory must be on a local file system: a flock over a network excludes no other host.",
                 lock_dir=str(self.settings.lock_dir),
             )
         try:
@@ -262,7 +225,7 @@ class Lane:
         except OSError as error:
             folder = self._stages.folder.parent
             raise Misconfigured(
-                f"SIGNALBOX_WORKER_STAGING_DIR: nothing can be laid out in {folder}: {error.strerror}."
+                f"SIGNALBOX_WORKER_STAGING_DIR: no version can be staged in {folder}: {error.strerror}."
             ) from error
         gpu = names.token(self.device.id)
         self._subscriptions = [
@@ -276,7 +239,7 @@ class Lane:
         self._feed(events.Tick())
 
     def want(self, is_wanted: bool) -> None:
-        """Take a ticket whenever another holds the lease, or give it up. The wish outlives a hold."""
+        """Take a ticket whenever another holds the lease, or give the ticket up. This outlives a lease."""
         self._feed(events.Intent(is_wanted=is_wanted))
 
     def allow(self, is_allowed: bool) -> None:
@@ -284,22 +247,22 @@ class Lane:
         self._feed(events.Intent(is_allowed=is_allowed))
 
     def busy(self) -> None:
-        """Work is in hand: no idle hand-over."""
+        """Note that jobs are in flight: no idle hand-over."""
         self._feed(events.Intent(is_idle=False))
 
     def idle(self) -> None:
-        """No work is in hand."""
+        """Note that no job is in flight."""
         self._feed(events.Intent(is_idle=True))
 
-    async def held(self) -> Hold:
+    async def held(self) -> LeaseHandle:
         """Wait until this worker holds the lease and the flock, and its runner is inside the device."""
-        while (hold := self._hold) is None:
+        while (handle := self._handle) is None:
             await self._gained.wait()
-        return hold
+        return handle
 
-    def release(self, hold: Hold) -> None:
-        """What :meth:`Hold.release` begins; a hold that has ended is left alone."""
-        if hold is self._hold:
+    def release(self, handle: LeaseHandle) -> None:
+        """What :meth:`LeaseHandle.release` begins; a handle whose lease has ended does nothing."""
+        if handle is self._handle:
             self._feed(events.ReleaseAsked())
 
     async def close(self) -> None:
@@ -324,7 +287,7 @@ class Lane:
             task.cancel()
         await asyncio.gather(tending, *self._acts, return_exceptions=True)
         self._stages.remove()
-        self._end_hold("closed")
+        self._end_lease("closed")
 
     # -- events --------------------------------------------------------------------------------------
 
@@ -348,8 +311,8 @@ class Lane:
         self._waiters.forget(now - 2 * self.settings.ttl_s)
         if lease.flock is Flock.NONE and (lease.held is None or lease.held.is_releasing):
             self._left.set()
-            if self._hold is not None:
-                self._end_hold("")
+            if self._handle is not None:
+                self._end_lease("")
         else:
             self._left.clear()
         self._ticket.want(lease.needs_ticket, now)
@@ -376,7 +339,7 @@ class Lane:
             return
         try:
             record = messages.decode(messages.Lease, data)
-        except msgspec.MsgspecError as error:  # of a newer version, say: not ours to overwrite
+        except msgspec.MsgspecError as error:  # perhaps of a newer version: this worker must not overwrite it
             self._log.error("lease.unreadable", revision=revision, error=str(error))
             if is_leader:
                 self._feed(events.ReadFailed())
@@ -429,14 +392,14 @@ class Lane:
             case effects.Gained(token):
                 self._gain(token)
             case effects.AskYield():
-                if self._hold is not None:
-                    self._hold.yield_asked.set()
+                if self._handle is not None:
+                    self._handle.yield_asked.set()
             case effects.AtRisk() | effects.OutOfRisk():
                 self._tell_risk()
             case effects.NoFlock():
                 self._leave_alone("lock")
             case effects.Ended(why):
-                self._end_hold(why)
+                self._end_lease(why)
             case _:
                 self._order_guard(effect)
 
@@ -456,47 +419,47 @@ class Lane:
                 self._order("fence")
 
     def _leave_alone(self, reason: str, **facts: object) -> None:
-        """The lease was got and the device cannot be used: somebody should know why."""
+        """Report that the lease is held and the device cannot be used, and why."""
         gauges.GPU_QUARANTINE.labels(reason).inc()
         self._log.error("gpu.unusable", why=reason, again_in_s=self.settings.quarantine_s, **facts)
 
     def _tell_risk(self) -> None:
         name = "lease.at_risk" if self.is_at_risk else "lease.out_of_risk"
         self._log.warning(name, slack_s=round(self.lease_slack_s, 2))
-        self._tell_hold()
+        self._tell_holder()
 
-    def _tell_hold(self) -> None:
-        if self._hold is not None and self._hold.on_change is not None:
-            self._hold.on_change()
+    def _tell_holder(self) -> None:
+        if self._handle is not None and self._handle.on_change is not None:
+            self._handle.on_change()
 
     def _gain(self, token: int) -> None:
         self.runner.admit(token)
-        if self._hold is None:  # otherwise a new runner under the same lease
-            self._hold = Hold(self, token)
+        if self._handle is None:  # otherwise a new runner under the same lease
+            self._handle = LeaseHandle(self, token=token, gpu=self.device.id, runner=self.runner)
             self._watch.start()
             self._log.info("lease.acquired", token=token)
             self._gained.set()
 
-    def _end_hold(self, why: str) -> None:
+    def _end_lease(self, why: str) -> None:
         self.runner.expel()
-        hold, self._hold = self._hold, None
+        handle, self._handle = self._handle, None
         self._gained.clear()
-        if hold is None:
+        if handle is None:
             return
         if (watching := self._watch.stop()) is not None:
             self._acts.add(watching)
             watching.add_done_callback(self._acts.discard)
         if why:
-            hold.lost.set()
-            self._log.warning("lease.lost", token=hold.token, why=why)
+            handle.lost.set()
+            self._log.warning("lease.lost", token=handle.token, why=why)
             if self.on_lost is not None:
                 self.on_lost(why)
         else:
-            self._log.info("lease.released", token=hold.token)
-        hold.ended.set()
+            self._log.info("lease.released", token=handle.token)
+        handle.ended.set()
 
     def _begin(self, act: Coroutine[Any, Any, None]) -> None:
-        """Run an act beside the others; :meth:`close` awaits them all."""
+        """Run an act in a task of its own; :meth:`close` awaits them all."""
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)
@@ -511,7 +474,7 @@ class Lane:
                 timeout_s=self.settings.request_timeout_s,
             )
         except StaleRevision as error:
-            # Without a number another write is under way and may come to nothing: not this one's fate yet.
+            # Without a number another write is in flight and may come to nothing: this one may still be stored.
             refusal = events.Refused() if error.last is not None else events.Failed(is_unsure=False)
             self._feed(refusal)
         except Ambiguous:
@@ -558,17 +521,17 @@ class Lane:
         self._feed(events.Tick())
 
     async def _enter(self, enter: effects.Enter) -> None:
-        """Never load on a dirty GPU: whatever still has memory there is not ours to fight."""
+        """Let the runner enter the device, unless a foreign process still uses its memory."""
         if self.device.kind != "cpu":
             try:
                 is_free = await devices.wait_until_free(
                     self.device, timeout_s=self.settings.lock_wait_s, idle_bytes=self.settings.gpu_idle_bytes
                 )
-            except Exception:  # noqa: BLE001  who cannot look must not keep the device from the others
-                log.exception("gpu.unknown", gpu=self.device.id, worker=self.worker.id, token=enter.token)
+            except Exception:  # noqa: BLE001  a worker that cannot look must not keep the device from the others
+                log.exception("gpu.check_failed", gpu=self.device.id, worker=self.worker.id, token=enter.token)
                 is_free = False
             if not is_free:
-                self._log.error("gpu.dirty", token=enter.token)
+                self._log.error("gpu.entry_refused", token=enter.token)
                 self._feed(events.DeviceUnusable())
                 return
         if self._lease.token == enter.token:
@@ -597,7 +560,7 @@ class Lane:
                 self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
             case "entered":
                 self._feed(events.Entered(word.number))
-            case "error enter" if word.number != errno.EAGAIN:  # EAGAIN: it has told us of something else first
+            case "error enter" if word.number != errno.EAGAIN:  # EAGAIN: the guard has reported another event first
                 self._leave_alone("disk", errno=word.number)
                 self._feed(events.DeviceUnusable())
             case "died":

@@ -1,4 +1,4 @@
-"""The supervisor's side of the guard: starts it, sends it words, hands on what it reports."""
+"""The supervisor's side of the guard: starts it, sends it orders, passes on its reports."""
 
 import asyncio
 import os
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from signalbox.program import log
-from workers.guard.output import BURST_BYTES, Output
+from workers.guard.output import BURST_BYTES, RunnerOutput
 
 _PROGRAM: Final = "import sys; sys.path.append(sys.argv.pop(1)); from workers.guard.process import main; main()"
-"""Isolated and without site-packages, so that it stays tiny; the one thing it may import is ours."""
+"""Isolated and without site-packages, so that it stays tiny; it may import only this package."""
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _WORD_BYTES: Final = 4096
 
@@ -34,7 +34,7 @@ class Word(NamedTuple):
 
 
 class RunnerEnds(NamedTuple):
-    """Our ends of a runner's sockets. data: requests and answers. beats: a byte whenever it shows that it runs."""
+    """The supervisor's ends of a runner's sockets. data: requests and answers. beats: the runner's heartbeats."""
 
     data: socket.socket
     beats: socket.socket
@@ -46,29 +46,29 @@ class RunnerEnds(NamedTuple):
 
 
 class GuardWords(ABC):
-    """What a lane says to its guard, whoever carries the words."""
+    """The orders that a lane gives its guard."""
 
     def lock(self, hold_ns: int = 0) -> None:
         """Take the flock now or as soon as it is free; answered by ``locked`` (and ``busy`` before).
 
-        Given back (``fenced``) where neither ``enter`` nor ``deadline`` follows for ``hold_ns``; 0 = never.
+        Released (``fenced``) where neither ``enter`` nor ``deadline`` follows for ``hold_ns``; 0 = never.
         """
         self._send(f"lock {hold_ns}")
 
     def unlock(self) -> None:
-        """Give the flock back, or stop waiting for it. The runner must be outside."""
+        """Release the flock, or stop waiting for it. The runner must be outside."""
         self._send("unlock")
 
     def enter(self, token: int, deadline_ns: int) -> None:
-        """Let the runner in; answered by ``entered``."""
+        """Let the runner enter the device; answered by ``entered``."""
         self._send(f"enter {token} {deadline_ns}")
 
     def deadline(self, at_ns: int) -> None:
-        """The lease is good until ``at_ns`` (CLOCK_BOOTTIME); answered by ``pong``."""
+        """Say that the lease is valid until ``at_ns`` (CLOCK_BOOTTIME); answered by ``pong``."""
         self._send(f"deadline {at_ns}")
 
     def leave(self) -> None:
-        """Get the runner out of the device, by its word or its end; answered by ``left``."""
+        """Make the runner leave the device, by its own report or its end; answered by ``left``."""
         self._send("leave")
 
     def kill(self) -> None:
@@ -76,13 +76,13 @@ class GuardWords(ABC):
         self._send("kill")
 
     def fence(self) -> None:
-        """End the runner, free the flock; answered by ``fenced``."""
+        """End the runner and release the flock; answered by ``fenced``."""
         self._send("fence")
 
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Of the guard."""
+        """Process id of the guard."""
 
     @abstractmethod
     def spawn(self) -> RunnerEnds:
@@ -94,7 +94,7 @@ class GuardWords(ABC):
 
     @abstractmethod
     async def close(self, timeout_s: float) -> None:
-        """Hang up, which makes the guard end its runner and itself; kill it after ``timeout_s``."""
+        """Close the socket, which makes the guard end its runner and itself; kill it after ``timeout_s``."""
 
     @abstractmethod
     def _send(self, text: str) -> None:
@@ -113,7 +113,7 @@ class StartGuard(Protocol):
         is_runner_kept: bool,
         on_word: Callable[[Word], None],
     ) -> GuardWords:
-        """In the main thread: the guard's parent-death signal is bound to the thread."""
+        """Start it, in the main thread: the guard's parent-death signal is bound to the thread."""
 
 
 class GuardLink(GuardWords):
@@ -136,7 +136,7 @@ class GuardLink(GuardWords):
         self._on_word = on_word
         self._socket = ours
         self._runner_pidfd = -1
-        self._output = Output(self._on_flood, time.monotonic)
+        self._output = RunnerOutput(self._on_flood, time.monotonic)
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -210,7 +210,7 @@ class GuardLink(GuardWords):
             except OSError:
                 data = b""
             if not data:
-                self._tell_last_words(self._process.pid, 0)
+                self._log_last_output(self._process.pid, 0)
                 self._hang_up()
                 self._on_word(Word("gone"))
                 return
@@ -219,18 +219,18 @@ class GuardLink(GuardWords):
                 self._follow(word.number)
             elif word.verb == "died":
                 self._unfollow()
-                self._tell_last_words(word.number, word.status)
+                self._log_last_output(word.number, word.status)
             self._on_word(word)
 
     def _on_flood(self) -> None:
         log.error("runner.flooded", bytes=BURST_BYTES)
         self._on_word(Word("flooded"))
 
-    def _tell_last_words(self, pid: int, status: int) -> None:
-        """What a process that was not killed by us has printed at its end."""
-        lines = self._output.last_words()
+    def _log_last_output(self, pid: int, status: int) -> None:
+        """Log what a runner printed before its end, unless it was killed."""
+        lines = self._output.last_lines()
         if lines and status != -signal.SIGKILL:
-            log.warning("runner.last_words", pid=pid, status=status, lines=lines)
+            log.warning("runner.last_output", pid=pid, status=status, lines=lines)
 
     def _follow(self, pid: int) -> None:
         self._unfollow()

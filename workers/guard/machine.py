@@ -1,12 +1,12 @@
-"""What a guard decides, as a state machine: events in, effects out, time passed in. No I/O, no clock.
+"""The guard as a state machine: events in, effects out, time passed in. No I/O, no clock.
 
 The guard's process (:mod:`workers.guard.process`) carries the effects out on a real flock and a real runner,
-the simulation on modelled ones. Imports nothing, for the guard must stay tiny.
+the simulation on modelled ones. It imports nothing, as the guard must stay tiny.
 
-Events, by name and numbers: the supervisor's words ``spawn``, ``lock hold``, ``unlock``, ``enter token
+Events, by name and numbers: the supervisor's orders ``spawn``, ``lock hold``, ``unlock``, ``enter token
 deadline``, ``deadline at``, ``leave``, ``kill``, ``fence``, and ``hung_up``; of the flock ``taken
 stored-token``, ``busy``, ``replaced``; of the disk ``stored token``; of the runner ``spawned pid``,
-``in token``, ``left``, ``mute`` (it cannot be told or heard any more), ``died pid status``; ``timer``;
+``in token``, ``left``, ``mute`` (its socket is closed), ``died pid status``; ``timer``;
 and ``refused errno`` when the last effect could not be carried out. Times are CLOCK_BOOTTIME in ns.
 """
 
@@ -14,8 +14,8 @@ Effect = tuple[str, int | str]
 """A verb and its object: ``tell`` a text to the supervisor, ``say`` a word to the runner, ``arm`` the
 timer (0 disarms), ``store`` a token; with an object that says nothing: ``fork`` a runner, ``kill`` it and
 all of its group, ``try`` the flock, ``wait`` for it beside everything else, ``unwait``, ``unlock``,
-``reopen`` the lock file (closing the old description frees the flock, unless a process we do not
-know of inherited it: then that one keeps it), and ``exit``."""
+``reopen`` the lock file (closing the old description frees the flock, unless an unknown process
+inherited it: then that one keeps it), and ``exit``."""
 
 LEAVE_NS = 1_000_000_000
 """How long a kept runner may take to step out."""
@@ -26,8 +26,8 @@ class GuardMachine:
     """State of one guard. At most one runner, one wait for the flock and one ending are in flight.
 
     runner: its pid. token: the highest it was let in under; 0 while it is outside. hold_ns: how long the
-    flock is kept for a supervisor that says nothing more; a frozen one would keep the device from
-    everybody. ending: what to do when the runner is dead: ``left``, ``fenced <is-deadline>``,
+    flock is kept for a supervisor that is silent; otherwise a frozen one keeps the device from
+    all other workers. ending: what to do when the runner is dead: ``left``, ``fenced <is-deadline>``,
     ``unlocked`` or ``exit``.
     """
 
@@ -56,7 +56,7 @@ class GuardMachine:
         self._out: list[Effect] = []
 
     def on(self, event: str, *numbers: int, now_ns: int) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """Take ``event`` in and return the effects to carry out, in order."""
         self._out = []
         if event in _WORDS:
             self.verb = event
@@ -75,7 +75,7 @@ class GuardMachine:
             self._do("fork")
 
     def _on_lock(self, now_ns: int, hold_ns: int = 0) -> None:
-        """Take the flock, at once or as soon as it is free; give it back if nothing comes for ``hold_ns``."""
+        """Take the flock, at once or as soon as it is free; release it if no order follows for ``hold_ns``."""
         self.hold_ns = hold_ns
         if self.is_locked:
             self._do("tell", f"locked {self.floor}")
@@ -84,9 +84,9 @@ class GuardMachine:
             self._do("try")
 
     def _on_unlock(self, _: int) -> None:
-        """Give the flock back, or stop waiting for it; the runner is outside, or dead since it was let in.
+        """Release the flock, or stop waiting for it; the runner is outside, or has died since it entered.
 
-        A new one is ended too: it has the description of one that was inside.
+        A new runner is ended too: it shares the description of one that was inside.
         """
         if self.token and not self.ending:
             self._end("unlocked")
@@ -96,7 +96,7 @@ class GuardMachine:
         self._do("tell", "unlocked")
 
     def _on_enter(self, now_ns: int, token: int, deadline_ns: int) -> None:
-        """Let the runner in under ``token``, once the token is on disk; no deadline = the old one."""
+        """Let the runner enter under ``token``, once the token is on disk; no deadline = the old one."""
         if not self.is_locked or not self.runner or self.ending:
             self._do("tell", "error enter 11")
             return
@@ -111,7 +111,7 @@ class GuardMachine:
         self._let_in(now_ns)
 
     def _let_in(self, now_ns: int) -> None:
-        """Unless the lease has ended meanwhile: we may have been stopped, or the disk slow."""
+        """Let the runner enter, unless the lease has ended while the guard was stopped or the disk slow."""
         token, deadline_ns = self._asked
         if deadline_ns and deadline_ns <= now_ns:
             self._give_back("fenced 1")
@@ -122,7 +122,7 @@ class GuardMachine:
         self._do("say", f"enter {token}")
 
     def _on_deadline(self, _: int, at_ns: int) -> None:
-        """The lease is good until then; the answer shows that the guard is alive."""
+        """Note until when the lease is valid; the answer shows that the guard is alive."""
         if (self.token or self.is_locked) and not self.ending:
             self._set_deadline(at_ns)
         self._do("tell", f"pong {at_ns}")
@@ -132,9 +132,9 @@ class GuardMachine:
         self._do("arm", at_ns)
 
     def _on_leave(self, now_ns: int) -> None:
-        """Give the device up: by the runner's word where it is kept, else by its end."""
+        """Give the device up: a kept runner leaves it, any other is ended."""
         if self.is_kept and self.runner and self.token and not self.ending:
-            self.ending = "left"  # also if it should die on its way out
+            self.ending = "left"  # also if it dies while it leaves
             self._do("say", "leave")
             patience_ns = now_ns + LEAVE_NS
             self._set_deadline(min(patience_ns, self.deadline_ns or patience_ns))
@@ -142,12 +142,12 @@ class GuardMachine:
             self._give_back("left")
 
     def _on_kill(self, _: int) -> None:
-        """End the runner and keep the flock: its supervisor will start another."""
+        """End the runner and keep the flock: its supervisor starts another."""
         if self.runner:
             self._do("kill")
 
     def _on_fence(self, _: int) -> None:
-        """End the runner and give the flock back."""
+        """End the runner and release the flock."""
         self._give_back("fenced 0")
 
     def _on_hung_up(self, _: int) -> None:
@@ -178,17 +178,17 @@ class GuardMachine:
         self._do("wait")
 
     def _on_replaced(self, _: int) -> None:
-        """Somebody replaced the file since it was opened: this flock excludes nobody."""
+        """Take the flock anew, as the lock file was replaced since it was opened: the old one excludes no process."""
         self.is_waiting = False
         self._do("tell", "replaced")
         self._end("unlocked")  # a runner that shares the old description must go too
 
     def _on_unwaited(self, _: int) -> None:
-        """Whoever waited for us was killed."""
+        """Wait for the flock anew, as the child that waited for it was killed."""
         self.is_waiting = False
 
     def _release_flock(self) -> None:
-        """Unlock, also where the wait for it ended a moment ago and we have not noticed."""
+        """Unlock, also where the wait for it ended a moment ago unnoticed."""
         self._end_wait()
         if self.deadline_ns:
             self._set_deadline(0)
@@ -227,7 +227,7 @@ class GuardMachine:
             self._finish()
 
     def _on_timer(self, now_ns: int) -> None:
-        """The deadline has passed: nothing the supervisor says now can help."""
+        """End the runner, as the deadline has passed: no order of the supervisor can change that."""
         if self.deadline_ns and now_ns >= self.deadline_ns:
             self.deadline_ns = 0
             self._give_back("fenced 1")
@@ -246,7 +246,7 @@ class GuardMachine:
             self._finish()
 
     def _finish(self) -> None:
-        """The runner is dead: free the flock, or end."""
+        """Release the flock or end, as the runner is dead."""
         if self.ending == "exit":
             self._do("exit")
             return

@@ -1,8 +1,8 @@
-"""What guard and runner print, kept out of the worker's log and bounded.
+"""Reads what guard and runner print: bounded, and kept out of the worker's log.
 
 Both write to one pipe that only the supervisor reads. A model may print its inputs, so lines are not
-logged as they come: the last ones are when a runner ends on its own, since they say why. A runner that
-prints without end is a flood: it is reported once, and whoever hears of it ends the runner.
+logged as they come: only the last ones, when a runner ends on its own, as they say why. A runner that
+prints without end is a flood: it is reported once, and the supervisor ends the runner.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ LINE_CHARACTERS: Final = 500
 _READ_BYTES: Final = 1 << 16
 
 
-class Output:
+class RunnerOutput:
     """One pipe. ``fd`` is the end to write to, closed by :meth:`given` once a process has it.
 
     on_flood: called when a runner has written more than it may. clock: monotonic seconds.
@@ -36,10 +36,10 @@ class Output:
         self._loop.add_reader(self._fd, self._on_readable)
 
     def given(self) -> None:
-        """A process has the end to write to; ours would keep the pipe open."""
+        """Close this process's end to write to, once another process has it."""
         os.close(self.fd)
 
-    def last_words(self) -> list[str]:
+    def last_lines(self) -> list[str]:
         """The last lines since they were asked for; a new runner starts with a full allowance."""
         self._on_readable()
         lines = [*self._lines, *([_text(self._rest)] if self._rest else [])]
@@ -56,7 +56,7 @@ class Output:
             self._fd = -1
 
     def _on_readable(self) -> None:
-        """Take what there is, but no more than the pipe can hold: others want the loop too."""
+        """Read what there is, but no more than the pipe holds: other tasks need the loop."""
         if self._fd < 0:
             return
         try:

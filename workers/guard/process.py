@@ -1,6 +1,6 @@
 """The guard: a tiny process between supervisor and runner that holds the device's flock.
 
-Started with ``python -I -S``; standard library only, so that it stays small and knows nothing that
+Started with ``python -I -S``; standard library only, so that it stays small and contains nothing that
 could block it. It keeps three promises whatever its supervisor does:
 
 * the flock is held by one open file description that guard and runner share, so it is free only
@@ -9,8 +9,8 @@ could block it. It keeps three promises whatever its supervisor does:
   counts on through a suspend and knows no steps;
 * the runner does not outlive the supervisor or the guard.
 
-It speaks in short ASCII messages over a SOCK_SEQPACKET pair: words and integers. What it decides
-stands in :mod:`workers.guard.machine`; this carries it out.
+It exchanges short ASCII messages over a SOCK_SEQPACKET pair: verbs and integers. :mod:`workers.guard.machine`
+decides; this module carries it out.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ class Timer:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def clear(self) -> None:
-        """Forget that it fired."""
+        """Clear the timer after it has fired."""
         with suppress(BlockingIOError):
             os.read(self.fd, 8)
 
@@ -89,7 +89,7 @@ class Guard:
         os.close(fd)
 
     def serve(self) -> None:
-        """Until the supervisor is gone and the runner with it."""
+        """Serve until the supervisor and the runner have ended."""
         while True:
             for fd, _ in self.poll.poll():
                 if fd in self.handlers:
@@ -103,7 +103,7 @@ class Guard:
             _EFFECTS[verb](self, what)
 
     def on_control(self) -> None:
-        """The supervisor says something, or is gone."""
+        """Read an order of the supervisor, or notice its end."""
         try:
             data, self.handed, _, _ = socket.recv_fds(self.control, 4096, 2)
         except OSError:
@@ -118,12 +118,12 @@ class Guard:
             os.close(self.handed.pop())
 
     def on_signal(self) -> None:
-        """SIGTERM: the supervisor is dead, or somebody wants us to end."""
+        """End on SIGTERM: the supervisor has died, or another process asks for it."""
         os.read(self.told_to_end, 64)
         self.feed("hung_up")
 
     def on_word(self) -> None:
-        """The runner says ``in <token>`` or ``left``."""
+        """Read a report of the runner: ``in <token>`` or ``left``."""
         if self.words is None:
             return
         try:
@@ -140,12 +140,12 @@ class Guard:
             self.feed("in", int(word.split()[1]))
 
     def on_timer(self) -> None:
-        """The time the machine asked for has come."""
+        """Tell the machine that the time it asked for has come."""
         self.timer.clear()
         self.feed("timer")
 
     def on_waiter(self) -> None:
-        """The child has the flock, so we have it; or it was killed."""
+        """Notice the end of the waiting child: it has taken the flock for this process, or was killed."""
         self.unwatch(self.waiter_pidfd)
         _, status = os.waitpid(self.waiter, 0)
         self.waiter = 0
@@ -155,7 +155,7 @@ class Guard:
             self.feed("unwaited")
 
     def report_taken(self) -> None:
-        """Somebody may have replaced the file since it was opened: then this flock excludes nobody."""
+        """Whether the lock file was replaced since it was opened: then this flock excludes no other process."""
         try:
             there = os.stat(self.path)  # noqa: PTH116  see sweep
             here = os.fstat(self.lock_fd)
@@ -180,7 +180,7 @@ class Guard:
         self.feed("died", pid, os.waitstatus_to_exitcode(status))
 
     def sweep(self) -> None:
-        """End what the runner had started: as subreaper we are the parent of its orphans."""
+        """End what the runner had started: as subreaper this process is the parent of its orphans."""
         path = f"/proc/self/task/{os.getpid()}/children"
         while True:
             with open(path) as file:  # noqa: PTH123  pathlib would double this process
@@ -194,14 +194,14 @@ class Guard:
     # -- what is to be done --------------------------------------------------------------------------
 
     def tell(self, text: str) -> None:
-        """Never blocks: a supervisor that does not read for so long is taken for dead."""
+        """Send a report without blocking: a supervisor that does not read for so long is taken for dead."""
         try:
             self.control.send(text.encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:
             self.feed("hung_up")
 
     def say(self, word: str) -> None:
-        """Tell the runner; one that cannot be told is ended."""
+        """Send the runner an order; a runner that cannot be reached is ended."""
         if self.words is None:
             return
         try:
@@ -249,7 +249,7 @@ class Guard:
             self.report_taken()
 
     def wait_for_lock(self, _: object) -> None:
-        """Let a child wait: a flock belongs to the description it shares with us."""
+        """Let a child wait: a flock belongs to the description that both share."""
         guard = os.getpid()
         try:
             self.waiter = os.fork()
@@ -261,7 +261,7 @@ class Guard:
             try:
                 die_with_parent(signal.SIGKILL, guard)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                fcntl.flock(self.lock_fd, fcntl.LOCK_EX)  # of the description we share with it
+                fcntl.flock(self.lock_fd, fcntl.LOCK_EX)  # of the description that both share
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -269,7 +269,7 @@ class Guard:
         self.watch(self.waiter_pidfd, self.on_waiter)
 
     def end_waiter(self, _: object) -> None:
-        """Nobody waits for the flock any more."""
+        """End the child that waits for the flock."""
         if self.waiter:
             os.kill(self.waiter, signal.SIGKILL)
             self.unwatch(self.waiter_pidfd)
@@ -281,12 +281,12 @@ class Guard:
         fcntl.flock(self.lock_fd, fcntl.LOCK_UN)
 
     def reopen(self, _: object) -> None:
-        """Free the flock by closing it, so that a process we do not know of and that inherited it keeps it."""
+        """Free the flock by closing it, so that an unknown process that inherited it keeps it."""
         os.close(self.lock_fd)
         self.lock_fd = self.open_lock()
 
     def store(self, token: int) -> None:
-        """The highest token ever let in under this lock file, on disk."""
+        """The highest token that has ever entered under this lock file, as stored in it."""
         try:
             fd = os.open(f"/proc/self/fd/{self.lock_fd}", os.O_WRONLY | os.O_CLOEXEC)
             try:
@@ -325,12 +325,12 @@ _EFFECTS: dict[str, Callable[..., None]] = {
 
 
 def now_ns() -> int:
-    """Counts on through a suspend and knows no steps."""
+    """CLOCK_BOOTTIME in ns: it counts through a suspend and makes no steps."""
     return time.clock_gettime_ns(CLOCK_BOOTTIME)
 
 
 def die_with_parent(signum: int, parent: int) -> None:
-    """Get ``signum`` when the parent ends; end at once if it ended before we asked."""
+    """Get ``signum`` when the parent ends; end at once if it has ended before this call."""
     libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -349,7 +349,7 @@ def main() -> None:
     """Arguments: ``CONTROL_FD PARENT_PID LOCK_PATH KEPT RUNNER_ARGV...``."""
     control_fd, parent, path, is_kept, *argv = sys.argv[1:]
     guard = Guard(socket.socket(fileno=int(control_fd)), path, is_kept == "1", argv)
-    # SIGTERM and not SIGKILL: the end of the supervisor must still let us end the runner's orphans.
+    # SIGTERM and not SIGKILL: after the end of the supervisor the guard must still end the runner's orphans.
     # A frozen guard is no gap: the runner watches the supervisor's end of its socket itself.
     signal.signal(signal.SIGTERM, lambda *_: None)  # Guard.on_signal
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -82,7 +82,7 @@ GPU_QUARANTINE: Final = metrics.counter(
     "GPUs left alone: silent, gone, fault, memory, process; lock (not free) or disk (token not kept). Alert above 0.",
     "reason",
 )
-GPU_STRANGERS: Final = metrics.gauge(
+GPU_FOREIGN: Final = metrics.gauge(
     "gpu_strangers", "Foreign processes that compute on the GPU this worker holds. Alert above 0."
 )
 OUT_OF_MEMORY: Final = metrics.counter(

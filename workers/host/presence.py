@@ -106,7 +106,7 @@ class Presence:
             try:
                 await self.write()
             except SignalboxError as error:
-                log.warning("presence.not_written", why=str(error))
+                log.warning("presence.write_failed", why=str(error))
             await asyncio.sleep(SETTLE_S)
             left_s = self._period_s - (time.monotonic() - began_s)
             try:
@@ -121,4 +121,4 @@ class Presence:
         try:
             await remove(self._bus, Bucket.WORKERS, self._key)
         except SignalboxError as error:
-            log.warning("presence.not_removed", why=str(error))
+            log.warning("presence.remove_failed", why=str(error))

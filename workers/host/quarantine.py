@@ -59,7 +59,7 @@ class Quarantine:
         try:
             await put(self._bus, Bucket.POISON, names.poison(job.model, digest), doc, ttl_s=QUARANTINE_S)
         except SignalboxError as failure:
-            log.warning("quarantine.not_written", job=job.id, why=str(failure))
+            log.warning("quarantine.write_failed", job=job.id, why=str(failure))
         else:
             log.warning("input.quarantined", model=job.model, job=job.id, sha256=digest)
 

@@ -47,7 +47,7 @@ class Demand:
                 try:
                     await self._turn()
                 except SignalboxError as error:
-                    log.warning("demand.unknown", why=str(error))
+                    log.warning("demand.check_failed", why=str(error))
                     await asyncio.sleep(self._patience_s)
         finally:
             self._want(False)

@@ -1,8 +1,8 @@
-"""Pulling jobs: one puller per model and priority, open only while the lease is held.
+"""Pulls jobs: one puller per model and priority, open only while the lease is held.
 
-Nothing is polled: an ask parks on the server until jobs come or it expires, and the puller says
-when an expiry has freed credits. Of a model that is followed no longer nothing more is asked for, and what was asked
-for still comes: a job that the server is about to deliver when an ask is cancelled is lost until ``ack_wait``.
+The worker does not poll: a pull request waits on the server until jobs come or it expires, and the puller says when
+an expiry has freed credits. For a model that is no longer followed no more jobs are asked for, and those that were
+asked for still come: a job that the server is about to deliver when a request is cancelled is lost until ``ack_wait``.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from signalbox.program import log
 from signalbox.program.errors import NotFound, Unavailable
 from signalbox.wire import names
 from signalbox.wire.names import PRIORITIES, Priority
-from workers.queue import room
+from workers.queue import prefetch
 
 PARKED_S: Final = 5.0
-"""How long an ask stays on the server."""
+"""How long a pull request stays on the server."""
 PARKED_AFTER_RECONNECT_S: Final = 0.25
-"""The same just after a reconnect: a server that is still starting loses asks without a word."""
+"""The same just after a reconnect: a server that is still starting loses pull requests without an answer."""
 STARTING_S: Final = 10.0
 
 OnDelivery = Callable[[str, Delivery], None]
 
 
 class Intake:
-    """The pullers of one hold.
+    """The pullers of one session.
 
     on_delivery: called with the model and each delivery as it is read; must be quick.
-    on_credit: called when asked-for jobs did not come and there may be something to ask again.
+    on_credit: called when jobs that were asked for did not come, so that credits are free again.
     """
 
     def __init__(self, bus: Bus, on_delivery: OnDelivery, on_credit: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class Intake:
         self._starting_until_s = 0.0
         self._pullers: dict[str, dict[Priority, Puller]] = {}
         self._retired: list[Puller] = []
-        """They ask for nothing more, and listen while the server owes them jobs."""
+        """Pullers that ask for no more jobs, and listen while the server owes them some."""
 
     @property
     def models(self) -> frozenset[str]:
@@ -73,15 +73,15 @@ class Intake:
         outstanding = {priority: puller.outstanding for priority, puller in pullers.items()}
         is_starting = self._loop.time() < self._starting_until_s
         parked_s = PARKED_AFTER_RECONNECT_S if is_starting else PARKED_S
-        for priority, number in room.asks(wanted, waiting, outstanding).items():
+        for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
             pullers[priority].ask(number, expires_s=parked_s)
 
     def reconnected(self) -> None:
-        """The connection is back; the server may not be ready for all it takes."""
+        """Note that the connection is back; the server may still be starting."""
         self._starting_until_s = self._loop.time() + STARTING_S
 
     async def close(self) -> None:
-        """Pull nothing more; deliveries that were on their way have been handed over on return."""
+        """Stop to pull; deliveries that were on their way have been passed on when this returns."""
         pullers = [puller for by_priority in self._pullers.values() for puller in by_priority.values()]
         pullers += self._retired
         self._pullers.clear()
@@ -106,7 +106,7 @@ class Intake:
         try:
             await asyncio.gather(*(puller.drain() for puller in open_))
         except Unavailable:
-            log.debug("intake.nothing_parked")  # on a connection that is gone
+            log.debug("intake.closed_without_connection")  # on a connection that is lost
         finally:
             for puller in open_:
                 await puller.close()

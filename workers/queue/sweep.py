@@ -1,9 +1,10 @@
 """Removes acknowledged jobs from ``JOBS``, many with one disk sync, and their stored inputs from ``INPUTS``.
 
 A work-queue stream removes each message as it is acknowledged and syncs each removal, which cost more
-syncs than the three writes a job needs. ``JOBS`` keeps what is acknowledged; now and then this asks each
-queue how far everything is acknowledged and purges up to there. See ADR 0083. What a job is acknowledged for is the
-end of it, so its input goes with the same sweep; what no sweep removed is :mod:`workers.recovery.inputs`' (ADR 0191).
+syncs than the three writes that a job needs. ``JOBS`` keeps acknowledged messages; now and then the sweep asks each
+queue up to which sequence all are acknowledged, and purges up to there. See ADR 0083. A job is acknowledged when it
+has ended, so its input is removed by the same sweep; :mod:`workers.recovery.inputs` removes what no sweep has
+removed (ADR 0191).
 """
 
 import asyncio
@@ -21,9 +22,9 @@ from signalbox.wire.names import Priority, Stream
 PERIOD_S: Final = 1.0
 """From the first acknowledgement to the sweep that removes it and all others until then."""
 LONGEST_PERIOD_S: Final = 30.0
-"""The same where an old job, still in hand, keeps the younger ones from being swept."""
+"""The same where an old job, still in flight, keeps the younger ones from being swept."""
 KEPT: Final = 50_000
-"""Acknowledged jobs that may lie behind such an old one; beyond that they are removed one by one."""
+"""Acknowledged jobs that may lie behind such an old one; more are removed one by one."""
 
 GONE: Final = frozenset({10043, 10057})
 """The server's codes for deleting what is not there: within the stream, and before its first message."""
@@ -46,7 +47,7 @@ async def purge_acknowledged(bus: Bus, model: str, priority: Priority) -> int:
 
 
 async def remove(bus: Bus, seq: int) -> None:
-    """Remove one message of ``JOBS`` whose job has ended. Idempotent: one that is gone is gone."""
+    """Remove one message of ``JOBS`` whose job has ended. Idempotent."""
     try:
         await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True})
     except SignalboxError as error:
@@ -55,7 +56,7 @@ async def remove(bus: Bus, seq: int) -> None:
 
 
 class Sweep:
-    """The sweeper of one worker. Nothing runs while nothing has been acknowledged."""
+    """The sweep of one worker. No task runs while no job has been acknowledged."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -69,7 +70,7 @@ class Sweep:
         self._is_closing = False
 
     def note(self, job: Job, delivery: Delivery) -> None:
-        """``delivery`` has been acknowledged."""
+        """Note that ``delivery`` has been acknowledged."""
         queue = (job.model, job.priority)
         noted = self._acknowledged.get(queue)
         if noted is None:
@@ -81,7 +82,7 @@ class Sweep:
         self._arm()
 
     async def close(self, within_s: float) -> None:
-        """Sweep what is left. What cannot be swept in time is left to the next worker that sweeps."""
+        """Sweep what is left; what cannot be swept in time, the next worker that sweeps removes."""
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -92,15 +93,15 @@ class Sweep:
                 await self._let_server_count()
                 await self._sweep()
         except TimeoutError:
-            log.warning("sweep.unfinished", jobs=sum(map(len, self._acknowledged.values())))
+            log.warning("sweep.closed_early", jobs=sum(map(len, self._acknowledged.values())))
 
     async def _let_server_count(self) -> None:
-        """The server counts acknowledgements in order, but later than it reads them: one with a reply is the last."""
+        """Wait until the server has counted all acknowledgements: it counts in order, and the last one has a reply."""
         for queue in self._acknowledged:
             try:
                 await self._last[queue].ack()
             except SignalboxError as error:
-                log.warning("sweep.acks_not_counted", model=queue[0], why=str(error))
+                log.warning("sweep.ack_check_failed", model=queue[0], why=str(error))
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._sweep_and_rearm(), name="sweep")
@@ -121,12 +122,12 @@ class Sweep:
             self._timer = self._loop.call_later(self._period_s, self._start)
 
     async def _sweep(self) -> bool:
-        """Whether nothing acknowledged is left in the stream, as far as this worker knows."""
+        """Sweep each queue; returns whether no acknowledged job is left in the stream, as far as this worker knows."""
         for queue in list(self._acknowledged):
             try:
                 await self._sweep_queue(queue)
             except NotFound:
-                self._forget(queue)  # the model is gone, and its queues with it
+                self._forget(queue)  # the model and its queues have been removed
             except SignalboxError as error:
                 log.warning("sweep.failed", model=queue[0], why=str(error))
         await self._remove_inputs()
@@ -139,7 +140,7 @@ class Sweep:
             try:
                 await inputs.remove(self._bus, group)
             except SignalboxError as error:
-                log.warning("sweep.inputs_not_removed", inputs=len(self._inputs), why=str(error))
+                log.warning("sweep.input_removal_failed", inputs=len(self._inputs), why=str(error))
                 break
             for subject in group:
                 del self._inputs[subject]

@@ -59,7 +59,7 @@ class Function:
         return traced
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedVersion(msgspec.Struct, frozen=True):
     """A loaded version. ``module`` keeps its variables alive; functions are by signature name."""
 
     module: Any
@@ -79,7 +79,7 @@ class TensorFlowEngine:
     def __init__(self, kind: str, *, intra_threads: int, inter_threads: int) -> None:
         self._kind = kind
         self._is_open = False
-        self._loaded: dict[tuple[str, int], Loaded] = {}
+        self._loaded: dict[tuple[str, int], LoadedVersion] = {}
         self._at_rest = threading.Lock()
         """Held by runs, and by a load that measures the memory: it may have a thread to itself, beside runs."""
         tf.config.threading.set_intra_op_parallelism_threads(intra_threads)
@@ -99,7 +99,7 @@ class TensorFlowEngine:
             tf.config.experimental.set_memory_growth(gpu, True)
         self._is_open = True
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Loaded:
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadedVersion:
         """Load a SavedModel directory and run its warm-up requests. Raises our errors.
 
         digest: of the files when they were registered; other files are refused unread. Empty = any.
@@ -115,7 +115,7 @@ class TensorFlowEngine:
             for name, signature in signatures.items()
             if name in module.signatures
         }
-        draft = Loaded(module, functions, signatures, 0, 0)
+        draft = LoadedVersion(module, functions, signatures, 0, 0)
         self._loaded[model, version] = draft
         try:
             warmed = self._warm_up(model, version, directory) if is_warm else 0
@@ -124,7 +124,7 @@ class TensorFlowEngine:
             raise
         with self._at_rest:
             size = max(self._memory_bytes() - before, _stored_bytes(directory))
-        loaded = Loaded(module, functions, signatures, size, warmed)
+        loaded = LoadedVersion(module, functions, signatures, size, warmed)
         self._loaded[model, version] = loaded
         _settle()
         return loaded

@@ -1,11 +1,11 @@
-"""The interval log: who was inside a device and when, so that a test can prove that nobody overlapped.
+"""The interval log: which runner was inside a device and when, so that a test can prove that no two overlapped.
 
 Every runner appends JSON lines to one O_APPEND file (``SIGNALBOX_WORKER_INTERVAL_LOG``); times are
 CLOCK_BOOTTIME seconds, which all processes of a machine share:
 
 * ``in`` and ``out``: a stay begins and ends (a killed runner leaves no ``out``);
 * ``use``: the device was used from ``t_in`` to ``t_out`` (a load or a run);
-* ``overlap``: on entering, the witness was taken by somebody else who was alive.
+* ``overlap``: on entering, the witness was held by another process that was alive.
 
 The witness is a kernel lock as well, of another kind and on another file than the one guards hold: a confined runner
 may not call flock. It names its holder, for the kernel lets go of a dying process's descriptions one after another:

@@ -36,8 +36,8 @@ _READ_BYTES: Final = 1 << 18
 _WORD_BYTES: Final = 256
 
 
-class Load(Protocol):
-    """What a load reports."""
+class LoadReport(Protocol):
+    """What the engine reports of a load."""
 
     @property
     def size_bytes(self) -> int:
@@ -55,7 +55,7 @@ class Load(Protocol):
 class Engine(Protocol):
     """What computes; :class:`workers.runner.engine.TensorFlowEngine` says what each promises."""
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Load:
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
         """Load a version, or raise one of our errors."""
 
     def unload(self, model: str, version: int) -> None:

@@ -1,4 +1,4 @@
-"""One runner's socket, in the order it works: what it was asked, which of it it is at, and whose death it was."""
+"""One runner's socket: its requests in order, the one that it works on, and the one that it died of."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,11 +18,11 @@ FROZEN_S: Final = 3.0
 
 
 class RunnerLost(RunnerCrashed):
-    """The process died, and not of this request: it was working on another, or on none."""
+    """The process died, but not of this request: it worked on another, or on none."""
 
 
 class _Asked(NamedTuple):
-    """A request without an answer; whoever asked may be gone."""
+    """A request without an answer; the task that sent it may have ended."""
 
     future: asyncio.Future[frames.Answer]
     timeout_s: float
@@ -31,7 +31,7 @@ class _Asked(NamedTuple):
 class _Thread:
     """Requests that the process works on one after another: the first is the one it is at, and whose time runs.
 
-    Nobody is over his time while the process is frozen: that is said at its next beat.
+    No request exceeds its time while the process is frozen: that is decided at its next beat.
     """
 
     def __init__(self, on_overdue: Callable[[_Asked], None]) -> None:
@@ -42,7 +42,7 @@ class _Thread:
 
     @property
     def first(self) -> _Asked | None:
-        """What the process is at."""
+        """The request that the process works on."""
         return next(iter(self.asked.values()), None)
 
     def add(self, id_: int, asked: _Asked) -> None:
@@ -129,7 +129,7 @@ class RunnerWire(asyncio.Protocol):
         try:
             answers = [frames.answer(body) for body in self._splitter.feed(data)]
         except (msgspec.MsgspecError, Bug):
-            self._refuse()  # a runner that talks nonsense is as good as crashed
+            self._refuse()  # a runner that sends malformed frames counts as crashed
             return
         for answer in answers:
             if isinstance(answer, frames.Ready):
@@ -140,7 +140,7 @@ class RunnerWire(asyncio.Protocol):
                 if not asked.future.done():
                     asked.future.set_result(answer)
             elif not 0 < answer.id <= self._highest:
-                self._refuse()  # to a question nobody asked
+                self._refuse()  # to a request that was not sent
                 return
 
     def _thread_of(self, id_: int) -> _Thread | None:

@@ -1,1 +1,1 @@
-"""What a runner may not do, layer by layer, and how each layer is tried."""
+"""The sandbox of a runner: its layers, and how each layer is tried out."""

@@ -1,4 +1,4 @@
-"""The runner's sandbox: a model is a program of somebody else's, so what runs it can reach almost nothing.
+"""The runner's sandbox: a model is a foreign program, so the process that runs it can reach almost nothing.
 
 :func:`confine` is called by the runner in its first lines, before TensorFlow is imported. What is in
 force is then tried out (:mod:`workers.sandbox.selftest`), and a runner in which something that should hold
@@ -111,7 +111,7 @@ def confine(sandbox: Sandbox, kind: str) -> Confinement:
 
 
 def probe(sandbox: Sandbox, kind: str) -> Confinement:
-    """What holds in a process that is confined and thrown away. Raises :class:`Misconfigured`."""
+    """Confine a process that is thrown away, and report which layers hold. Raises :class:`Misconfigured`."""
     command = [sys.executable, "-m", "workers.sandbox", "--kind", kind]
     try:
         ended = subprocess.run(
@@ -131,7 +131,7 @@ def probe(sandbox: Sandbox, kind: str) -> Confinement:
 
 
 def _judged(sandbox: Sandbox, before: selftest.Before, missing: dict[Layer, str], kind: str) -> Confinement:
-    """What holds, or the refusal."""
+    """Report which layers hold, or the refusal."""
     claimed = frozenset(Layer) - missing.keys()
     broken = selftest.broken(before, claimed, kind)
     if broken:
@@ -172,7 +172,7 @@ def _grants(kind: str, devices: list[Path]) -> Iterator[Grant]:
 
 
 def _python() -> Iterator[str]:
-    """This Python, its packages, and the two of ours that a runner imports."""
+    """This Python, its packages, and the two packages of Signalbox that a runner imports."""
     yield from {sys.prefix, sys.base_prefix, sys.exec_prefix, sysconfig.get_path("stdlib")}
     yield from site.getsitepackages()
     yield from (path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"})
@@ -198,7 +198,7 @@ def _scratch(user: User | None) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
     if user is not None:
         os.chown(folder, user.uid, user.gid)
-    fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)  # until we are gone
+    fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)  # until this process ends
     return folder
 
 
@@ -215,7 +215,7 @@ def _remove_if_stale(old: Path, user: User | None) -> None:
 
 
 def _settle_in(scratch: Path) -> None:
-    """Everything temporary goes to the private folder, and nothing of ours is in the environment."""
+    """Everything temporary goes to the private folder, and the environment has no settings of Signalbox."""
     for name in [name for name in os.environ if name.startswith("SIGNALBOX_")]:
         del os.environ[name]
     for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):

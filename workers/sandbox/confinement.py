@@ -1,4 +1,4 @@
-"""What is asked of a runner's sandbox, and what holds: the words between supervisor and runner."""
+"""What a runner's sandbox shall do and what holds of it: the types that supervisor and runner exchange."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ Mode = Literal["strict", "auto", "off"]
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for.
+    """What a sandbox shall do.
 
     mode: ``auto`` uses what the kernel has, ``strict`` refuses to run without all of it, ``off``.
     user: the runner's own, empty = the worker's. model_folders: models are read below these only;
@@ -37,7 +37,7 @@ class Confinement(msgspec.Struct, frozen=True, array_like=True):
     missing: dict[str, str] = {}
 
     def __str__(self) -> str:
-        """For a person."""
+        """The report as text for a person."""
         lines = [f"sandbox of the runner: {self.mode}"]
         lines += [f"  active   {layer}" for layer in self.active]
         lines += [f"  MISSING  {layer}: {why}" for layer, why in self.missing.items()]

@@ -1,4 +1,4 @@
-"""Rights a process gives up: its user, its capabilities, the network, limits; and its parent's grip on it.
+"""Gives up rights of a process: its user, capabilities, network and limits; arms the parent-death signal.
 
 Only for a process with one thread: these calls change the calling thread.
 """
@@ -31,7 +31,7 @@ THREADS: Final = 4096
 
 
 class User(NamedTuple):
-    """Who a runner shall be. groups: supplementary ones, those of the device only."""
+    """The user that a runner becomes. groups: supplementary ones, those of the device only."""
 
     uid: int
     gid: int
@@ -51,7 +51,7 @@ def find_user(name: str, devices: Sequence[Path]) -> User:
 
 
 def become(user: User) -> None:
-    """Be ``user`` for good. Clears the parent-death signal, as every change of user does."""
+    """Become ``user`` for good. Clears the parent-death signal, as every change of user does."""
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -67,10 +67,10 @@ def limit(*, is_own_user: bool) -> None:
 
 
 def isolate(*, may_be_user: bool) -> str:
-    """A network and a mount namespace of one's own: nothing to connect to. Returns why not, or nothing.
+    """Enter a network and a mount namespace of its own: there is nothing to connect to. Returns why not, or nothing.
 
-    Without the privilege, and if ``may_be_user``, it is tried inside a user namespace, in which one
-    keeps one's number (and cannot become another user).
+    Without the privilege, and if ``may_be_user``, it is tried inside a user namespace, in which the process
+    keeps its user's number (and cannot become another user).
     """
     uid, gid = os.geteuid(), os.getegid()
     number = _unshare(_CLONE_NEWNET | _CLONE_NEWNS)
@@ -80,7 +80,7 @@ def isolate(*, may_be_user: bool) -> str:
         return f"namespaces: {os.strerror(number)}"
     if number := _unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWNS):
         return f"namespaces: {os.strerror(number)}"
-    with suppress(OSError):  # a kernel that lets us have the namespace may still refuse the names
+    with suppress(OSError):  # a kernel that allows the namespace may still refuse the names
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
@@ -88,11 +88,11 @@ def isolate(*, may_be_user: bool) -> str:
 
 
 def mount_scratch(folder: Path, size_bytes: int, user: User | None) -> str:
-    """An empty file system in memory on ``folder``, seen by this process only. Returns why not, or nothing."""
+    """Mount an empty file system in memory on ``folder``, seen by this process only. Returns why not, or nothing."""
     uid, gid = (user.uid, user.gid) if user else (os.geteuid(), os.getegid())
     options = f"size={size_bytes},mode=700,uid={uid},gid={gid}"
     libc = _libc()
-    # From the machine to us and never back: models mounted later must still appear.
+    # From the machine to this process and never back: models mounted later must still appear.
     if libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None) == 0:
         flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
         if libc.mount(b"tmpfs", bytes(folder), b"tmpfs", flags, options.encode()) == 0:
@@ -101,7 +101,7 @@ def mount_scratch(folder: Path, size_bytes: int, user: User | None) -> str:
 
 
 def drop_capabilities() -> None:
-    """No capability is left, nor can one come back."""
+    """Give up all capabilities, so that none can come back."""
     libc = _libc()
     for number in range(_LAST_CAPABILITY + 1):
         libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # those the kernel lacks are refused
@@ -111,12 +111,12 @@ def drop_capabilities() -> None:
 
 
 def no_new_privileges() -> None:
-    """No program started from here gains rights by its file."""
+    """Keep programs that are started from here from gaining rights by their file."""
     _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def die_with_parent(*, is_dumpable: bool) -> None:
-    """SIGKILL at the end of the parent's thread; after every change of user, which clears it.
+    """Have the kernel send SIGKILL at the end of the parent's thread; after every change of user, which clears it.
 
     is_dumpable: the process' own files in /proc belong to it again (CUDA names its threads there).
     """
@@ -139,7 +139,7 @@ def has_no_new_privileges() -> bool:
 
 
 def capabilities() -> int:
-    """Those in effect or permitted, as bits."""
+    """The capabilities in effect or permitted, as bits."""
     found = dict(
         line.split(":", 1)
         for line in Path("/proc/self/status").read_text().splitlines()

@@ -25,7 +25,7 @@ _INSTRUCTION: Final = struct.Struct("<HBBI")
 AF_UNIX: Final = 1
 CLONE_THREAD: Final = 0x10000
 _CLONE_NEW: Final = 0x7E020000 | 0x80
-"""Every CLONE_NEW* flag: namespaces of one's own bring back the rights that were given up."""
+"""Every CLONE_NEW* flag: a new namespace brings back rights that were given up."""
 _PR_SET_PDEATHSIG: Final = 1
 _TTY_INPUT: Final = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: type into the terminal that started the worker."""
@@ -146,7 +146,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "prlimit64": (302, 261),
     "ioctl": (16, 29),
 }
-"""Number of each call we have an opinion on: (x86_64, aarch64)."""
+"""Number of each call that the filter names: (x86_64, aarch64)."""
 
 _NEVER: Final = (
     # other processes' memory, files and limits
@@ -160,7 +160,7 @@ _NEVER: Final = (
     "pidfd_getfd",
     "pidfd_send_signal",
     "tkill",
-    # the tree of files, and rights on files that are not ours to give away
+    # the tree of files, and rights on files
     "mount",
     "umount2",
     "move_mount",
@@ -240,7 +240,7 @@ _NEVER: Final = (
     "iopl",
     "ioperm",
     "vhangup",
-    # the lock of the device, which is let go of through any copy of its descriptor
+    # the lock of the device, which any copy of its descriptor can release
     "flock",
     # memory and queues shared with every process of the same user
     "shmget",
@@ -301,7 +301,7 @@ def rules(kind: str, pid: int) -> list[Rule]:
 
 
 def program(refusals: Sequence[Rule], machine: str) -> bytes:
-    """The filter for ``machine``. Raises :class:`KeyError` for one we have no table of."""
+    """The filter for ``machine``. Raises :class:`KeyError` for a machine without a table."""
     column = list(ARCHITECTURES).index(machine) if machine in ARCHITECTURES else -1
     if column < 0:
         raise KeyError(machine)

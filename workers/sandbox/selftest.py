@@ -1,7 +1,7 @@
-"""What a confined runner tries on itself: each layer said to be in force must refuse something.
+"""The self-test of a confined runner: each layer that is said to be in force must refuse something.
 
-Nothing here trusts that a call which succeeded had an effect: a file that could be read must not be
-any more, a socket must not come into being, other processes must be out of reach.
+It does not trust that a call which succeeded had an effect: a file that could be read must not be
+readable any more, a socket must not be made, other processes must be out of reach.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 from workers.sandbox import privileges
 
 _CANARIES: Final = ("/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/fstab", "/etc/shadow")
-"""Files of every machine that no runner has business with; first those that any user may read."""
+"""Files of every machine that no runner needs; first those that any user may read."""
 _NO_SUCH_REQUEST: Final = 0x7FFF
 _PR_SET_PDEATHSIG: Final = 1
 _NO_SUCH_SIGNAL: Final = 1 << 20
 
 
 class Layer(StrEnum):
-    """What a sandbox is made of; docs/sandbox.md says what each keeps from whom."""
+    """What a sandbox is made of; docs/sandbox.md says what each one prevents."""
 
     PARENT = "ends with its parent"
     RIGHTS = "no privileges"
@@ -57,7 +57,7 @@ class Before(NamedTuple):
 
 
 def broken(before: Before, claimed: frozenset[Layer], kind: str) -> dict[Layer, str]:
-    """The claimed layers that do not hold, and what could be done all the same."""
+    """Return the claimed layers that do not hold, each with what was possible all the same."""
     found: dict[Layer, str] = {}
     for layer, trial in _TRIALS.items():
         if layer in claimed and (said := trial(before, kind)):

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from signalbox.wire.messages import Run
-from workers.serving.hand import MAX_NAMED
-from workers.serving.tally import Tally
+from workers.serving.inflight import MAX_NAMED
+from workers.serving.statistics import Statistics
 
 LOADING: Final = "loading"
 COMPUTING: Final = "computing"
@@ -70,11 +70,11 @@ class Request:
 class Activity:
     """The requests with the runner, oldest first. on_change: called when others should hear of it soon.
 
-    clock: UTC seconds. tally: knows how long runs and loads take, and learns it of loads here.
+    clock: UTC seconds. statistics: knows how long runs and loads take, and learns it of loads here.
     """
 
-    def __init__(self, tally: Tally, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
-        self._tally = tally
+    def __init__(self, statistics: Statistics, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+        self._statistics = statistics
         self._clock = clock
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class Activity:
         begin(request)
         try:
             yield
-            self._tally.loaded(key[0], self._loop.time() - request.began_s)
+            self._statistics.loaded(key[0], self._loop.time() - request.began_s)
         finally:
             end(request)
 
@@ -152,7 +152,7 @@ class Activity:
     def _run(self, request: Request, jobs: tuple[str, ...], *, is_ahead: bool = False) -> Run:
         model, version = request.key
         is_load = request.activity == LOADING
-        usual_s = self._tally.load_s(model) if is_load else self._tally.run_s(model)
+        usual_s = self._statistics.load_s(model) if is_load else self._statistics.run_s(model)
         return Run(
             activity=request.activity,
             model=model,

@@ -1,4 +1,4 @@
-"""Jobs of one model that wait in this worker's hands, and how they form batches. No I/O, no clock.
+"""The batch queue: jobs of one model that are in flight and have not started, and how they form batches. No I/O.
 
 Jobs leave in order of priority, then of arrival. A batch is the first waiting job and those that
 may run with it: same version, signature, outputs and ``batch_key``. It leaves when it is full or
@@ -17,7 +17,7 @@ MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 
 
 class Waiting(Protocol):
-    """What a line needs to know of a job."""
+    """What a batch queue needs to know of a job."""
 
     @property
     def job(self) -> Job:
@@ -25,55 +25,55 @@ class Waiting(Protocol):
 
     @property
     def arrived_s(self) -> float:
-        """When it came into this worker's hands, monotonic."""
+        """When it was delivered to this worker, on the monotonic clock."""
 
     @property
     def is_alone(self) -> bool:
-        """It must not share a batch."""
+        """Whether it must run alone."""
 
 
 H = TypeVar("H", bound=Waiting)
-Company = tuple[int, str, str, tuple[str, ...]]
+Compatibility = tuple[int, str, str, tuple[str, ...]]
 
 
-def company(job: Job) -> Company:
-    """Jobs with equal company may run as one batch."""
+def compatibility(job: Job) -> Compatibility:
+    """The batch compatibility key of a job: jobs with equal keys may run as one batch."""
     return (job.version, job.signature, job.batch_key, job.outputs)
 
 
-class Line(Generic[H]):
-    """The jobs of one model that are in hand and have not started."""
+class BatchQueue(Generic[H]):
+    """The jobs of one model that are in flight and have not started, in order of priority, then of arrival."""
 
     def __init__(
-        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES, ceiling: Callable[[Job], int] = lambda _: 0
+        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES, row_limit: Callable[[Job], int] = lambda _: 0
     ) -> None:
-        """ceiling: rows like a job's that fit into the device's memory together, 0 = not known."""
+        """row_limit: rows like a job's that fit into the device's memory together, 0 = not known."""
         self.batching = batching
-        self._ceiling = ceiling
+        self._row_limit = row_limit
         self._max_bytes = max_bytes
-        self._lines: dict[Priority, deque[H]] = {priority: deque() for priority in PRIORITIES}
-        self._rows: dict[Company, int] = {}
+        self._queues: dict[Priority, deque[H]] = {priority: deque() for priority in PRIORITIES}
+        self._rows: dict[Compatibility, int] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._queues.values()))
 
     def count(self, priority: Priority) -> int:
         """Waiting jobs of one priority."""
-        return len(self._lines[priority])
+        return len(self._queues[priority])
 
     def add(self, held: H) -> None:
-        """A job has arrived. Its place is behind those of its priority that arrived before."""
+        """Add a job, behind those of its priority that arrived before."""
         job = held.job
-        self._lines[job.priority].append(held)
-        key = company(job)
+        self._queues[job.priority].append(held)
+        key = compatibility(job)
         self._rows[key] = self._rows.get(key, 0) + job.rows
 
     @property
     def head(self) -> H | None:
         """The job that leaves next."""
-        for line in self._lines.values():
-            if line:
-                return line[0]
+        for queue in self._queues.values():
+            if queue:
+                return queue[0]
         return None
 
     def due_s(self, now_s: float) -> float | None:
@@ -81,7 +81,7 @@ class Line(Generic[H]):
         head = self.head
         if head is None:
             return None
-        if not self._wants_company(head) or self._rows[company(head.job)] >= self._most(head):
+        if not self._may_share(head) or self._rows[compatibility(head.job)] >= self._most(head):
             return 0.0
         return max(0.0, head.arrived_s + self.batching.max_delay_ms / 1000 - now_s)
 
@@ -90,66 +90,66 @@ class Line(Generic[H]):
         if self.due_s(now_s) != 0.0:
             return []
         head = self.head
-        assert head is not None, "a line with something due has a head"
+        assert head is not None, "a queue with a batch due has a head"
         return self._gather(head)
 
     def remove(self, job_id: str) -> H | None:
-        """Take one job out of the line, if it is there."""
-        for line in self._lines.values():
-            for held in line:
+        """Remove one job, if it is there."""
+        for queue in self._queues.values():
+            for held in queue:
                 if held.job.id == job_id:
-                    line.remove(held)
+                    queue.remove(held)
                     self._forget(held)
                     return held
         return None
 
     def clear(self) -> list[H]:
-        """Take all jobs out, in the order in which they would have left."""
-        everything = [held for line in self._lines.values() for held in line]
-        for line in self._lines.values():
-            line.clear()
+        """Remove all jobs; returns them in the order in which they would have left."""
+        everything = [held for queue in self._queues.values() for held in queue]
+        for queue in self._queues.values():
+            queue.clear()
         self._rows.clear()
         return everything
 
-    def _wants_company(self, held: H) -> bool:
+    def _may_share(self, held: H) -> bool:
         return bool(held.job.batch_key) and not held.is_alone and self._most(held) > 1
 
     def _most(self, held: H) -> int:
         """Rows that may run together with this job."""
-        ceiling = self._ceiling(held.job)
-        return min(self.batching.max_size, ceiling) if ceiling else self.batching.max_size
+        row_limit = self._row_limit(held.job)
+        return min(self.batching.max_size, row_limit) if row_limit else self.batching.max_size
 
     def _gather(self, head: H) -> list[H]:
-        if not self._wants_company(head):
-            self._lines[head.job.priority].popleft()
+        if not self._may_share(head):
+            self._queues[head.job.priority].popleft()
             self._forget(head)
             return [head]
-        key = company(head.job)
+        key = compatibility(head.job)
         batch: list[H] = []
         rows = size = 0
         most = self._most(head)
-        for line in self._lines.values():
+        for queue in self._queues.values():
             passed: list[H] = []
-            while line and rows < most:
-                held = line.popleft()
+            while queue and rows < most:
+                held = queue.popleft()
                 job = held.job
-                if held.is_alone or company(job) != key:
+                if held.is_alone or compatibility(job) != key:
                     passed.append(held)
                     continue
                 is_full = rows + job.rows > most
                 if batch and (is_full or size + job.size_bytes > self._max_bytes):
-                    line.appendleft(held)
-                    rows = most  # order of arrival: nobody smaller slips past
+                    queue.appendleft(held)
+                    rows = most  # order of arrival: no smaller job overtakes this one
                     break
                 batch.append(held)
                 rows += job.rows
                 size += job.size_bytes
                 self._forget(held)
-            line.extendleft(reversed(passed))
+            queue.extendleft(reversed(passed))
         return batch
 
     def _forget(self, held: H) -> None:
-        key = company(held.job)
+        key = compatibility(held.job)
         rows = self._rows[key] - held.job.rows
         if rows > 0:
             self._rows[key] = rows

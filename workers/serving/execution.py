@@ -1,4 +1,4 @@
-"""Running batches: model ready, claim, run, commit, tell, acknowledge.
+"""Runs batches: load the version, claim, run, commit, acknowledge.
 
 The claim is written while the batch runs and the commit waits for it: the claim arbitrates the
 record, the lease the device, so a lost claim only wastes a run. A batch that fails as a whole is
@@ -39,15 +39,15 @@ from workers.host import gauges
 from workers.host.fleet import Fleet
 from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
-from workers.serving import ceilings
+from workers.serving import batchlimits
 from workers.serving.activity import Activity, Request
-from workers.serving.hand import Held
+from workers.serving.inflight import InFlightJob
 from workers.serving.lru import Lru
-from workers.serving.residency import Residency
+from workers.serving.modelcache import DoesNotFit
+from workers.serving.residency import ResidentVersions
 from workers.serving.results import MAX_RESULT_BYTES, within
-from workers.serving.retries import Fate, judge
-from workers.serving.shelf import DoesNotFit
-from workers.serving.tally import Tally
+from workers.serving.retries import Action, judge
+from workers.serving.statistics import Statistics
 
 QUICK_RUN_S: Final = 0.1
 """Below this the runner is given a second batch before it has finished the first."""
@@ -62,21 +62,22 @@ _MESSAGE_BYTES: Final = 128
 Outcome = bytes | SignalboxError
 
 
-class Flight:
-    """One batch on its way. over: set when its run has ended, whatever came of it. part: what runs now.
+class BatchRun:
+    """One batch from its start to its end. over: set when its run has ended, however. part: the jobs that run now.
 
-    generation: of the runner it runs in; a death in another one is not its doing. request: the last one for a run.
+    generation: of the runner that it runs in; the death of another one is not its fault. request: the last one for a
+    run.
     """
 
     __slots__ = ("batch_key", "generation", "has_slot", "jobs", "model", "over", "part", "request", "tries", "version")
 
-    def __init__(self, jobs: list[Held]) -> None:
+    def __init__(self, jobs: list[InFlightJob]) -> None:
         self.jobs = jobs
         self.model = jobs[0].job.model
         self.version = jobs[0].job.version
         self.batch_key = jobs[0].job.batch_key
         self.over = asyncio.Event()
-        self.part: Sequence[Held] = ()
+        self.part: Sequence[InFlightJob] = ()
         self.generation = 0
         self.tries = 0
         self.has_slot = True
@@ -88,8 +89,8 @@ class Flight:
         return (self.model, self.version)
 
     @property
-    def ceiling_key(self) -> ceilings.Key:
-        """What the ceiling of its rows goes by."""
+    def limit_key(self) -> batchlimits.Key:
+        """The key of its batch limit."""
         return (self.model, self.version, self.batch_key)
 
     @property
@@ -99,10 +100,10 @@ class Flight:
 
 
 class Execution:
-    """Runs the batches of one hold.
+    """Runs the batches of one session.
 
-    settle: called for each job whose end is durable, forsake for each that another attempt has,
-    give_back for each that shall be tried again after so many seconds. free: a slot became free. clock: UTC seconds.
+    ack: called for each job whose end is durable, drop for each that another attempt has, nak for each that shall be
+    tried again after so many seconds. free: called when a slot becomes free. clock: UTC seconds.
     """
 
     def __init__(
@@ -110,14 +111,14 @@ class Execution:
         *,
         bus: Bus,
         runner: RunnerLink,
-        residency: Residency,
+        residency: ResidentVersions,
         commits: Commits,
         fleet: Fleet,
-        tally: Tally,
+        statistics: Statistics,
         activity: Activity,
-        settle: Callable[[Held], None],
-        forsake: Callable[[Held], None],
-        give_back: Callable[[Held, float], None],
+        ack: Callable[[InFlightJob], None],
+        drop: Callable[[InFlightJob], None],
+        nak: Callable[[InFlightJob, float], None],
         free: Callable[[], None],
         clock: Callable[[], float] = time.time,
         max_result_bytes: int = MAX_RESULT_BYTES,
@@ -128,145 +129,145 @@ class Execution:
         self._residency = residency
         self._commits = commits
         self._fleet = fleet
-        self._tally = tally
+        self._statistics = statistics
         self._activity = activity
-        self._settle = settle
-        self._forsake = forsake
-        self._give_back = give_back
+        self._ack = ack
+        self._drop = drop
+        self._nak = nak
         self._free = free
         self._clock = clock
-        self._flights: list[Flight] = []
+        self._batch_runs: list[BatchRun] = []
         self._generation = 0
         self._ended_by_us = -1
         self._deadly: Lru[tuple[str, int], None] = Lru(_MOST_DEADLY)
-        """Versions under whose loading a runner has died in this hold."""
+        """Versions under whose loading a runner has died in this session."""
         self._one_revival = asyncio.Lock()
 
     @property
     def has_slot(self) -> bool:
         """Whether another batch may be given to the runner now."""
-        if not self._flights:
+        if not self._batch_runs:
             return True
-        if len(self._flights) > 1:
+        if len(self._batch_runs) > 1:
             return False
-        run_s = self._tally.run_s(self._flights[0].model)
+        run_s = self._statistics.run_s(self._batch_runs[0].model)
         return run_s is not None and run_s < QUICK_RUN_S
 
     def is_running(self, model: str) -> bool:
         """Whether a batch of the model is with the runner."""
-        return any(flight.model == model for flight in self._flights)
+        return any(batch_run.model == model for batch_run in self._batch_runs)
 
-    def begin(self, jobs: list[Held]) -> Flight:
+    def begin(self, jobs: list[InFlightJob]) -> BatchRun:
         """Take a slot for a batch."""
-        flight = Flight(jobs)
-        self._flights.append(flight)
-        return flight
+        batch_run = BatchRun(jobs)
+        self._batch_runs.append(batch_run)
+        return batch_run
 
-    def end(self, flight: Flight) -> None:
+    def end(self, batch_run: BatchRun) -> None:
         """Give the slot back. Idempotent; the batch may still be committing."""
-        if flight.has_slot:
-            flight.has_slot = False
-            self._activity.trust(flight)
-            self._flights.remove(flight)
-            flight.over.set()
+        if batch_run.has_slot:
+            batch_run.has_slot = False
+            self._activity.trust(batch_run)
+            self._batch_runs.remove(batch_run)
+            batch_run.over.set()
             self._free()
 
-    async def fly(self, flight: Flight) -> None:
-        """Run a batch to its end: every job of it ended, given back or found to be another's."""
-        await self._expire(flight)
-        if not flight.jobs:
+    async def run_batch(self, batch_run: BatchRun) -> None:
+        """Run a batch to its end: every job of it has ended, is nak'ed or has another attempt."""
+        await self._expire(batch_run)
+        if not batch_run.jobs:
             return
         group = Group()
-        claims = asyncio.create_task(self._claim(flight, group), name="claims")
+        claims = asyncio.create_task(self._claim(batch_run, group), name="claims")
         try:
-            outcomes = await self._outcomes(flight)
-            self.end(flight)
-            group.withdraw()  # claims the disk has had no time for are written with the end
+            outcomes = await self._outcomes(batch_run)
+            self.end(batch_run)
+            group.withdraw()  # claims that are not on the disk yet are written with the end
             verdicts = await claims
         finally:
             if not claims.done():
                 claims.cancel()
                 await asyncio.wait([claims])
-        ours: list[tuple[Held, Outcome]] = []
-        for held, outcome in zip(flight.jobs, outcomes, strict=True):
+        ours: list[tuple[InFlightJob, Outcome]] = []
+        for held, outcome in zip(batch_run.jobs, outcomes, strict=True):
             if verdicts[held] in {Verdict.OURS, Verdict.UNWRITTEN}:
                 ours.append((held, outcome))
             else:
                 self._leave(held, verdicts[held])
-        await self._conclude(ours, batch=len(flight.jobs))
+        await self._conclude(ours, batch=len(batch_run.jobs))
 
-    async def _claim(self, flight: Flight, group: Group) -> dict[Held, Verdict]:
-        """Claim while the batch runs; if it is over in a moment, leave the claim to the end's write."""
-        jobs = flight.jobs
-        run_s = self._tally.run_s(flight.model)
+    async def _claim(self, batch_run: BatchRun, group: Group) -> dict[InFlightJob, Verdict]:
+        """Claim while the batch runs; if the run ends in a moment, the write of the end makes the claim, too."""
+        jobs = batch_run.jobs
+        run_s = self._statistics.run_s(batch_run.model)
         if run_s is not None and run_s < MOMENT_S:
             try:
                 async with asyncio.timeout(2 * MOMENT_S):
-                    await flight.over.wait()
+                    await batch_run.over.wait()
             except TimeoutError:
                 return await self._commits.claim(jobs, group)
             return self._commits.claim_with_the_end(jobs)
         return await self._commits.claim(jobs, group)
 
-    async def cancel(self, held: Held, record: Record, revision: int, *, grace_s: float) -> None:
-        """Stop a job in hand whose record asks for it: let its run end, or end the runner.
+    async def cancel(self, held: InFlightJob, record: Record, revision: int, *, grace_s: float) -> None:
+        """Stop an in-flight job whose record asks for it: let its run end, or end the runner.
 
-        The revision is adopted: the job's end is written from it, so its owner's wish is never overwritten.
+        The job's end is written from ``revision``, so that its owner's cancel request is never overwritten.
         """
         held.is_cancelled = True
-        if held.record is not None:  # else the claim is on its way and its commit will find out
+        if held.record is not None:  # else the claim is in flight and its commit finds out
             held.record, held.revision = record, revision
-        flight = next((f for f in self._flights if held in f.jobs), None)
-        if flight is None:
+        batch_run = next((f for f in self._batch_runs if held in f.jobs), None)
+        if batch_run is None:
             return
-        over = asyncio.create_task(flight.over.wait(), name="run over")
+        over = asyncio.create_task(batch_run.over.wait(), name="run over")
         await asyncio.wait([over], timeout=grace_s)
         over.cancel()
-        if not flight.over.is_set() and held in flight.part:
+        if not batch_run.over.is_set() and held in batch_run.part:
             self._ended_by_us = self._generation
             self._runner.kill()
 
     # ------------------------------------------------------------------------------ running
 
-    async def _expire(self, flight: Flight) -> None:
+    async def _expire(self, batch_run: BatchRun) -> None:
         now = self._clock()
-        late = [held for held in flight.jobs if held.job.deadline_at < now]
+        late = [held for held in batch_run.jobs if held.job.deadline_at < now]
         if late:
-            flight.jobs = [held for held in flight.jobs if held.job.deadline_at >= now]
+            batch_run.jobs = [held for held in batch_run.jobs if held.job.deadline_at >= now]
             changes = [self._commits.expiry(held) for held in late]
             await self._commits.apply(changes)
             for change in changes:
                 self._leave(change.attempt, change.verdict)
 
-    async def _outcomes(self, flight: Flight) -> list[Outcome]:
-        """What the model says to each job. Raises :class:`LeaseLost`; other errors are outcomes."""
-        found: dict[Held, Outcome] = {}
-        parts = [flight.jobs]
+    async def _outcomes(self, batch_run: BatchRun) -> list[Outcome]:
+        """Run the batch's jobs until each has an outcome. Raises :class:`LeaseLost`; other errors are outcomes."""
+        found: dict[InFlightJob, Outcome] = {}
+        parts = [batch_run.jobs]
         while parts:
             part = await self._fit_to_run(parts.pop(0), found)
             if not part:
                 continue
-            if len(part) > 1 and self._is_above_ceiling(flight, part):
+            if len(part) > 1 and self._is_above_limit(batch_run, part):
                 parts = _halves(part) + parts
                 continue
-            flight.part = part
+            batch_run.part = part
             try:
-                again = await self._attempt(flight, part, found)
+                again = await self._attempt(batch_run, part, found)
             finally:
-                flight.part = ()
+                batch_run.part = ()
             _not_begun(again)
             parts = again + parts
-        return [found[held] for held in flight.jobs]
+        return [found[held] for held in batch_run.jobs]
 
-    def _is_above_ceiling(self, flight: Flight, part: list[Held]) -> bool:
-        """Whether a part formed before the memory was found too small would only find that again."""
-        most = self._tally.ceilings.rows(flight.ceiling_key)
+    def _is_above_limit(self, batch_run: BatchRun, part: list[InFlightJob]) -> bool:
+        """Whether a part has more rows than the batch limit, which was lowered after the part was formed."""
+        most = self._statistics.batch_limits.rows(batch_run.limit_key)
         return bool(most) and _rows(part) > most
 
-    async def _fit_to_run(self, jobs: list[Held], found: dict[Held, Outcome]) -> list[Held]:
-        """Those that may run; the others' outcomes are noted: cancelled meanwhile, or in quarantine."""
+    async def _fit_to_run(self, jobs: list[InFlightJob], found: dict[InFlightJob, Outcome]) -> list[InFlightJob]:
+        """Select the jobs that may run; note the others' outcomes in ``found``: cancelled, or in quarantine."""
         quarantine = self._fleet.quarantine
-        fit: list[Held] = []
+        fit: list[InFlightJob] = []
         for held in jobs:
             if held.is_cancelled:
                 found[held] = Unavailable("Cancelled before it ran.")
@@ -277,31 +278,33 @@ class Execution:
                 fit.append(held)
         return fit
 
-    async def _attempt(self, flight: Flight, part: list[Held], found: dict[Held, Outcome]) -> list[list[Held]]:
+    async def _attempt(
+        self, batch_run: BatchRun, part: list[InFlightJob], found: dict[InFlightJob, Outcome]
+    ) -> list[list[InFlightJob]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
-        await self._apart(flight, part)
+        await self._apart(batch_run, part)
         await self.admitted()
-        flight.generation = self._generation
-        flight.request = None
+        batch_run.generation = self._generation
+        batch_run.request = None
         try:
-            outcomes = await self._run(flight, part)
+            outcomes = await self._run(batch_run, part)
         except LeaseLost:
             raise
         except NotFound as error:  # not loaded after all: the next try loads it
-            flight.tries += 1
-            if flight.tries < MAX_TRIES:
+            batch_run.tries += 1
+            if batch_run.tries < MAX_TRIES:
                 return [part]
             found |= dict.fromkeys(part, Bug(str(error)))
         except (RunnerCrashed, DeadlineExceeded) as error:
-            is_ours = self._is_to_blame(flight, error)
-            again = self._after_death(flight, part, error, found, is_ours=is_ours)
+            is_ours = self._is_to_blame(batch_run, error)
+            again = self._after_death(batch_run, part, error, found, is_ours=is_ours)
             _not_begun(again)
-            await self._revive(flight.generation)
+            await self._revive(batch_run.generation)
             return again
         except DoesNotFit as error:
             found |= dict.fromkeys(part, error)
         except OutOfMemory as error:
-            return self._after_full(flight, part, error, found)
+            return self._after_full(batch_run, part, error, found)
         except (ModelError, InvalidRequest, InputLost) as error:
             if len(part) > 1:  # every job, or the runner would have named those it refused
                 return _singles(part)
@@ -310,87 +313,93 @@ class Execution:
             found |= dict.fromkeys(part, error)
         else:
             found |= zip(part, outcomes, strict=True)
-            self._tally.ceilings.fitted(flight.ceiling_key, _rows(part))
+            self._statistics.batch_limits.fitted(batch_run.limit_key, _rows(part))
         return []
 
-    def _note_too_many(self, flight: Flight, rows: int) -> None:
-        """So many rows used the memory up."""
-        known = self._tally.ceilings
-        known.failed(flight.ceiling_key, rows)
-        if most := known.rows(flight.ceiling_key):
-            gauges.CEILING.labels(flight.model).set(most)
+    def _note_too_many(self, batch_run: BatchRun, rows: int) -> None:
+        """Note that so many rows used the memory up."""
+        known = self._statistics.batch_limits
+        known.failed(batch_run.limit_key, rows)
+        if most := known.rows(batch_run.limit_key):
+            gauges.CEILING.labels(batch_run.model).set(most)
 
-    async def _apart(self, flight: Flight, part: list[Held]) -> None:
-        """What may be deadly runs beside no load ahead, or the load would be blamed for its doing."""
+    async def _apart(self, batch_run: BatchRun, part: list[InFlightJob]) -> None:
+        """Wait until no load ahead runs beside a part that may kill the runner, so that the load is not blamed."""
         if any(held.record is not None and held.record.crashes for held in part):
-            self._activity.suspect(flight)
-        await self._activity.alone(flight)
+            self._activity.suspect(batch_run)
+        await self._activity.alone(batch_run)
 
     def _after_full(
-        self, flight: Flight, part: list[Held], error: OutOfMemory, found: dict[Held, Outcome]
-    ) -> list[list[Held]]:
+        self, batch_run: BatchRun, part: list[InFlightJob], error: OutOfMemory, found: dict[InFlightJob, Outcome]
+    ) -> list[list[InFlightJob]]:
         """``part`` used the memory up: a lone culprit is judged, unless a load may have taken some of it."""
-        if not flight.was_beside_load:
-            self._note_too_many(flight, _rows(part))
+        if not batch_run.was_beside_load:
+            self._note_too_many(batch_run, _rows(part))
         if len(part) > 1:
             return _halves(part)
-        if flight.was_beside_load:
-            return self._run_again(flight, part, found, "A version was loaded beside the job.")
+        if batch_run.was_beside_load:
+            return self._run_again(batch_run, part, found, "A version was loaded beside the job.")
         found[part[0]] = error
         return []
 
-    def _is_to_blame(self, flight: Flight, error: SignalboxError) -> bool:
-        """Whether it was this request that took the runner down.
+    def _is_to_blame(self, batch_run: BatchRun, error: SignalboxError) -> bool:
+        """Whether this request ended the runner.
 
-        Not where another did, or we have ended it, or a load beside it may have cost it the time.
+        It did not where another did, or this worker has, or where a load beside it may have taken the time.
         """
-        if isinstance(error, DeadlineExceeded) and flight.was_beside_load:
+        if isinstance(error, DeadlineExceeded) and batch_run.was_beside_load:
             return False
-        return not isinstance(error, RunnerLost) and flight.generation != self._ended_by_us
+        return not isinstance(error, RunnerLost) and batch_run.generation != self._ended_by_us
 
     def _after_death(
-        self, flight: Flight, part: list[Held], error: SignalboxError, found: dict[Held, Outcome], *, is_ours: bool
-    ) -> list[list[Held]]:
+        self,
+        batch_run: BatchRun,
+        part: list[InFlightJob],
+        error: SignalboxError,
+        found: dict[InFlightJob, Outcome],
+        *,
+        is_ours: bool,
+    ) -> list[list[InFlightJob]]:
         """The runner died under ``part``: a lone culprit is judged, suspects run alone, others as before."""
         if not is_ours:
-            return self._run_again(flight, part, found, "Others kept taking the runner down.")
+            return self._run_again(batch_run, part, found, "Others kept taking the runner down.")
         if len(part) == 1:
             found[part[0]] = error
             return []
-        self._activity.suspect(flight)
+        self._activity.suspect(batch_run)
         for held in part:
             held.is_alone = True
         return _singles(part)
 
     def _run_again(
-        self, flight: Flight, part: list[Held], found: dict[Held, Outcome], why_not: str
-    ) -> list[list[Held]]:
-        """Unblamed, and with no load beside it, a few times; then the queue has it back."""
-        flight.tries += 1
-        self._activity.suspect(flight)
-        if flight.tries < MAX_TRIES:
+        self, batch_run: BatchRun, part: list[InFlightJob], found: dict[InFlightJob, Outcome], why_not: str
+    ) -> list[list[InFlightJob]]:
+        """Let ``part`` run again without blame and with no load beside it, a few times; then its jobs are nak'ed."""
+        batch_run.tries += 1
+        self._activity.suspect(batch_run)
+        if batch_run.tries < MAX_TRIES:
             return [part]
         found |= dict.fromkeys(part, Unavailable(why_not))
         return []
 
-    async def _run(self, flight: Flight, jobs: list[Held]) -> list[Outcome]:
-        key = flight.key
+    async def _run(self, batch_run: BatchRun, jobs: list[InFlightJob]) -> list[Outcome]:
+        key = batch_run.key
         first = jobs[0].job
         if not self._residency.is_ready(key):
             self._mark(jobs, "loading")
-        await self._make_ready(flight)
+        await self._make_ready(batch_run)
         try:
             frames = [held.delivery.data if held.job.ref is None else await self._fetch(held) for held in jobs]
             ids = tuple(held.job.id for held in jobs)
             with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")) as request:
-                flight.request = request
+                batch_run.request = request
                 report = await self._runner.run(
-                    flight.model,
-                    flight.version,
+                    batch_run.model,
+                    batch_run.version,
                     first.signature,
                     frames,
                     first.outputs,
-                    timeout_s=self._limits(flight.model).timeout_s,
+                    timeout_s=self._limits(batch_run.model).timeout_s,
                 )
         except NotFound:
             self._residency.lost(key)
@@ -399,32 +408,34 @@ class Execution:
             self._residency.unpin(key)
         seconds = request.lasted_s(report.seconds)
         self._mark_computed(jobs, seconds)
-        gauges.BATCH_JOBS.labels(flight.model).observe(len(jobs))
-        gauges.RUN_SECONDS.labels(flight.model).observe(seconds)
-        self._tally.ran(flight.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
+        gauges.BATCH_JOBS.labels(batch_run.model).observe(len(jobs))
+        gauges.RUN_SECONDS.labels(batch_run.model).observe(seconds)
+        self._statistics.ran(batch_run.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
         return [
             report.errors.get(at) or within(frame, self._max_result_bytes) for at, frame in enumerate(report.frames)
         ]
 
-    async def _make_ready(self, flight: Flight) -> None:
-        """Load the version if need be. One that takes the runner down is the version's fault, not the jobs'.
+    async def _make_ready(self, batch_run: BatchRun) -> None:
+        """Load the version where it is not resident. A load that ends the runner is the version's fault, not the jobs'.
 
-        The first time it may have been the kernel's or an operator's: then it is loaded once more.
+        The first time the kernel or an operator may have ended it: the version is loaded once more.
         """
         try:
-            await self._residency.pin(flight.key, lambda: self._renew(flight))
+            await self._residency.pin(batch_run.key, lambda: self._renew(batch_run))
         except RunnerCrashed as error:
-            if not self._is_to_blame(flight, error):
+            if not self._is_to_blame(batch_run, error):
                 raise
-            if flight.key not in self._deadly:
-                self._deadly[flight.key] = None
+            if batch_run.key not in self._deadly:
+                self._deadly[batch_run.key] = None
                 raise RunnerLost("The runner died while it loaded the version.") from error
-            await self._revive(flight.generation)
-            message = f"Version {flight.version} of model {flight.model} took the runner down while it was loaded."
+            await self._revive(batch_run.generation)
+            message = (
+                f"Version {batch_run.version} of model {batch_run.model} took the runner down while it was loaded."
+            )
             raise NotServing(message) from error
-        self._deadly.discard(flight.key)
+        self._deadly.discard(batch_run.key)
 
-    async def _fetch(self, held: Held) -> bytes:
+    async def _fetch(self, held: InFlightJob) -> bytes:
         ref = held.job.ref
         assert ref is not None, "asked only for jobs with a reference"
         try:
@@ -436,22 +447,22 @@ class Execution:
         """Wait for a runner inside the device, where one is being replaced. Raises :class:`LeaseLost`."""
         if not self._runner.entered.is_set():
             self._residency.forget()
-            await self._runner.entered.wait()  # bounded by the hold: losing it wakes all who wait
+            await self._runner.entered.wait()  # bounded by the lease: its loss wakes all tasks that wait
             if not self._runner.token:
                 raise LeaseLost("The lease was lost while the runner was replaced.")
 
-    async def _renew(self, flight: Flight) -> None:
-        """An empty device for a load of ``flight``; what runs beside it runs again, unblamed."""
+    async def _renew(self, batch_run: BatchRun) -> None:
+        """Make the device empty for a load of ``batch_run``; what runs beside it runs again, without blame."""
         self._ended_by_us = self._generation
         await self._revive(self._generation)
-        flight.generation = self._generation
+        batch_run.generation = self._generation
 
     async def recover(self) -> None:
-        """The runner died outside a run: wait for the next one. Raises :class:`LeaseLost`."""
+        """Wait for the next runner after one died outside a run. Raises :class:`LeaseLost`."""
         await self._revive(self._generation)
 
     async def _revive(self, generation: int) -> None:
-        """A runner again after one has died; for all who lost it to the same death, once."""
+        """Restart the runner after its death, once for all tasks that met the same death."""
         async with self._one_revival:
             if generation == self._generation:
                 self._residency.forget()
@@ -462,15 +473,15 @@ class Execution:
         found = self._fleet.find(model)
         return found.limits if found is not None else Limits()
 
-    def _mark(self, jobs: Sequence[Held], phase: str) -> None:
-        """The last time counts, which is that of the try whose outcome is kept."""
+    def _mark(self, jobs: Sequence[InFlightJob], phase: str) -> None:
+        """Note the time of a phase; the last one counts, which is that of the try whose outcome is kept."""
         now = self._clock()
         for held in jobs:
             held.phases[phase] = held.ms(now)
         joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
-    def _mark_computed(self, jobs: Sequence[Held], seconds: float) -> None:
-        """A run that lasted so long has ended now."""
+    def _mark_computed(self, jobs: Sequence[InFlightJob], seconds: float) -> None:
+        """Note that a run of so many seconds has ended now."""
         now = self._clock()
         self._mark(jobs, "computed")
         for held in jobs:
@@ -479,10 +490,10 @@ class Execution:
 
     # ------------------------------------------------------------------------------ ending
 
-    async def _conclude(self, ended: list[tuple[Held, Outcome]], *, batch: int) -> None:
-        """Write what became of each job, all in one group, then acknowledge or give back."""
-        changes: list[Change[Held]] = []
-        delays: dict[Held, float] = {}
+    async def _conclude(self, ended: list[tuple[InFlightJob, Outcome]], *, batch: int) -> None:
+        """Write what became of each job, all in one group, then ack or nak."""
+        changes: list[Change[InFlightJob]] = []
+        delays: dict[InFlightJob, float] = {}
         for held, outcome in ended:
             if isinstance(outcome, bytes):
                 changes.append(await self._commits.success(held, outcome, batch=batch))
@@ -492,73 +503,75 @@ class Execution:
         for change in changes:
             held = change.attempt
             if held in delays and change.verdict is Verdict.OURS:
-                self._give_back(held, delays[held])
+                self._nak(held, delays[held])
             else:
                 self._count(change)
                 self._leave(held, change.verdict)
 
-    async def _judge(self, held: Held, error: SignalboxError, delays: dict[Held, float]) -> Change[Held]:
+    async def _judge(
+        self, held: InFlightJob, error: SignalboxError, delays: dict[InFlightJob, float]
+    ) -> Change[InFlightJob]:
         """What to write for a job whose run failed; one that goes back is noted in ``delays``."""
         if held.is_cancelled:
             return self._commits.cancellation(held)
         crashes = held.record.crashes if held.record is not None else 0
         limit = self._limits(held.job.model).max_delivery
-        verdict = judge(error, crashes=crashes, max_delivery=limit)
-        if verdict.is_strike:
+        decision = judge(error, crashes=crashes, max_delivery=limit)
+        if decision.is_strike:
             gauges.STRIKES.labels(held.job.model, error.code).inc()
-        if verdict.fate is Fate.RETRY:
-            delays[held] = verdict.delay_s
+        if decision.action is Action.RETRY:
+            delays[held] = decision.delay_s
             gauges.RETRIED.labels(held.job.model, error.code).inc()
-            return self._commits.requeue(held, error, is_crash=verdict.is_strike)
+            return self._commits.requeue(held, error, is_crash=decision.is_strike)
         said = error
-        if verdict.is_poison:
+        if decision.is_poison:
             said = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
         why = ErrorInfo(code=said.code, message=said.public_message)
-        if verdict.is_dead_letter:
-            await self._commits.dead_letter(held, held.delivery.data, why, is_crash=verdict.is_strike)
-        if verdict.is_poison:
+        if decision.is_dead_letter:
+            await self._commits.dead_letter(held, held.delivery.data, why, is_crash=decision.is_strike)
+        if decision.is_poison:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
         return self._commits.failure(held, why)
 
-    def _leave(self, held: Held, verdict: Verdict | None) -> None:
-        """An end is durable: acknowledge. Another attempt has it: let go, its holder acknowledges."""
+    def _leave(self, held: InFlightJob, verdict: Verdict | None) -> None:
+        """Ack a job whose end is durable; drop one that another attempt has, whose holder acknowledges it."""
         if verdict is Verdict.LOST:
             gauges.SUPERSEDED.labels(held.job.model).inc()
-            self._forsake(held)
+            self._drop(held)
         else:
-            self._settle(held)
+            self._ack(held)
 
-    def _count(self, change: Change[Held]) -> None:
+    def _count(self, change: Change[InFlightJob]) -> None:
         record = change.record
         if change.verdict is not Verdict.OURS or record is None:
             return
         if record.state is State.SUCCEEDED:
-            self._tally.done += 1
+            self._statistics.done += 1
         elif record.state is State.FAILED:
-            self._tally.failed += 1
+            self._statistics.failed += 1
         if record.state.is_terminal:
             gauges.ENDED.labels(record.model, record.state.value).inc()
             size = _MESSAGE_BYTES + len(change.text) + len(change.body)
-            self._tally.results.add(record.key_id, size)
+            self._statistics.results.add(record.key_id, size)
             if record.ref is not None:
-                self._tally.large_results.add(record.key_id, record.ref.size)
+                self._statistics.large_results.add(record.key_id, record.ref.size)
 
 
-def _rows(part: Sequence[Held]) -> int:
+def _rows(part: Sequence[InFlightJob]) -> int:
     return sum(held.job.rows for held in part)
 
 
-def _not_begun(parts: list[list[Held]]) -> None:
-    """They run again: what they began is of no account, and until then they wait."""
+def _not_begun(parts: list[list[InFlightJob]]) -> None:
+    """Mark jobs that run again as waiting."""
     for part in parts:
         for held in part:
             held.phases.pop("started", None)
 
 
-def _singles(part: list[Held]) -> list[list[Held]]:
+def _singles(part: list[InFlightJob]) -> list[list[InFlightJob]]:
     return [[held] for held in part]
 
 
-def _halves(part: list[Held]) -> list[list[Held]]:
+def _halves(part: list[InFlightJob]) -> list[list[InFlightJob]]:
     middle = len(part) // 2
     return [part[:middle], part[middle:]]

@@ -20,15 +20,15 @@ from workers.runner.link import LoadReport, RunnerLink
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
 from workers.serving.lru import Lru
+from workers.serving.modelcache import DoesNotFit, Key, ModelCache
 from workers.serving.retiring import Retiring
-from workers.serving.shelf import DoesNotFit, Key, Shelf
 from workers.serving.sizes import Sizes
 
 _MOST_REMEMBERED: Final = 4096
 _AGAIN_S: Final = 10.0
 """When a load ahead of need that the worker had no room for is tried again."""
 Renew = Callable[[], Awaitable[None]]
-"""Puts a fresh runner in the place of the present one; :meth:`Residency.forget` is called meanwhile."""
+"""Puts a fresh runner in the place of the present one; :meth:`ResidentVersions.forget` is called meanwhile."""
 
 
 def find_version(model: Model | None, version: int) -> Version | None:
@@ -38,13 +38,13 @@ def find_version(model: Model | None, version: int) -> Version | None:
     return next((v for v in model.versions if v.version == version), None)
 
 
-class Residency:
-    """What the runner of one hold has in memory. Dies with the hold."""
+class ResidentVersions:
+    """The versions that the runner has loaded, for as long as one lease is held."""
 
     def __init__(
         self,
         runner: RunnerLink,
-        shelf: Shelf,
+        cache: ModelCache,
         find: Callable[[str], Model | None],
         activity: Activity,
         on_change: Callable[[], None],
@@ -59,7 +59,7 @@ class Residency:
         retire_s: see :class:`workers.serving.retiring.Retiring`.
         """
         self._runner = runner
-        self._shelf = shelf
+        self._cache = cache
         self._find = find
         self._activity = activity
         self._on_change = on_change
@@ -74,20 +74,20 @@ class Residency:
         self._too_large: Lru[Key, None] = Lru(_MOST_REMEMBERED)
         """Versions that did not fit alone: no runner is ended for them again."""
         self.loads = 0
-        shelf.clear()
-        for key in shelf.failures():  # a new hold is a new try
-            shelf.drop(key)
+        cache.clear()
+        for key in cache.failures():  # a new hold is a new try
+            cache.drop(key)
         for (model, version), report in runner.loaded.items():  # kept across a hand-over
-            shelf.reserve((model, version), report.size_bytes)
-            shelf.settle((model, version))
+            cache.reserve((model, version), report.size_bytes)
+            cache.mark_ready((model, version))
 
     def is_ready(self, key: Key) -> bool:
         """A run needs no load."""
-        return key in self._shelf
+        return key in self._cache
 
     def may_serve(self, model: Model) -> bool:
         """Whether jobs of the model are worth asking for: some version is there, or may be loaded."""
-        return self._may_load() or any((model.name, v.version) in self._shelf for v in model.versions)
+        return self._may_load() or any((model.name, v.version) in self._cache for v in model.versions)
 
     async def pin(self, key: Key, renew: Renew) -> bool:
         """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
@@ -97,32 +97,32 @@ class Residency:
         :class:`Unavailable` while somebody else uses the device, or the worker has no room to lay the version out.
         """
         has_loaded = False
-        while key not in self._shelf or self._shelf.is_over:
+        while key not in self._cache or self._cache.is_over:
             async with self._one_load:
-                if key not in self._shelf:
+                if key not in self._cache:
                     await self._load(key, renew)
                     has_loaded = True
                 else:
                     await self._shrink()
-        self._shelf.pin(key)
+        self._cache.pin(key)
         self._retiring.used(key, self._loop.time())
         return has_loaded
 
     def unpin(self, key: Key) -> None:
         """A run has ended."""
-        self._shelf.unpin(key)
+        self._cache.unpin(key)
         self._retiring.used(key, self._loop.time())
         self._freed.set()
 
     def lost(self, key: Key) -> None:
         """The runner does not have it after all. Harmless where another run has found that out and loads it again."""
-        if key in self._shelf:
-            self._shelf.drop(key)
+        if key in self._cache:
+            self._cache.drop(key)
             self._on_change()
 
     def forget(self) -> None:
         """The runner has died and everything in it."""
-        self._shelf.clear()
+        self._cache.clear()
         self._freed.set()
         self._on_change()
 
@@ -134,11 +134,11 @@ class Residency:
         Failures are logged and stay visible while the catalog has the version and it is placed here.
         is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
         """
-        self._shelf.uncrowd()
+        self._cache.uncrowd()
         self._is_put_off = False
         self._retiring.follow(wanted, self._loop.time())
         for key in wanted:
-            if key in self._shelf or self._shelf.failure(key):
+            if key in self._cache or self._cache.failure(key):
                 continue
             if is_ahead or self._has_another(key):
                 await self._load_ahead(key)
@@ -147,9 +147,9 @@ class Residency:
 
     def forgive(self, model: str) -> None:
         """The model was published again: what failed to load is tried once more."""
-        for key in self._shelf.failures():
+        for key in self._cache.failures():
             if key[0] == model:
-                self._shelf.drop(key)
+                self._cache.drop(key)
                 self._on_change()
 
     def due_in_s(self) -> float | None:
@@ -169,66 +169,66 @@ class Residency:
                     return
 
     async def _load_ahead_now(self, key: Key) -> None:
-        if key in self._shelf or not self._may_load():
+        if key in self._cache or not self._may_load():
             return
         if self._fits_freely(key):
             try:
                 await self._load(key, None)
             except (NotServing, OutOfMemory) as error:
-                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                log.warning("model.load_failed", model=key[0], version=key[1], why=str(error))
                 if isinstance(error, OutOfMemory) and self._has_another(key):
                     self._wants_room(key)
             except Unavailable as error:  # it says nothing of the version: what is here stays
-                log.warning("model.not_loaded", model=key[0], version=key[1], why=str(error))
+                log.warning("model.load_failed", model=key[0], version=key[1], why=str(error))
                 self._is_put_off = True
                 return
-        if key not in self._shelf and self._has_another(key):
-            self._shelf.crowd(key)
+        if key not in self._cache and self._has_another(key):
+            self._cache.crowd(key)
             self._on_change()
 
     def _wants_room(self, key: Key) -> None:
         """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""
         version = find_version(self._find(key[0]), key[1])
-        if version is None or self._sizes.expected(key[0], version) >= self._shelf.budget_bytes:
+        if version is None or self._sizes.expected(key[0], version) >= self._cache.budget_bytes:
             return
-        if self._shelf.failure(key):
-            self._sizes.measured(key[0], version, self._shelf.budget_bytes)
-            self._shelf.drop(key)
+        if self._cache.failure(key):
+            self._sizes.measured(key[0], version, self._cache.budget_bytes)
+            self._cache.drop(key)
 
     def _has_another(self, key: Key) -> bool:
         """Whether another version of the model is in memory."""
         model = self._find(key[0])
         versions = model.versions if model is not None else ()
-        return any((key[0], v.version) in self._shelf for v in versions if v.version != key[1])
+        return any((key[0], v.version) in self._cache for v in versions if v.version != key[1])
 
     async def _withdraw(self) -> None:
-        for key in self._shelf.idle():
+        for key in self._cache.idle():
             is_gone = find_version(self._find(key[0]), key[1]) is None
-            if is_gone and self._shelf.is_idle(key):  # a run may have begun meanwhile
+            if is_gone and self._cache.is_idle(key):  # a run may have begun meanwhile
                 await self._unload(key)
-        for key in self._shelf.failures():
+        for key in self._cache.failures():
             if self._is_spare(key):
-                self._shelf.drop(key)
+                self._cache.drop(key)
                 self._on_change()
 
     async def _retire(self) -> None:
         """Unload what requests no longer get, once what they get now is here, or only waits for the room."""
         for key in self._retiring.due(self._loop.time()):
             targets = self._retiring.targets(key[0])
-            if all(self._shelf.state((key[0], v)) in {"ready", "crowded"} for v in targets):
+            if all(self._cache.state((key[0], v)) in {"ready", "crowded"} for v in targets):
                 is_due = key in self._retiring.due(self._loop.time())  # or a run has used it meanwhile
-                if is_due and self._shelf.is_idle(key):
+                if is_due and self._cache.is_idle(key):
                     await self._unload(key)
-                if key not in self._shelf:
+                if key not in self._cache:
                     self._retiring.gone(key)
 
     def _fits_freely(self, key: Key) -> bool:
         """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
         version = find_version(self._find(key[0]), key[1])
         size = self._sizes.expected(key[0], version) if version else 0
-        spare = sum(self._shelf.size_bytes(k) for k in self._shelf.idle() if self._is_spare(k))
-        free = self._shelf.budget_bytes - self._shelf.used_bytes + spare
-        return size <= free or size > self._shelf.budget_bytes
+        spare = sum(self._cache.size_bytes(k) for k in self._cache.idle() if self._is_spare(k))
+        free = self._cache.budget_bytes - self._cache.used_bytes + spare
+        return size <= free or size > self._cache.budget_bytes
 
     async def _load(self, key: Key, renew: Renew | None) -> None:
         """Without ``renew`` nobody needs it yet: one try, and it is not kept where others would have to leave."""
@@ -261,36 +261,36 @@ class Residency:
 
         Raises :class:`DoesNotFit` where it is too large alone, :class:`RunnerLost`.
         """
-        self._shelf.measure(key, size)
-        if size > self._shelf.budget_bytes:
+        self._cache.measure(key, size)
+        if size > self._cache.budget_bytes:
             await self._unload(key)
             self._require_possible(key, size)
         if is_needed:
             await self._shrink()
         else:
             await self._shrink_freely(key)
-        if not self._shelf.size_bytes(key):
+        if not self._cache.size_bytes(key):
             raise RunnerLost("The runner died while room was made.")
-        self._shelf.settle(key)
+        self._cache.mark_ready(key)
         self._on_change()
 
     def _require_possible(self, key: Key, size: int) -> None:
         """Raises :class:`DoesNotFit`, and has presence tell it, for what the whole budget does not hold."""
-        budget = self._shelf.budget_bytes
+        budget = self._cache.budget_bytes
         if size > budget:
             message = (
                 f"Version {key[1]} of model {key[0]} takes {size} bytes; this worker's memory budget is"
                 f" {budget}. Raise the budget or serve the model elsewhere."
             )
-            self._shelf.fail(key, message)
+            self._cache.fail(key, message)
             self._on_change()
             raise DoesNotFit(message, needed=size, budget=budget)
 
     async def _shrink(self) -> None:
         """Unload what is idle until the budget is kept; wait for what is in use where that does not do."""
-        while self._shelf.is_over:
+        while self._cache.is_over:
             self._freed.clear()
-            leaving = self._shelf.excess(is_spare=self._is_spare)
+            leaving = self._cache.excess(is_spare=self._is_spare)
             if leaving:
                 await self._unload(leaving[0])  # what else is idle may be in use by then
             else:
@@ -298,10 +298,10 @@ class Residency:
 
     async def _shrink_freely(self, key: Key) -> None:
         """Only what is placed elsewhere leaves for a version nobody needs yet; else it leaves itself."""
-        for idle in self._shelf.excess(is_spare=self._is_spare):
-            if self._is_spare(idle) and self._shelf.is_idle(idle):
+        for idle in self._cache.excess(is_spare=self._is_spare):
+            if self._is_spare(idle) and self._cache.is_idle(idle):
                 await self._unload(idle)
-        if self._shelf.is_over:
+        if self._cache.is_over:
             await self._unload(key)
             raise DoesNotFit(f"Version {key[1]} of model {key[0]} takes more than is free here.")
 
@@ -322,7 +322,7 @@ class Residency:
     async def _put(self, key: Key, version: Version, size: int, *, is_ahead: bool = False) -> LoadReport:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
-        self._shelf.reserve(key, size)
+        self._cache.reserve(key, size)
         self._on_change()
         try:
             with self._activity.loading(key, is_ahead=is_ahead):
@@ -330,18 +330,18 @@ class Residency:
                     name, number, version.path, warm=True, digest=version.digest, is_ahead=is_ahead
                 )
         except (RunnerLost, LeaseLost, Unavailable):  # nothing is known of this version
-            self._shelf.drop(key)
+            self._cache.drop(key)
             raise
         except RunnerCrashed:
-            self._shelf.fail(key, "The runner died while loading it.")
+            self._cache.fail(key, "The runner died while loading it.")
             raise
         except SignalboxError as error:
-            self._shelf.fail(key, error.public_message)
+            self._cache.fail(key, error.public_message)
             if isinstance(error, OutOfMemory):
                 raise
             raise NotServing(f"Version {number} of model {name} cannot be loaded: {error.public_message}") from error
         except asyncio.CancelledError:
-            self._shelf.drop(key)
+            self._cache.drop(key)
             raise
         finally:
             self._on_change()
@@ -357,14 +357,14 @@ class Residency:
     def _leaving(self, size: int) -> list[Key] | None:
         """What to unload for ``size`` bytes; None if that is in use and may come free."""
         try:
-            return self._shelf.evictions(size, is_spare=self._is_spare)
+            return self._cache.evictions(size, is_spare=self._is_spare)
         except DoesNotFit:
-            if self._shelf.is_pinned:
+            if self._cache.is_pinned:
                 return None
             raise
 
     async def _unload(self, key: Key) -> None:
-        self._shelf.drop(key)
+        self._cache.drop(key)
         await self._runner.unload(*key)
         log.info("model.unloaded", model=key[0], version=key[1])
         self._on_change()

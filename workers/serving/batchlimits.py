@@ -1,9 +1,9 @@
-"""How many rows of one shape a model version's run takes in the device's memory. Pure: no clock, no I/O.
+"""Batch limits: how many rows of one shape fit the device's memory in one run of a version. Pure: no clock, no I/O.
 
-A ceiling is of the jobs that may share a batch: rows of another shape take other memory, so one caller's large
+A limit is of the jobs that may share a batch: rows of another shape take other memory, so one caller's large
 rows leave the others' batches as they are. A job that runs alone has none.
-A run that used the memory up halves the ceiling; what failed is run again in halves at once. The ceiling
-grows back by a quarter after enough full runs, and each time that fails it must prove itself twice as long.
+A run that used the memory up halves the limit; what failed is run again in halves at once. The limit
+grows back by a quarter after enough full runs, and each time that fails it must hold for twice as many runs.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Final
 from workers.serving.lru import Lru
 
 PATIENCE: Final = 64
-"""Full runs in a row before the ceiling is tried a little higher."""
+"""Full runs in a row before the limit is tried a little higher."""
 LONGEST_PATIENCE: Final = 8192
 _MOST_KNOWN: Final = 4096
 
@@ -21,7 +21,7 @@ Key = tuple[str, int, str]
 
 
 @dataclass(slots=True)
-class Ceiling:
+class BatchLimit:
     """rows: most that may run together. failed_at: fewest that did not fit. full: full runs since the last change."""
 
     rows: int
@@ -30,34 +30,34 @@ class Ceiling:
     full: int = 0
 
 
-class Ceilings:
-    """The ceilings of one device. What has none has never used the memory up."""
+class BatchLimits:
+    """The batch limits of one device. Rows without one have never used the memory up."""
 
     def __init__(self) -> None:
-        self._known: Lru[Key, Ceiling] = Lru(_MOST_KNOWN)
+        self._known: Lru[Key, BatchLimit] = Lru(_MOST_KNOWN)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def rows(self, key: Key) -> int:
-        """Most rows one run may have; 0 = no ceiling is known."""
+        """Most rows one run may have; 0 = no limit is known."""
         known = self._known.get(key)
         return known.rows if known is not None else 0
 
     def lowest(self) -> dict[tuple[str, int], int]:
-        """The lowest ceiling of each model version that has one."""
+        """The lowest limit of each model version that has one."""
         found: dict[tuple[str, int], int] = {}
         for (model, version, _), known in self._known.newest_first():
             found[model, version] = min(known.rows, found.get((model, version), known.rows))
         return found
 
     def failed(self, key: Key, rows: int) -> None:
-        """A run of so many rows used the memory up. One row, or a job that runs alone, is no matter of batching."""
+        """Note that a run of ``rows`` rows used the memory up. One row, or a job that runs alone, sets no limit."""
         if rows < 2 or not key[2]:
             return
         known = self._known.get(key)
         if known is None:
-            self._known[key] = Ceiling(rows // 2, rows)
+            self._known[key] = BatchLimit(rows // 2, rows)
             return
         known.patience = min(known.patience * 2, LONGEST_PATIENCE)
         known.rows = min(known.rows, rows // 2)
@@ -65,7 +65,7 @@ class Ceilings:
         known.full = 0
 
     def fitted(self, key: Key, rows: int) -> None:
-        """A run of so many rows went well."""
+        """Note that a run of ``rows`` rows succeeded."""
         known = self._known.get(key)
         if known is None or rows < known.rows:
             return

@@ -5,23 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.program.errors import OutOfMemory
-from workers.serving.shelf import Shelf
+from workers.serving.modelcache import ModelCache
 
 
-def shelf(**sizes: int) -> Shelf:
-    made = Shelf(100)
+def cache(**sizes: int) -> ModelCache:
+    made = ModelCache(100)
     for name, size in sizes.items():
         made.reserve((name, 1), size)
-        made.settle((name, 1))
+        made.mark_ready((name, 1))
     return made
 
 
 def test_what_fits_evicts_nothing() -> None:
-    assert shelf(a=40).evictions(60) == []
+    assert cache(a=40).evictions(60) == []
 
 
 def test_the_least_recently_used_leaves_first_and_only_as_much_as_needed() -> None:
-    made = shelf(a=40, b=30, c=30)
+    made = cache(a=40, b=30, c=30)
     made.pin(("a", 1))
     made.unpin(("a", 1))
     assert made.evictions(20) == [("b", 1)]
@@ -29,7 +29,7 @@ def test_the_least_recently_used_leaves_first_and_only_as_much_as_needed() -> No
 
 
 def test_what_is_in_use_or_loading_stays() -> None:
-    made = shelf(a=40)
+    made = cache(a=40)
     made.pin(("a", 1))
     made.reserve(("b", 1), 50)
     with pytest.raises(OutOfMemory, match="memory budget"):
@@ -37,17 +37,17 @@ def test_what_is_in_use_or_loading_stays() -> None:
 
 
 def test_a_loading_version_is_not_ready_and_a_settled_one_is() -> None:
-    made = Shelf(100)
+    made = ModelCache(100)
     made.reserve(("a", 1), 10)
     assert ("a", 1) not in made
     made.measure(("a", 1), 12)
-    made.settle(("a", 1))
+    made.mark_ready(("a", 1))
     assert ("a", 1) in made
     assert made.used_bytes == 12
 
 
 def test_a_failed_load_takes_no_room_and_tells_why() -> None:
-    made = Shelf(100)
+    made = ModelCache(100)
     made.reserve(("a", 1), 90)
     made.fail(("a", 1), "no such file")
     assert ("a", 1) not in made
@@ -57,7 +57,7 @@ def test_a_failed_load_takes_no_room_and_tells_why() -> None:
 
 
 def test_unpinning_after_the_runner_is_gone_is_harmless() -> None:
-    made = shelf(a=40)
+    made = cache(a=40)
     made.pin(("a", 1))
     made.clear()
     made.unpin(("a", 1))
@@ -65,7 +65,7 @@ def test_unpinning_after_the_runner_is_gone_is_harmless() -> None:
 
 
 def test_the_true_size_is_booked_before_a_version_is_ready_and_what_is_idle_makes_up_for_it() -> None:
-    made = shelf(a=40, b=40)
+    made = cache(a=40, b=40)
     made.reserve(("c", 1), 20)
     made.measure(("c", 1), 50)
     assert made.is_over
@@ -73,12 +73,12 @@ def test_the_true_size_is_booked_before_a_version_is_ready_and_what_is_idle_make
     assert made.excess() == [("a", 1)]
     made.drop(("a", 1))
     assert made.used_bytes == 90
-    made.settle(("c", 1))
+    made.mark_ready(("c", 1))
     assert ("c", 1) in made
 
 
 def test_a_failure_is_told_until_its_next_try_whoever_needs_room() -> None:
-    made = shelf(a=60)
+    made = cache(a=60)
     made.fail(("broken", 1), "no such file")
     assert made.evictions(100) == [("a", 1)]
 
@@ -91,7 +91,7 @@ def test_the_budget_is_passed_between_a_load_and_the_eviction_after_it_only(
     loads: list[tuple[str, int, int]], used: list[str]
 ) -> None:
     """What a load takes is known when it has ended: sizes on the disk are only where room is made from."""
-    made = Shelf(100)
+    made = ModelCache(100)
     uses = iter(used)
     for name, stored, measured in loads:
         key = (name, 1)
@@ -114,12 +114,12 @@ def test_the_budget_is_passed_between_a_load_and_the_eviction_after_it_only(
             made.unpin(user)
         for idle in made.excess():
             made.drop(idle)
-        made.drop(key) if made.is_over else made.settle(key)
+        made.drop(key) if made.is_over else made.mark_ready(key)
         assert made.used_bytes <= 100
 
 
 def test_what_is_placed_elsewhere_leaves_first_and_is_told_as_spare() -> None:
-    made = shelf(a=40, b=40)
+    made = cache(a=40, b=40)
     made.pin(("a", 1))
     made.unpin(("a", 1))  # the most recently used, and yet it goes
     assert made.evictions(40, is_spare=lambda key: key[0] == "a") == [("a", 1)]

@@ -1,6 +1,6 @@
 """What a worker tells of the results it has stored of late: by account, in a window, and no more than the largest."""
 
-from workers.serving.stored import MOST_TOLD, Stored
+from workers.serving.storedbytes import MOST_TOLD, StoredBytes
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
 
 def test_what_was_stored_longer_ago_is_forgotten() -> None:
     clock = Clock()
-    stored = Stored(kept_s=600.0, clock=clock)
+    stored = StoredBytes(kept_s=600.0, clock=clock)
     stored.add("one", 100)
     clock.now += 300
     stored.add("one", 20)
@@ -29,7 +29,7 @@ def test_what_was_stored_longer_ago_is_forgotten() -> None:
 
 def test_a_window_of_any_traffic_has_few_parts() -> None:
     clock = Clock()
-    stored = Stored(kept_s=600.0, clock=clock)
+    stored = StoredBytes(kept_s=600.0, clock=clock)
     for _ in range(10_000):
         clock.now += 1.0
         stored.add("one", 1)
@@ -38,7 +38,7 @@ def test_a_window_of_any_traffic_has_few_parts() -> None:
 
 
 def test_the_accounts_with_most_are_told() -> None:
-    stored = Stored(kept_s=600.0, clock=Clock())
+    stored = StoredBytes(kept_s=600.0, clock=Clock())
     for number in range(1_000):
         stored.add(f"account {number}", number + 1)
     told = stored.most()

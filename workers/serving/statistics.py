@@ -1,13 +1,13 @@
-"""What a worker has measured: run times, rates, sizes, counts, and what it stored for whom. No I/O."""
+"""Statistics of a worker: run times, rates, sizes, counts, and bytes of results by account. No I/O."""
 
 import time
 from itertools import islice
 from typing import Final
 
-from workers.serving.ceilings import Ceilings
+from workers.serving.batchlimits import BatchLimits
 from workers.serving.lru import Lru
 from workers.serving.sizes import Sizes
-from workers.serving.stored import Stored
+from workers.serving.storedbytes import StoredBytes
 
 SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""
@@ -17,16 +17,16 @@ MOST_TOLD: Final = 128
 """Rates that presence tells."""
 
 
-class Tally:
-    """Moving averages per model, counts since the process started, and the ceilings of its device.
+class Statistics:
+    """Moving averages per model, counts since the process started, and the batch limits of the device.
 
     results_kept_s: the least time that results are kept.
     """
 
     def __init__(self, *, results_kept_s: float = 600.0) -> None:
-        self.results = Stored(kept_s=results_kept_s, clock=time.monotonic)
-        self.large_results = Stored(kept_s=results_kept_s, clock=time.monotonic)
-        self.ceilings = Ceilings()
+        self.results = StoredBytes(kept_s=results_kept_s, clock=time.monotonic)
+        self.large_results = StoredBytes(kept_s=results_kept_s, clock=time.monotonic)
+        self.batch_limits = BatchLimits()
         self.sizes = Sizes()
         self.done = 0
         self.failed = 0

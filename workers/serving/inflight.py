@@ -1,7 +1,7 @@
-"""What this worker has in hand: every delivered job from its arrival to its acknowledgement.
+"""The jobs in flight at this worker: every delivered job, from its arrival to its acknowledgement.
 
-A job is in hand while it waits, runs, commits and is being acknowledged. For all that time the
-queue must not give it to somebody else, so :meth:`Hand.touch` tells the server regularly.
+A job is in flight while it waits, runs, commits and is being acknowledged. For all that time the queue must not
+deliver it to another worker, so :meth:`InFlightJobs.touch` tells the server regularly.
 """
 
 from collections import Counter
@@ -13,15 +13,15 @@ from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.wire.messages import Job
 
 MAX_NAMED: Final = 32
-"""Ids of jobs in hand that the presence document names."""
+"""Ids of jobs in flight that the presence document names."""
 MAX_MODELS: Final = 32
 """Models that the presence document counts waiting jobs of: those with the most."""
 
 
-class Held(Attempt):
-    """One job in hand. touched_s: when the server last knew that we work on it.
+class InFlightJob(Attempt):
+    """One job in flight. touched_s: when the server was last told that the job is worked on.
 
-    cancelled_s: when its owner's wish to cancel was heard here, 0 = never.
+    cancelled_s: when this worker heard of its owner's cancel request, 0 = never.
     """
 
     __slots__ = ("arrived_s", "cancelled_s", "delivery", "touched_s")
@@ -34,40 +34,40 @@ class Held(Attempt):
         self.cancelled_s = 0.0
 
     def delivered_again(self, delivery: Delivery, now_s: float) -> None:
-        """The queue lost patience, or was told to, while it is in hand."""
+        """Note a redelivery of the job while it is in flight: ``ack_wait`` has passed, or an operator asked for it."""
         self.delivery, self.touched_s, self.known_at = delivery, now_s, boottime()
 
 
-class Hand:
-    """All jobs in hand, by id."""
+class InFlightJobs:
+    """All jobs in flight, by id."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, InFlightJob] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[InFlightJob]:
         return iter(list(self._held.values()))
 
-    def get(self, job_id: str) -> Held | None:
-        """The job, if it is in hand."""
+    def get(self, job_id: str) -> InFlightJob | None:
+        """The job, if it is in flight."""
         return self._held.get(job_id)
 
-    def take(self, held: Held) -> None:
-        """A job has arrived."""
+    def take(self, held: InFlightJob) -> None:
+        """Add a job that has been delivered."""
         self._held[held.job.id] = held
         self.bytes += len(held.delivery.data)
 
-    def drop(self, held: Held) -> None:
-        """Nothing more is to be done for it here. Idempotent."""
+    def drop(self, held: InFlightJob) -> None:
+        """Forget a job that this worker is done with. Idempotent."""
         if self._held.get(held.job.id) is held:
             del self._held[held.job.id]
             self.bytes -= len(held.delivery.data)
 
-    def touch(self, now_s: float, older_than_s: float) -> list[Held]:
-        """Tell the server that we still work on what it last heard of before ``older_than_s``; returns those."""
+    def touch(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
+        """Tell the server of jobs that it has not heard of for ``older_than_s``: they are worked on. Returns them."""
         touched = [h for h in self._held.values() if now_s - h.touched_s >= older_than_s]
         for held in touched:
             held.delivery.in_progress()

@@ -1,7 +1,7 @@
-"""Who else computes on our GPU while we hold it. Looked for every two seconds, by a process that may hang.
+"""Finds foreign processes on the GPU that this worker holds, every two seconds, by a helper process that may hang.
 
-A GPU is clean when it is taken over (:func:`workers.device.devices.wait_until_free`); who comes later is seen
-here. Nothing is done to a stranger, and nothing to what runs: nothing more is loaded until it has gone.
+A GPU is free of them when it is taken over (:func:`workers.device.devices.wait_until_free`); this module sees those
+that come later. A foreign process is left alone, and so is what runs: no version is loaded until it has gone.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ _HOST: Final = "pid:[4026531836]"
 """The machine's first namespace of process numbers. Source: Linux' include/linux/proc_ns.h."""
 
 
-def strangers(pids: Iterable[int], runner: int) -> frozenset[int]:
-    """Those of ``pids`` that live and are neither the runner nor descend from it.
+def foreign_processes(pids: Iterable[int], runner: int) -> frozenset[int]:
+    """Select those of ``pids`` that live and are neither the runner nor descend from it.
 
-    In a container NVML may give the host's numbers, which name nobody here, or somebody else: they are
+    In a container NVML may give the host's numbers, which name no process here, or another one: they are
     believed where the runner is among them.
     """
     found = set(pids)
@@ -34,9 +34,9 @@ def strangers(pids: Iterable[int], runner: int) -> frozenset[int]:
 
 
 class Watch:
-    """The strangers on one GPU, from :meth:`start` to :meth:`stop`; none on a virtual device.
+    """The foreign processes on one GPU, from :meth:`start` to :meth:`stop`; none on a virtual device.
 
-    runner: pid of ours at present, 0 = none. on_change: called when ``pids`` has become another.
+    runner: pid of this worker's runner at present, 0 = none. on_change: called when ``pids`` has changed.
     """
 
     def __init__(self, device: Device, runner: Callable[[], int], on_change: Callable[[], None]) -> None:
@@ -45,17 +45,17 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look, from now on."""
+        """Begin to look."""
         if self._device.kind != "cpu" and self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"watch {self._device.id}")
 
     def stop(self) -> asyncio.Task[None] | None:
-        """Look no more, and forget. The task to wait for, until its helper has ended."""
+        """Stop to look, and forget. Returns the task to wait for, until its helper has ended."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
         self.pids = frozenset()
-        gauges.GPU_STRANGERS.set(0)
+        gauges.GPU_FOREIGN.set(0)
         return task
 
     async def _run(self) -> None:
@@ -63,25 +63,25 @@ class Watch:
             async with aclosing(devices.looks(PERIOD_S)) as looks:
                 async for gpus in looks:
                     self._judge(gpus)
-            log.warning("gpu.not_watched", gpu=self._device.id, again_in_s=PERIOD_S)
+            log.warning("gpu.watch_failed", gpu=self._device.id, again_in_s=PERIOD_S)
             await asyncio.sleep(PERIOD_S)
 
     def _judge(self, gpus: list[Gpu]) -> None:
         runner = self._runner()
         gpu = next((gpu for gpu in gpus if gpu.uuid == self._device.id), None)
         if runner and gpu is not None and not gpu.fault:
-            self._found(strangers(gpu.pids, runner))
+            self._found(foreign_processes(gpu.pids, runner))
 
     def _found(self, pids: frozenset[int]) -> None:
         if pids == self.pids:
             return
         if pids - self.pids:
             gauges.GPU_QUARANTINE.labels(Unfree.PROCESS.value).inc()
-            log.error("gpu.strangers", gpu=self._device.id, pids=sorted(pids))
+            log.error("gpu.foreign_processes", gpu=self._device.id, pids=sorted(pids))
         elif not pids:
-            log.info("gpu.ours_again", gpu=self._device.id)
+            log.info("gpu.foreign_processes_gone", gpu=self._device.id)
         self.pids = pids
-        gauges.GPU_STRANGERS.set(len(pids))
+        gauges.GPU_FOREIGN.set(len(pids))
         self._on_change()
 
 

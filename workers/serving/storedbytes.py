@@ -1,7 +1,8 @@
-"""How many bytes of results this worker has stored of late, by account: what presence tells gateways of.
+"""Counts the bytes of results that this worker has stored recently, by account; presence carries them to gateways.
 
-Of late is the least time that results are kept. Where room is short the reconciler keeps them no longer, so that this
-is what an account's results take. A worker that starts anew has forgotten; the bound for all accounts holds anyway.
+Recently is the least time that results are kept. Where room is short the reconciler keeps them no longer, so that
+these are the bytes that an account's results take. A worker that restarts has forgotten them; the bound for all
+accounts holds anyway.
 """
 
 import heapq
@@ -10,12 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 MOST_TOLD: Final = 32
-"""Accounts that presence tells: those with most. Any other has stored less than a 32nd of all."""
+"""Accounts that presence names: those with most. Any other has stored less than a 32nd of all."""
 _PARTS: Final = 20
-"""The window moves by this part of it."""
+"""The window moves in so many steps."""
 
 
-class Stored:
+class StoredBytes:
     """Bytes by account within ``kept_s``. clock: seconds that never go back."""
 
     def __init__(self, *, kept_s: float, clock: Callable[[], float]) -> None:
@@ -25,7 +26,7 @@ class Stored:
         self._sum: Counter[str] = Counter()
 
     def add(self, account: str, size: int) -> None:
-        """A result of so many bytes was stored."""
+        """Note that a result of ``size`` bytes was stored."""
         self._forget()
         now = self._clock()
         if not self._parts or now - self._parts[-1][0] >= self._part_s:

@@ -1,9 +1,9 @@
-"""How many jobs to ask for. Pure: counts in, numbers out.
+"""Prefetch and pull credit: how many jobs to ask for. Pure: counts in, numbers out.
 
-Each model has three consumers. A credit is a job this worker has asked for and not yet got, so what
-is in hand never exceeds waiting + credits. More important priorities ask as if the others did not
-exist; less important ones only for the room the waiting jobs leave. Asking ahead hides the queue's
-latency for quick models; for slow ones it would only keep jobs from a free worker.
+Each model has three consumers. A credit is a job that this worker has asked for and not yet received, so that never
+more jobs wait here than are waiting now plus the credits. Consumers of higher priority ask as if the others did not
+exist; those of lower priority only for the room that the waiting jobs leave. Prefetch hides the queue's latency for
+quick models; for slow ones it only keeps jobs from a free worker.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from signalbox.wire.names import PRIORITIES, Priority
 QUICK_RUN_S: Final = 0.1
 """A run below this is quick: two batches are kept ready so that the device never waits."""
 SLOW_RUN_S: Final = 0.5
-"""A run above this is slow: nothing is taken in hand while one is running."""
+"""A run above this is slow: no job is asked for while one is running."""
 
 
 def depth(max_size: int, run_s: float | None, *, is_running: bool, mean_bytes: float, room_bytes: int) -> int:
-    """Jobs that should wait in hand beside those that run.
+    """How many jobs should wait at this worker beside those that run.
 
     max_size: rows of a full batch. run_s: mean seconds of a run, None before the first.
-    mean_bytes: mean size of a job's inputs; what waits shall not pass ``room_bytes``.
+    mean_bytes: mean size of a job's inputs; the jobs that wait shall not pass ``room_bytes``.
     """
     if run_s is not None and run_s > SLOW_RUN_S:
         wanted = 0 if is_running else max_size
@@ -34,8 +34,10 @@ def depth(max_size: int, run_s: float | None, *, is_running: bool, mean_bytes: f
     return wanted
 
 
-def asks(wanted: int, waiting: Mapping[Priority, int], outstanding: Mapping[Priority, int]) -> dict[Priority, int]:
-    """New credits to ask for, per priority.
+def missing_credits(
+    wanted: int, waiting: Mapping[Priority, int], outstanding: Mapping[Priority, int]
+) -> dict[Priority, int]:
+    """How many credits to ask for anew, per priority.
 
     Small top-ups wait until a quarter of the depth is free, so that one request brings many jobs.
     """

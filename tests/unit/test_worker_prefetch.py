@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.wire.names import PRIORITIES, Priority
-from workers.queue.room import asks, depth
+from workers.queue.prefetch import depth, missing_credits
 
 NONE: dict[Priority, int] = {"hi": 0, "mid": 0, "lo": 0}
 
@@ -27,15 +27,15 @@ def test_large_inputs_bound_what_waits_but_one_is_always_allowed() -> None:
 
 
 def test_an_idle_worker_asks_on_all_three_priorities() -> None:
-    assert asks(8, NONE, NONE) == {"hi": 8, "mid": 8, "lo": 8}
+    assert missing_credits(8, NONE, NONE) == {"hi": 8, "mid": 8, "lo": 8}
 
 
 def test_waiting_jobs_leave_less_room_for_less_important_ones() -> None:
-    assert asks(8, {"hi": 0, "mid": 8, "lo": 0}, NONE) == {"hi": 8}
+    assert missing_credits(8, {"hi": 0, "mid": 8, "lo": 0}, NONE) == {"hi": 8}
 
 
 def test_small_top_ups_are_saved_up() -> None:
-    assert asks(64, NONE, {"hi": 64, "mid": 55, "lo": 48}) == {"lo": 16}
+    assert missing_credits(64, NONE, {"hi": 64, "mid": 55, "lo": 48}) == {"lo": 16}
 
 
 @given(st.integers(0, 100), st.tuples(*[st.integers(0, 50)] * 3), st.tuples(*[st.integers(0, 50)] * 3))
@@ -44,6 +44,6 @@ def test_no_priority_is_ever_asked_for_more_than_there_is_room(
 ) -> None:
     held = dict(zip(PRIORITIES, waiting, strict=True))
     out = dict(zip(PRIORITIES, outstanding, strict=True))
-    for priority, number in asks(wanted, held, out).items():
+    for priority, number in missing_credits(wanted, held, out).items():
         assert number > 0
         assert number + out[priority] + held[priority] <= wanted

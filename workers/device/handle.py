@@ -1,0 +1,63 @@
+"""The lease handle: what a worker that holds a device may ask and do until it gives the device up."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from workers.runner.link import RunnerLink
+
+
+class HeldDevice(Protocol):
+    """What a lease handle needs of its device's lane."""
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Whether half of the fence has passed without a confirmed heartbeat."""
+
+    @property
+    def lease_slack_s(self) -> float:
+        """Seconds until the guard kills the runner; 0 without a lease."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a foreign process computes on the device."""
+
+    def release(self, handle: "LeaseHandle") -> None:
+        """Begin to give the device up, if ``handle`` is the present one."""
+
+
+class LeaseHandle:
+    """The lease of one device, from its acquisition to its release or loss.
+
+    token: fencing token, for every record written meanwhile. lost: set when the lease is lost and the runner is dead
+    or dying: abandon the work. yield_asked: set when another worker waits and the quantum is over or this worker is
+    idle: finish the batch and :meth:`release`. on_change: called when ``is_at_risk`` or ``is_shared`` has changed.
+    """
+
+    def __init__(self, lane: HeldDevice, *, token: int, gpu: str, runner: RunnerLink) -> None:
+        self.token = token
+        self.gpu = gpu
+        self.runner = runner
+        self.lost = asyncio.Event()
+        self.yield_asked = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.on_change: Callable[[], None] | None = None
+        self._lane = lane
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Whether no heartbeat was confirmed for half of the fence: begin nothing, finish what runs.
+
+        Also where the whole fence has passed unnoticed, as the process or its machine slept.
+        """
+        return self._lane.is_at_risk or self._lane.lease_slack_s <= 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a foreign process computes on the GPU: load nothing; what is loaded may run."""
+        return self._lane.is_shared
+
+    async def release(self) -> None:
+        """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""
+        self._lane.release(self)
+        await self.ended.wait()
