@@ -17,10 +17,10 @@ from typing import Final, Self
 
 from google.protobuf.message import DecodeError
 
-from gateway_plugin.hooks.buffers import Buffers
 from gateway_plugin.hooks.dispatcher import Dispatcher, count_refusal
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
-from gateway_plugin.hooks.http2 import Connection, Stream
+from gateway_plugin.hooks.native.buffers import Buffers
+from gateway_plugin.hooks.native.connection import Connection, Stream
 from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
 from gateway_plugin.settings import UNIX, GatewaySettings
 from signalbox.program import log

@@ -11,10 +11,10 @@ import grpc.aio
 import hpack
 import pytest
 
-from gateway_plugin.hooks import http2
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.health import check_health
-from gateway_plugin.hooks.http2 import PREFACE, frame
+from gateway_plugin.hooks.native import connection
+from gateway_plugin.hooks.native.connection import PREFACE, frame
 from gateway_plugin.hooks.server import DISPATCH, EVENT, PluginServer
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.answers import Answer
@@ -468,7 +468,7 @@ async def test_strangers_leave_room_for_a_message_of_who_has_shown_the_secret(tm
 
 
 async def test_a_stranger_that_is_slow_loses_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "_PROOF_S", 0.1)
+    monkeypatch.setattr(connection, "_PROOF_S", 0.1)
     async with rig(tmp_path, secret="between us") as made:
         raw, ours = await made.raw(), await made.raw()
         before = counted("limit_exceeded:proof")

@@ -9,8 +9,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
-from gateway_plugin.hooks.buffers import Buffers
-from gateway_plugin.hooks.http2 import MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFACE, Connection, Stream
+from gateway_plugin.hooks.native.buffers import Buffers
+from gateway_plugin.hooks.native.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFACE, Connection, Stream
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "http2"
 SHARE: Final = 30_000

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from gateway_plugin.hooks.http2frames import (
+from gateway_plugin.hooks.native.frames import (
     CALM_DOWN,
     DATA,
     DEFAULT_WINDOW,

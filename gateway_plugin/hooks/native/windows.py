@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from gateway_plugin.hooks.http2frames import (
+from gateway_plugin.hooks.native.frames import (
     DEFAULT_WINDOW,
     LARGEST_WINDOW,
     MAX_FRAME_BYTES,
@@ -15,7 +15,7 @@ from gateway_plugin.hooks.http2frames import (
     WORD,
     frame,
 )
-from gateway_plugin.hooks.http2paths import MAX_HEADER_BYTES
+from gateway_plugin.hooks.native.paths import MAX_HEADER_BYTES
 
 _REPLENISH_BYTES: Final = 2**24
 _FIRST_BYTES: Final = MAX_FRAME_BYTES

@@ -2,16 +2,16 @@
 
 Hand-written because it is on every request's path twice: grpc.aio spends a thread switch and ten times the
 CPU on a call (docs/adr/0140). It knows nothing of gRPC but that a call is one request body and one answer.
-RFC 9113. Here is what comes; what goes is in :mod:`gateway_plugin.hooks.http2answers`.
+RFC 9113. Here is what comes; what goes is in :mod:`gateway_plugin.hooks.native.answers`.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
-from gateway_plugin.hooks.buffers import Buffers
-from gateway_plugin.hooks.http2answers import Answers, Stream
-from gateway_plugin.hooks.http2frames import (
+from gateway_plugin.hooks.native.answers import Answers, Stream
+from gateway_plugin.hooks.native.buffers import Buffers
+from gateway_plugin.hooks.native.frames import (
     ACK,
     CALM_DOWN,
     CONTINUATION,
@@ -45,8 +45,8 @@ from gateway_plugin.hooks.http2frames import (
     read_head,
     unpadded,
 )
-from gateway_plugin.hooks.http2paths import MAX_HEADER_BYTES, Paths
-from gateway_plugin.hooks.windows import Windows
+from gateway_plugin.hooks.native.paths import MAX_HEADER_BYTES, Paths
+from gateway_plugin.hooks.native.windows import Windows
 
 __all__ = ["MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "PREFACE", "Connection", "Stream", "frame"]
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from hpack import Decoder, HPACKError
 
-from gateway_plugin.hooks.http2frames import COMPRESSION_ERROR, Broken
+from gateway_plugin.hooks.native.frames import COMPRESSION_ERROR, Broken
 
 MAX_HEADER_BYTES: Final = 65_536
 MAX_CACHED_HEADERS: Final = 256
