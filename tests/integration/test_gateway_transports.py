@@ -103,10 +103,13 @@ async def test_a_connection_is_asked_to_redial_and_no_call_fails(tmp_path: Path,
 async def test_a_call_that_asks_for_too_much_is_counted_and_what_is_no_message_refused(
     tmp_path: Path, transport: str
 ) -> None:
-    async with rig(tmp_path, transport, max_concurrent=1, max_waiting=0) as made:
+    async with rig(tmp_path, transport, max_concurrent=4, max_waiting=3) as made:
         before = counted("limit_exceeded:grpc"), counted("invalid_request:grpc"), counted("method_not_allowed:grpc")
-        waiting = asyncio.create_task(made.echo(b"x", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 60)
+        waiting = []
+        for _ in range(4):
+            waiting.append(asyncio.create_task(made.echo(b"x", "/wait")))
+            await asyncio.wait_for(made.plugin.arrived.wait(), 60)
+            made.plugin.arrived.clear()
         codes = []
         for method, message in ((DISPATCH, shown("")), (DISPATCH, b"\xff\xff\xff"), ("/coprocess.Dispatcher/No", b"")):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -120,7 +123,7 @@ async def test_a_call_that_asks_for_too_much_is_counted_and_what_is_no_message_r
         after = counted("limit_exceeded:grpc"), counted("invalid_request:grpc"), counted("method_not_allowed:grpc")
         assert after == tuple(count + 1 for count in before)
         made.plugin.gate.set()
-        assert await waiting == "x"
+        assert await asyncio.gather(*waiting) == ["x"] * 4
 
 
 async def test_a_compressed_message_is_refused(tmp_path: Path, transport: str) -> None:
