@@ -19,6 +19,9 @@ MINUTES ?= 5
 SEED ?=
 SEEDS ?= 20000
 RUNS ?= 1000000
+# The programs that `make sbom` lists, and where.
+IMAGES ?= gateway worker console
+SBOM ?= build/sbom
 
 .PHONY: help up production demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom screenshots proto clean debian
 
@@ -83,11 +86,9 @@ lock: $(VENV)/dev.stamp ## pin all dependencies with hashes into requirements/
 	$(call lock,dev,)
 	$(foreach extra,up gateway worker console,$(call lock,$(extra),--constraint requirements/dev.txt);)
 
-sbom: $(VENV)/up.stamp ## what each program of a release is made of, as CycloneDX, into build/sbom/
-	@mkdir -p build/sbom
-	@for name in gateway worker console; do \
-		$(BIN)/python deploy/sbom.py requirements/$$name.txt >build/sbom/$$name.cdx.json; done
-	@ls build/sbom/*
+sbom: $(VENV)/dev.stamp ## what each program of a release is made of, as CycloneDX, into build/sbom/ (asks the package index)
+	$(foreach name,$(IMAGES),$(call sbom,$(name));)
+	@ls $(SBOM)/*.json
 
 screenshots: debian $(VENV)/dev.stamp ## take the README's pictures of the board, of a stack that runs the demo meanwhile
 	$(BIN)/python docs/screenshots.py
@@ -103,6 +104,13 @@ clean: ## remove the virtual environment and caches; keeps .signalbox/ (your dat
 lock = $(BIN)/uv pip compile pyproject.toml --quiet --extra $(1) --python-version 3.11 --python-platform linux \
 	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade $(2) \
 	--output-file requirements/$(1).txt
+
+# uv lists what its own lock holds: of a project whose requirements are exactly the pins of requirements/.
+sbom = mkdir -p $(SBOM)/$(1) && printf '[project]\nname = "signalbox-$(1)"\nversion = "%s"\nrequires-python = "==3.11.*"\n[tool.uv]\nenvironments = ["sys_platform == \x27linux\x27 and platform_machine == \x27x86_64\x27"]\n' \
+	"$$($(BIN)/python -c 'import signalbox; print(signalbox.__version__)')" >$(SBOM)/$(1)/pyproject.toml && \
+	$(BIN)/uv add --quiet --project $(SBOM)/$(1) --no-sync --requirements requirements/$(1).txt && \
+	$(BIN)/uv export --quiet --project $(SBOM)/$(1) --frozen --preview-features sbom-export \
+		--format cyclonedx1.5 --output-file $(SBOM)/$(1).cdx.json >/dev/null
 
 # A stamp is newer than what it was made from, so a second run installs nothing. dev holds all of up.
 $(VENV)/dev.stamp: requirements/dev.txt pyproject.toml

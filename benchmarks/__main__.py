@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, console, day, fairness, front, production, sizes
+from benchmarks import bare, console, day, fairness, front, production, sizes, transports
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
 PARTS: Final = ("edge", "tyk", "handover", "fairness", "console")
+ON_REQUEST: Final = ("transports",)
 ON_PRODUCTION: Final = ("production", "leases", "sizes")
 """Parts of a production stack. They need what `make production` needs, so they run only when named."""
 
@@ -25,7 +26,7 @@ def main() -> int:
     options = _options()
     wanted = options.parts or PARTS
     try:
-        for part in (*PARTS, *ON_PRODUCTION):
+        for part in (*PARTS, *ON_REQUEST, *ON_PRODUCTION):
             if part in wanted:
                 print(f"\n== {part}", flush=True)
                 _PARTS[part](options)
@@ -38,7 +39,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", help=f"of {', '.join(PARTS)} (all of these), {', '.join(ON_PRODUCTION)}; or day, alone"
+        "parts",
+        nargs="*",
+        help=f"of {', '.join(PARTS)} (all of these), {', '.join((*ON_REQUEST, *ON_PRODUCTION))}; or day, alone",
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="per figure (%(default)s)")
     group = parser.add_argument_group("on a production stack", "started for the time, or --up")
@@ -50,7 +53,7 @@ def _options() -> argparse.Namespace:
     group.add_argument("--jobs", type=int, default=20_000, help="sizes: to count (%(default)s)")
     group.add_argument("--rows", type=int, default=1, help="sizes: rows of a job (%(default)s)")
     options = parser.parse_args()
-    if unknown := set(options.parts) - set(PARTS) - set(ON_PRODUCTION):
+    if unknown := set(options.parts) - set(PARTS) - set(ON_REQUEST) - set(ON_PRODUCTION):
         parser.error(f"unknown part: {', '.join(sorted(unknown))}")
     return options
 
@@ -72,6 +75,15 @@ def _tyk(options: argparse.Namespace) -> None:
     for in_flight, rate in ours.items():
         share = rate / ceiling[in_flight]
         print(f"share of a plugin that only answers, {in_flight} in flight: {share:.2f}")
+
+
+def _transports(options: argparse.Namespace) -> None:
+    programs = find("auto")
+    if programs is None:
+        print("skipped: no Tyk here (SIGNALBOX_TYK_BIN, or tyk and redis-server on the path)")
+        return
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(transports.measure(Path(folder), programs, seconds=options.seconds))
 
 
 def _handover(_options: argparse.Namespace) -> None:
@@ -109,6 +121,7 @@ def _sizes(options: argparse.Namespace) -> None:
 _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "edge": _edge,
     "tyk": _tyk,
+    "transports": _transports,
     "handover": _handover,
     "fairness": _fairness,
     "console": _console,

@@ -13,7 +13,7 @@ from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import cost
 from signalbox.client import Client
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.ground import DataDir
 from signalbox.ops.up.main import bring_up

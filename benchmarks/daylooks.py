@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.processes import cost, descendants
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.program.errors import Misconfigured
 
 LOOK_EVERY_S: Final = 10.0

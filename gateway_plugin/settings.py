@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -27,6 +27,13 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "when only the embedded edge is wanted."
         ),
     ] = "127.0.0.1:9111"
+    transport: Annotated[
+        Literal["grpc", "native"],
+        Meta(
+            description="What serves `listen`: `grpc` (grpc.aio) or `native` (our own HTTP/2, which costs a fraction "
+            "of the processor time)."
+        ),
+    ] = "grpc"
     edge_listen: Annotated[str, Meta(description="`host:port` of the embedded edge (HTTP); empty = no edge.")] = ""
     edge_files: Annotated[
         str, Meta(description="Folder of the edge's `tyk.conf` and `apps/`; empty = the project's `tyk/`.")
@@ -186,6 +193,11 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "share and a replaced one is left without a lost call; 0 = never.",
         ),
     ] = 10.0
+
+    @property
+    def longest_call_s(self) -> float:
+        """A hook call takes no longer: its body decoded, its result waited for and rendered, NATS asked before it."""
+        return self.max_wait_s + 2 * self.decode_timeout_s + self.request_timeout_s
 
     def problems(self) -> Iterator[str]:
         """Rules that span fields."""

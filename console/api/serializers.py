@@ -4,7 +4,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-from console.accounts.models import OperatorToken
 from console.api.strict import Strict
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
@@ -347,14 +346,6 @@ class AuditOut(serializers.ModelSerializer[AuditEntry]):
     class Meta:
         model = AuditEntry
         exclude = ("actor",)
-
-
-class TokenOut(serializers.ModelSerializer[OperatorToken]):
-    """A token without its secret."""
-
-    class Meta:
-        model = OperatorToken
-        fields = ("id", "name", "created_at", "expires_at", "last_used_at", "revoked_at")
 
 
 class MeOut(serializers.Serializer[Any]):

@@ -1,231 +1,37 @@
-"""The gRPC server the gateway calls: a unix socket or a loopback port, replaced without a gap.
+"""The gRPC server that the gateway calls, on a unix socket or a port, by the transport that the settings choose.
 
-A new process listens before an old one drains. On a port both listen at once (SO_REUSEPORT). A unix
-socket is bound under a name of its own and then renamed over the public one. Connections are asked to
-redial now and then: a server that stops at once fails the calls just arriving, one that has been
-replaced first waits until its connections have moved.
+A new process listens before an old one drains. On a port both listen at once (SO_REUSEPORT). A unix socket is bound
+under a name of its own and then renamed over the public one. Connections are asked to redial now and then: a server
+that stops at once fails the calls just arriving, one that has been replaced first waits until its connections have
+moved.
 """
 
-import asyncio
-import os
-import random
-import socket
-import struct
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final, Self
+from typing import Protocol
 
-from google.protobuf.message import DecodeError
-
-from gateway_plugin.hooks.dispatcher import Dispatcher, count_refusal
-from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
-from gateway_plugin.hooks.native.buffers import Buffers
-from gateway_plugin.hooks.native.connection import Connection, Stream
-from gateway_plugin.proto.coprocess_pb2 import EventReply, Object
-from gateway_plugin.settings import UNIX, GatewaySettings
-from signalbox.program import log
-from signalbox.program.errors import Misconfigured
-
-SERVICE: Final = "coprocess.Dispatcher"
-DISPATCH: Final = f"/{SERVICE}/Dispatch"
-EVENT: Final = f"/{SERVICE}/DispatchEvent"
-_LONGEST_SOCKET_PATH: Final = 100
-_BUFFERED_BODIES: Final = 8
-_UNPROVEN_BODIES: Final = 2
-"""Largest messages that all connections together may have sent of before they have shown the secret, if that is no
-more than half of what all may have: the other half is for those that have."""
-_SPARE_STREAMS: Final = 2
-_AGE_SPREAD: Final = 0.1
-_PREFIX: Final = struct.Struct(">BI")
+from gateway_plugin.hooks.dispatcher import Dispatcher
+from gateway_plugin.settings import GatewaySettings
 
 
-def _literal(name: str, value: str) -> bytes:
-    """A header field that is compressed in no way, so that blocks can be made once (RFC 7541, 6.2.2)."""
-    return b"\0%c%b%c%b" % (len(name), name.encode(), len(value), value.encode())
-
-
-def _refusal(status: int, message: str) -> bytes:
-    return _HEADERS + _literal("grpc-status", str(status)) + _literal("grpc-message", message)
-
-
-_HEADERS: Final = b"\x88" + _literal("content-type", "application/grpc")
-_TRAILERS: Final = _literal("grpc-status", "0")
-_TOO_LARGE: Final = _refusal(8, "the message is too large")
-_BUSY: Final = _refusal(8, "too many calls in hand")
-_UNKNOWN: Final = _refusal(12, "no such method, or a compressed message")
-_MALFORMED: Final = _refusal(13, "not a message of this method")
-_REASONS: Final = {
-    _BUSY: "limit_exceeded:grpc",
-    _UNKNOWN: "method_not_allowed:grpc",
-    _MALFORMED: "invalid_request:grpc",
-}
-
-
-class PluginServer:
+class PluginServer(Protocol):
     """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
 
-    def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> None:
-        self.address = ""
-        self._settings = settings
-        self._dispatcher = dispatcher
-        self._is_healthy = is_healthy
-        self._loop = asyncio.get_running_loop()
-        self._server: asyncio.Server | None = None
-        self._socket: Path | None = None
-        self._inode = 0
-        self._connections: dict[Connection, asyncio.TimerHandle | None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_empty = asyncio.Event()
-        self._most = settings.max_message_bytes + _PREFIX.size
-        total = max(settings.max_bodies_bytes, 2 * self._most)
-        self._buffers = Buffers(total, min(_UNPROVEN_BODIES * self._most, total // 2))
-
-    @classmethod
-    async def start(cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> Self:
-        """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
-        server = cls(settings, dispatcher, is_healthy)
-        try:
-            await server._listen(settings.listen)
-        except (OSError, ValueError) as error:
-            raise Misconfigured(f"Cannot listen on {settings.listen}: {error}.") from error
-        return server
-
-    async def _listen(self, listen: str) -> None:
-        if not listen.startswith(UNIX):
-            host, _, port = listen.rpartition(":")
-            self._server = await self._loop.create_server(self._accept, host.strip("[]"), int(port), reuse_port=True)
-            self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
-            return
-        path = Path(listen.removeprefix(UNIX))
-        bound = path.with_name(f"{path.name}.{os.getpid()}")
-        if len(str(bound)) > _LONGEST_SOCKET_PATH:
-            raise OSError("the path is too long for a unix socket")
-        bound.unlink(missing_ok=True)  # of a process that had our number and died
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        listener.bind(str(bound))
-        bound.chmod(int(self._settings.socket_mode, 8))
-        self._server = await self._loop.create_unix_server(self._accept, sock=listener)
-        bound.rename(path)
-        self.address, self._socket, self._inode = f"unix:{path}", path, _inode(path)
+    address: str
 
     @property
     def is_replaced(self) -> bool:
         """Whether another process listens on our socket now, so that whoever redials reaches it."""
-        return self._socket is not None and _inode(self._socket) not in {0, self._inode}
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls at once, let those in hand end for at most ``grace_s``. Idempotent."""
-        path, self._socket = self._socket, None
-        if path is not None and _inode(path) == self._inode:
-            path.unlink(missing_ok=True)
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self._connections):
-            connection.drain()
-        try:
-            async with asyncio.timeout(grace_s):
-                while self._connections:
-                    self._is_empty.clear()
-                    await self._is_empty.wait()
-        except TimeoutError:
-            log.warning("gateway.calls_cut", calls=len(self._tasks))
-        for connection in list(self._connections):
-            connection.abort()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    # ------------------------------------------------------------------------------ connections
-
-    def _accept(self) -> Connection:
-        connection = Connection(
-            self._call,
-            self._closed,
-            max_body_bytes=self._most,
-            max_buffered_bytes=self._most * _BUFFERED_BODIES,
-            buffers=self._buffers,
-            is_proven=not self._settings.secret,
-            max_streams=self._settings.max_concurrent * _SPARE_STREAMS,
-            too_large=_TOO_LARGE,
-            note_refusal=count_refusal,
-        )
-        age_s = self._settings.max_connection_age_s
-        spread = random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)  # noqa: S311  not all at once
-        self._connections[connection] = self._loop.call_later(age_s * spread, connection.drain) if age_s else None
-        return connection
-
-    def _closed(self, connection: Connection) -> None:
-        timer = self._connections.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
-        if not self._connections:
-            self._is_empty.set()
-
-    # ------------------------------------------------------------------------------ calls
-
-    def _call(self, stream: Stream, body: bytes) -> bool:
-        """Answer one call, or begin to. Returns whether it shows the deployment's secret."""
-        size = len(body) - _PREFIX.size
-        if size < 0 or _PREFIX.unpack_from(body)[1] != size:
-            _refuse(stream, _MALFORMED)
-        elif body[0]:
-            _refuse(stream, _UNKNOWN)
-        elif stream.path == DISPATCH:
-            return self._dispatch(stream, body[_PREFIX.size :])
-        elif stream.path == HEALTH:
-            _answer(stream, SERVING if self._is_healthy() else NOT_SERVING)
-        elif stream.path == EVENT:
-            _answer(stream, EventReply().SerializeToString())
-        else:
-            _refuse(stream, _UNKNOWN)
-        return False
-
-    def _dispatch(self, stream: Stream, message: bytes) -> bool:
-        try:
-            obj = Object.FromString(message)
-        except DecodeError:
-            _refuse(stream, _MALFORMED)
-            return False
-        is_ours = self._dispatcher.trusts(obj)
-        if self._dispatcher.answered_at_once(obj):
-            _answer(stream, _reply(obj))
-        elif len(self._tasks) >= self._settings.max_concurrent:
-            _refuse(stream, _BUSY)
-        else:
-            task = self._loop.create_task(self._wait(stream, obj))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            stream.cancelled = task.cancel
-        return is_ours
-
-    async def _wait(self, stream: Stream, obj: Object) -> None:
-        _answer(stream, _reply(await self._dispatcher.answer(obj)))
+        """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
 
 
-def _refuse(stream: Stream, trailers: bytes) -> None:
-    count_refusal(_REASONS[trailers])
-    stream.refuse(trailers)
+async def start(settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> PluginServer:
+    """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
+    if settings.transport == "native":
+        from gateway_plugin.hooks.native.server import NativeServer
 
+        return await NativeServer.start(settings, dispatcher, is_healthy)
+    from gateway_plugin.hooks.aio import GrpcServer
 
-def _answer(stream: Stream, message: bytes) -> None:
-    stream.answer(_HEADERS, _PREFIX.pack(0, len(message)) + message, _TRAILERS)
-
-
-def _reply(obj: Object) -> bytes:
-    """The object as far as the gateway reads it (docs/tyk.md): it keeps its own copy of the rest."""
-    request = obj.request
-    if request.return_overrides.response_code > 0:
-        given = Object()
-        given.request.url = request.url
-        given.request.method = request.method
-        given.request.return_overrides.CopyFrom(request.return_overrides)
-        return given.SerializeToString()
-    request.headers.clear()
-    obj.spec.clear()
-    return obj.SerializeToString()
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return 0
+    return await GrpcServer.start(settings, dispatcher, is_healthy)

@@ -1,4 +1,4 @@
-"""The API client, and the HTTP it speaks."""
+"""The API client, on httpx: the extra ``client``."""
 
 from signalbox.client.client import Client, JobStatus, SyncClient
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
-from signalbox.client.http1 import Pool, Response
+from signalbox.client.pool import Pool, Response
 from signalbox.program import errors
 
 POLL_S: Final = 0.2

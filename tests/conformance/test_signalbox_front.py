@@ -26,11 +26,15 @@ from signalbox.program import keys
 from signalbox.program.settings import Wire
 from signalbox.wire.names import PRIORITIES, Bucket, token
 from tests.conformance import programs
+from tests.conformance.conftest import KINDS as FRONTS
 from tests.conformance.conftest import RUNNING, Front, put_tyk_in_front
 from tests.conformance.programs import FILES, Program, Service
 from tests.rigs import streams
 from tests.rigs.gateway import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
 
+NATIVE = " over native"
+KINDS = [*FRONTS, "edge-grpc" + NATIVE, pytest.param("tyk" + NATIVE, marks=pytest.mark.tyk)]
+"""The plugin's own part on both of its transports; what is asked of a front's hooks alone uses the probe's server."""
 ONE = {"instances": [1.0]}
 JSON = {"Content-Type": "application/json"}
 KNOWN_S = 60.0
@@ -95,7 +99,7 @@ async def prepare(nats: NatsServer) -> None:
     await bus.close()
 
 
-def plugin_of(kind: str, nats: NatsServer, target: str, port: int, secret: str) -> Program:
+def plugin_of(kind: str, transport: str, nats: NatsServer, target: str, port: int, secret: str) -> Program:
     """The real plugin; with the edge inside where that is the front."""
     is_edge = kind == "edge"
     return Program(
@@ -105,6 +109,7 @@ def plugin_of(kind: str, nats: NatsServer, target: str, port: int, secret: str) 
             "SIGNALBOX_NATS_URL": nats.url,
             "SIGNALBOX_KEY_PEPPER": PEPPER,
             "SIGNALBOX_GATEWAY_SECRET": secret,
+            "SIGNALBOX_GATEWAY_TRANSPORT": transport,
             "SIGNALBOX_GATEWAY_LISTEN": "" if is_edge else target,
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}" if is_edge else "",
         },
@@ -114,10 +119,11 @@ def plugin_of(kind: str, nats: NatsServer, target: str, port: int, secret: str) 
 @contextmanager
 def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -> Iterator[House]:
     """The real plugin behind a front of ``kind``."""
+    kind, transport = (kind.removesuffix(NATIVE), "native") if kind.endswith(NATIVE) else (kind, "grpc")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-house-")))
         target, port = f"unix://{folder}/plugin.sock", free_port()
-        plugin = stack.enter_context(plugin_of(kind, nats, target, port, secret))
+        plugin = stack.enter_context(plugin_of(kind, transport, nats, target, port, secret))
         front = Front(kind, f"http://{HOST}:{port}", plugin, plugin)
         stack.callback(front.client.close)
         if kind == "edge-grpc":

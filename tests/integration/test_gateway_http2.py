@@ -1,4 +1,4 @@
-"""Our HTTP/2 server: judged by the gRPC client of the C core, and by clients that break the protocol."""
+"""Our HTTP/2 server, judged by clients that break the protocol, frame by frame."""
 
 import asyncio
 import struct
@@ -8,205 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
-import hpack
 import pytest
 
-from gateway_plugin.hooks.dispatcher import Dispatcher
-from gateway_plugin.hooks.health import check_health
+from gateway_plugin.hooks.calls import DISPATCH, EVENT
 from gateway_plugin.hooks.native import connection
-from gateway_plugin.hooks.native.connection import PREFACE, frame
-from gateway_plugin.hooks.server import DISPATCH, EVENT, PluginServer
+from gateway_plugin.hooks.native.frames import PREFACE, frame
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.answers import Answer
-from gateway_plugin.settings import GatewaySettings
-from signalbox.program import metrics
-
-LIMIT = 4 * 1024 * 1024
-SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
-END_STREAM, END_HEADERS, ACK, PADDED = 1, 4, 1, 8
-FIRST = 16_384
-"""Of each message, until its client has shown the secret and it is not its turn."""
-HELLO = PREFACE + frame(SETTINGS, 0, 0)
-
-
-class Plugin:
-    """A dispatcher whose post hook echoes the body, after ``gate`` where the url says ``/wait``."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.waiting = 0
-        self.cancelled = asyncio.Event()
-        self.arrived = asyncio.Event()
-
-    async def post(self, obj: Object) -> Answer:
-        body = obj.request.raw_body
-        if obj.request.url == "/wait":
-            self.waiting += 1
-            self.arrived.set()
-            try:
-                await self.gate.wait()
-            except asyncio.CancelledError:
-                self.cancelled.set()
-                raise
-            finally:
-                self.waiting -= 1
-        return Answer(200, body, {})
-
-
-class Rig:
-    """A server, its plugin, and a client of the C core."""
-
-    def __init__(self, plugin: Plugin, served: PluginServer, channel: grpc.aio.Channel) -> None:
-        self.plugin = plugin
-        self.served = served
-        self.channel = channel
-        self.raws: list[asyncio.StreamWriter] = []
-        self.dispatch = channel.unary_unary(
-            DISPATCH, request_serializer=Object.SerializeToString, response_deserializer=Object.FromString
-        )
-
-    async def echo(self, body: bytes, url: str = "/") -> str:
-        obj = Object(hook_name="SignalboxPost")
-        obj.request.url = url
-        obj.request.raw_body = body
-        replied: Object = await self.dispatch(obj, timeout=30)
-        return replied.request.return_overrides.response_body
-
-    async def bare(self, method: str, message: bytes) -> bytes:
-        call = self.channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
-        return bytes(await call(message, timeout=30))
-
-    async def raw(self) -> "RawClient":
-        reader, writer = await asyncio.open_unix_connection(self.served.address.removeprefix("unix:"))
-        self.raws.append(writer)
-        return RawClient(reader, writer)
-
-
-class RawClient:
-    """Writes what it likes, reads frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.encoder = hpack.Encoder()
-
-    def send(self, *frames: bytes) -> None:
-        self.writer.write(b"".join(frames))
-
-    def greet(self) -> None:
-        self.send(HELLO)
-
-    def block(self, path: str = DISPATCH) -> bytes:
-        fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")]
-        return self.encoder.encode([*fields, ("content-type", "application/grpc")])
-
-    def call(self, stream: int, message: bytes, *, path: str = DISPATCH, flag: int = 0) -> None:
-        body = struct.pack(">BI", flag, len(message)) + message
-        self.send(frame(HEADERS, END_HEADERS, stream, self.block(path)))
-        self.send(frame(DATA, END_STREAM, stream, body))
-
-    async def ping_for_ever(self) -> None:
-        while True:
-            self.send(frame(PING, 0, 0, bytes(8)) * 10_000)
-            await self.writer.drain()
-
-    async def read(self) -> tuple[int, int, int, bytes]:
-        head = await asyncio.wait_for(self.reader.readexactly(9), 10)
-        high, low, kind, flags, stream = struct.unpack(">HBBBI", head)
-        return kind, flags, stream, await self.reader.readexactly(high << 8 | low)
-
-    async def until(self, kind: int, *, is_ack: bool = False) -> tuple[int, bytes]:
-        """The next frame of a kind: its stream and body."""
-        while True:
-            found, flags, stream, body = await self.read()
-            if found == kind and (not is_ack or flags & ACK):
-                return stream, body
-
-    async def refused(self) -> int:
-        """The error code the server ends the connection with."""
-        _, body = await self.until(GOAWAY)
-        while await asyncio.wait_for(self.reader.read(65536), 10):
-            pass
-        assert b"0x" not in body, "a reason that tells where something lies in our memory"
-        return int(struct.unpack(">II", body[:8])[1])
-
-    async def status(self) -> str:
-        """The gRPC status of the next answer."""
-        decoder = hpack.Decoder()
-        while True:
-            _, body = await self.until(HEADERS)
-            for name, value in decoder.decode(body, raw=True):
-                if name == b"grpc-status":
-                    return value.decode()
-
-
-def counted(reason: str) -> float:
-    return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
+from tests.rigs import hookserver
+from tests.rigs.hookserver import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FIRST,
+    GOAWAY,
+    HEADERS,
+    HELLO,
+    LIMIT,
+    PADDED,
+    PING,
+    RESET,
+    SETTINGS,
+    WINDOW,
+    RawClient,
+    Rig,
+    counted,
+    shown,
+)
 
 
 @asynccontextmanager
 async def rig(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
-    given: dict[str, Any] = {
-        "key_pepper": "p",
-        "listen": f"unix://{folder}/p.sock",
-        "max_connection_age_s": 0,
-        "max_message_bytes": LIMIT,
-        "max_body_bytes": LIMIT - 1_048_576,
-        **fields,
-    }
-    settings = GatewaySettings(**given)
-    plugin = Plugin()
-    served = await PluginServer.start(
-        settings, Dispatcher(lambda _: None, plugin.post, secret=settings.secret), lambda: True
-    )
-    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    async with grpc.aio.insecure_channel(served.address, options=options) as channel:
-        made = Rig(plugin, served, channel)
-        try:
-            yield made
-        finally:
-            plugin.gate.set()
-            for writer in made.raws:
-                writer.close()
-            await served.stop(5)
-
-
-async def test_bodies_of_every_size_come_back_whole(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        for size in (0, 1, 16_379, 16_380, 16_384, 65_535, 65_536, 1_000_000, LIMIT - 200):
-            body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
-            assert await made.echo(body) == body.decode(), size
-
-
-async def test_hundreds_of_calls_at_once_get_each_their_own_answer(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        bodies = [f"{number}-".encode() * (number % 97 * 40 + 1) for number in range(400)]
-        answers = await asyncio.gather(*map(made.echo, bodies))
-        assert answers == [body.decode() for body in bodies]
-
-
-async def test_large_answers_wait_for_the_client_s_windows_and_small_ones_overtake(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        large = [bytes([65 + number]) * 2_000_000 for number in range(4)]
-        answers = await asyncio.gather(*map(made.echo, large), *(made.echo(b"s") for _ in range(9)))
-        assert answers == [body.decode() for body in large] + ["s"] * 9
-
-
-async def test_the_other_methods_answer_and_unknown_ones_are_refused(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        assert await made.bare(EVENT, b"") == b""
-        assert await check_health(f"unix://{tmp_path}/p.sock", 5)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await made.bare("/coprocess.Dispatcher/Nothing", b"")
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_a_message_over_the_limit_is_refused_and_the_connection_lives(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await made.echo(b"x" * (LIMIT + 1))
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert await made.echo(b"still here") == "still here"
+    async with hookserver.rig(folder, "native", **fields) as made:
+        yield made
 
 
 async def test_what_is_not_a_message_is_refused(tmp_path: Path) -> None:
@@ -220,37 +55,6 @@ async def test_what_is_not_a_message_is_refused(tmp_path: Path) -> None:
         assert await raw.status() == "12"
         raw.send(frame(HEADERS, END_HEADERS | END_STREAM, 3, raw.block()))
         assert await raw.status() == "13"  # no message at all
-
-
-async def test_a_call_its_client_cancels_is_cancelled_here(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        call = asyncio.create_task(made.echo(b"x", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
-        call.cancel()
-        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
-        assert await made.echo(b"next") == "next"
-
-
-async def test_calls_of_a_client_that_goes_away_are_cancelled(tmp_path: Path) -> None:
-    async with rig(tmp_path) as made:
-        call = asyncio.create_task(made.echo(b"x", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
-        await made.channel.close(None)
-        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
-        await asyncio.wait([call])
-
-
-async def test_more_calls_than_allowed_are_refused_at_once(tmp_path: Path) -> None:
-    async with rig(tmp_path, max_concurrent=4, max_waiting=3) as made:
-        calls = [asyncio.create_task(made.echo(b"x", "/wait")) for _ in range(5)]
-        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=10)
-        (refused,) = done
-        error = refused.exception()
-        assert isinstance(error, grpc.aio.AioRpcError)
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        made.plugin.gate.set()
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert answers.count("x") == 4
 
 
 async def test_every_refused_call_is_counted_with_its_reason(tmp_path: Path) -> None:
@@ -312,12 +116,6 @@ async def test_stopping_lets_calls_in_hand_end_and_takes_no_new_ones(tmp_path: P
             await made.echo(b"too late")
 
 
-async def test_a_connection_is_asked_to_redial_and_no_call_fails(tmp_path: Path) -> None:
-    async with rig(tmp_path, max_connection_age_s=0.05) as made:
-        for number in range(300):
-            assert await made.echo(str(number).encode()) == str(number)
-
-
 async def test_a_field_that_is_indexed_later_keeps_its_meaning(tmp_path: Path) -> None:
     """The cache of header blocks must forget when the table they refer to has changed."""
     async with rig(tmp_path) as made:
@@ -346,6 +144,11 @@ WRONG: dict[str, tuple[bytes, int]] = {
     "a ping of the wrong size": (HELLO + frame(PING, 0, 0, b"x"), 6),
     "settings of the wrong size": (PREFACE + frame(SETTINGS, 0, 0, b"x"), 6),
     "a window beyond the largest": (HELLO + frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff"), 3),
+    "a method twice": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\x83\x83"), 1),
+    "a path after other fields": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\x83\x90\x84"), 1),
+    "the pseudo-header of an answer": (HELLO + frame(HEADERS, END_HEADERS, 1, b"\x83\x88"), 1),
+    "a reset of what was never opened": (HELLO + frame(RESET, 0, 1, bytes(4)), 1),
+    "a window for what was never opened": (HELLO + frame(WINDOW, 0, 1, b"\0\0\0\1"), 1),
     "a push": (HELLO + frame(5, END_HEADERS, 1, b""), 1),
 }
 
@@ -371,9 +174,65 @@ async def test_a_request_that_ends_twice_breaks_the_protocol(kind: int, tmp_path
         await asyncio.wait_for(made.plugin.arrived.wait(), 10)
         again = raw.block() if kind == HEADERS else b"more"
         raw.send(frame(kind, END_HEADERS | END_STREAM, 1, again))
-        assert await raw.refused() == 1
+        assert await raw.refused() == (1 if kind == HEADERS else 5)
         await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
         assert await made.echo(b"others go on") == "others go on"
+
+
+@pytest.mark.parametrize("kind", [HEADERS, DATA])
+async def test_more_of_a_call_that_was_answered_breaks_the_protocol(kind: int, tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        raw = await made.raw()
+        raw.greet()
+        raw.call(1, b"", path=EVENT)
+        assert await raw.status() == "0"
+        again = raw.block() if kind == HEADERS else b"more"
+        raw.send(frame(kind, END_HEADERS | END_STREAM, 1, again))
+        assert await raw.refused() == 5
+
+
+async def test_what_a_refused_call_had_still_on_its_way_is_let_pass(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_concurrent=1, max_waiting=0) as made:
+        raw = await made.raw()
+        raw.greet()
+        for stream in (1, 3, 5):
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
+        assert (await raw.until(RESET))[0] == 5
+        raw.send(frame(DATA, 0, 5, b"more"), frame(DATA, END_STREAM, 5, b"the last"))
+        raw.send(frame(RESET, 0, 1, bytes(4)), frame(RESET, 0, 3, bytes(4)))
+        raw.call(7, b"", path=EVENT)
+        assert await raw.status() == "0"
+        raw.send(frame(DATA, 0, 5, b"after the last"))
+        assert await raw.refused() == 5
+
+
+async def test_a_client_is_told_how_many_calls_it_may_have(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_concurrent=8, max_waiting=3) as made:
+        raw = await made.raw()
+        raw.greet()
+        _, settings = await raw.until(SETTINGS)
+        assert dict(struct.iter_unpack(">HI", settings))[3] == 16
+
+
+async def test_a_client_that_begins_calls_only_to_reset_them_is_let_go(tmp_path: Path) -> None:
+    waiting = Object(hook_name="SignalboxPost", request={"url": "/wait"}).SerializeToString()
+    async with rig(tmp_path, max_concurrent=2, max_waiting=1) as made:
+        raw, fair = await made.raw(), await made.raw()
+        for each in (raw, fair):
+            each.greet()
+        for stream in range(1, 41, 4):
+            fair.call(stream, waiting)
+            fair.send(frame(RESET, 0, stream, bytes(4)))
+            fair.call(stream + 2, b"", path=EVENT)
+            assert await fair.status() == "0"
+        for stream in range(1, 11, 2):
+            raw.call(stream, waiting)
+            raw.send(frame(RESET, 0, stream, bytes(4)), frame(PING, 0, 0, bytes(8)))
+            if stream < 9:
+                await raw.until(PING, is_ack=True)
+        assert await raw.refused() == 11
+        fair.call(101, b"", path=EVENT)
+        assert await fair.status() == "0"
 
 
 async def test_padding_priorities_unknown_frames_and_odd_cuts_are_understood(tmp_path: Path) -> None:
@@ -520,14 +379,6 @@ async def test_a_stranger_may_send_one_large_message_at_a_time_until_it_has_show
         raw.call(9, shown("between us"))
         _, settings = await raw.until(SETTINGS)
         assert dict(struct.iter_unpack(">HI", settings))[4] == LIMIT + 5 + FIRST
-
-
-def shown(secret: str, size: int = 0) -> bytes:
-    """A call that shows a secret. size: of its body."""
-    config = f'{{"secret":"{secret}"}}'
-    obj = Object(hook_name="SignalboxPost", spec={"config_data": config})
-    obj.request.raw_body = b"x" * size
-    return obj.SerializeToString()
 
 
 async def test_a_client_that_reads_nothing_is_let_go(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Self
 import grpc.aio
 import pytest
 
+from gateway_plugin.hooks.calls import SERVICE
 from gateway_plugin.hooks.health import check_health, end_stuck
-from gateway_plugin.hooks.server import SERVICE
 from gateway_plugin.proto.coprocess_pb2 import Object
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus, Message

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from signalbox.client import Client
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.program import errors
 
 Answer = Callable[[bytes], bytes]

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from typing import Any, Final
 
-from signalbox.client.http1 import Pool, Response
+from signalbox.client.pool import Pool, Response
 from signalbox.program.errors import SignalboxError
 from verification.chaos.evidence import ENDED
 from verification.chaos.history import Entry, Journal, now

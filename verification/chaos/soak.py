@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.ops.ports import HOST, free_ports
 from tests.rigs.processes import resident_bytes
 from verification.chaos import faults

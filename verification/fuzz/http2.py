@@ -93,6 +93,7 @@ class Served:
         assert held._buffered == sum(len(s.body) for s in held._streams.values())
         assert held._buffered <= MAX_BUFFERED
         assert len(held._streams) <= MAX_STREAMS
+        assert len(held._unended) <= MAX_STREAMS
         is_closed: bool = self.wire.is_closed
         assert is_closed or len(held._rest) < MAX_FRAME_BYTES + 9
         assert held._block is None or len(held._block[2]) <= MAX_HEADER_BYTES

@@ -68,12 +68,14 @@ class Answers:
     """The sending side of one connection.
 
     streams: calls that are not answered yet, by id. transport: None before the connection is made and once it is
-    lost. stream_window: of a call that begins now. frame_bytes: the client's limit.
+    lost. ended: calls that were answered, and not refused. stream_window: of a call that begins now. frame_bytes: the
+    client's limit.
     """
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
         self.transport: asyncio.Transport | None = None
+        self.ended = 0
         self.stream_window = DEFAULT_WINDOW
         self.frame_bytes = MAX_FRAME_BYTES
         self._window = DEFAULT_WINDOW
@@ -88,6 +90,7 @@ class Answers:
         """Headers, body and trailers, as far as the client's windows let the body go now."""
         if self.streams.get(stream.id) is not stream:
             return
+        self.ended += 1
         head = frame(HEADERS, END_HEADERS, stream.id, headers)
         size = len(body)
         if size <= self._window and size <= stream.window and size <= self.frame_bytes:

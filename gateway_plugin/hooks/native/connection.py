@@ -14,6 +14,7 @@ from gateway_plugin.hooks.native.buffers import Buffers
 from gateway_plugin.hooks.native.frames import (
     ACK,
     CALM_DOWN,
+    CLOSED,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -64,7 +65,8 @@ class Connection(asyncio.Protocol):
     ``too_large`` (the trailers of that answer), and so is one on top of ``max_buffered_bytes`` of unfinished ones, or
     that has no room in ``buffers``. is_proven: no secret is wanted; without it a client has one request's bytes, and
     little time for them, until one of its calls shows that. max_streams: more calls at once than these are reset
-    unseen, which clients take as "try again". note_refusal: told a reason for each of these, and for a client that
+    unseen, which clients take as "try again"; the client is told the bound, and resets no more calls of its own than
+    these beyond those that it let end. note_refusal: told a reason for each of these, and for a client that
     breaks the protocol.
     """
 
@@ -98,6 +100,8 @@ class Connection(asyncio.Protocol):
         self._answers = Answers()
         self._streams = self._answers.streams
         self._last = 0
+        self._unended: dict[int, None] = {}
+        self._resets = 0
         self._buffered = 0
         self._windows = Windows(max_body_bytes + MAX_FRAME_BYTES, is_proven=is_proven)
         self._is_draining = False
@@ -108,7 +112,7 @@ class Connection(asyncio.Protocol):
         """Say what the client may send."""
         # uvloop's transports are not asyncio's by class, so asking would find none.
         self._answers.transport = cast("asyncio.Transport", transport)
-        self._answers.write(self._windows.hello())
+        self._answers.write(self._windows.hello(self._max_streams))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever still works for this client may stop."""
@@ -193,10 +197,12 @@ class Connection(asyncio.Protocol):
             self._complete(known)
             return
         if id_ <= self._last:
-            return  # of a call that was answered before its request had ended
+            self._late(flags, id_)
+            return
         self._last = id_
         if len(self._streams) >= self._max_streams:
             self._note_refusal("limit_exceeded:http2")
+            self._refused_early(id_, flags)
             self._answers.write(frame(RESET, 0, id_, WORD.pack(REFUSED)))
             return
         self._answers.stay()
@@ -209,11 +215,10 @@ class Connection(asyncio.Protocol):
         self._tell(self._windows.received(size))
         stream = self._streams.get(id_)
         if stream is None:
-            if id_ > self._last or not id_:
-                raise Broken(PROTOCOL_ERROR, "data for a stream that was never opened")
+            self._late(flags, id_)
             return
         if stream.is_whole:
-            raise Broken(PROTOCOL_ERROR, "more after the end of a request")
+            raise Broken(CLOSED, "more after the end of a request")
         if flags & PADDED:
             body = unpadded(flags, body)
         if flags & END_STREAM and not stream.body:
@@ -229,6 +234,24 @@ class Connection(asyncio.Protocol):
                 self._complete(stream)
             else:
                 self._tell(self._windows.begun(id_))
+        else:
+            self._refused_early(id_, flags)
+
+    def _late(self, flags: int, id_: int) -> None:
+        """Headers or data of no open call: only of one that was refused before its request had ended."""
+        if id_ > self._last or not id_:
+            raise Broken(PROTOCOL_ERROR, "data for a stream that was never opened")
+        if id_ not in self._unended:
+            raise Broken(CLOSED, "more of a stream that is closed")
+        if flags & END_STREAM:
+            del self._unended[id_]
+
+    def _refused_early(self, id_: int, flags: int) -> None:
+        """What the client has sent of such a call meanwhile is let pass; of many the oldest is forgotten."""
+        if not flags & END_STREAM:
+            self._unended[id_] = None
+            if len(self._unended) > self._max_streams:
+                del self._unended[next(iter(self._unended))]
 
     def _tell(self, frames: bytes) -> None:
         if frames:
@@ -294,11 +317,21 @@ class Connection(asyncio.Protocol):
     def _on_reset(self, _flags: int, id_: int, body: bytes) -> None:
         if len(body) != WORD.size or not id_:
             raise Broken(SIZE_ERROR, "a reset of the wrong size")
+        if id_ > self._last:
+            raise Broken(PROTOCOL_ERROR, "a reset of a stream that was never opened")
+        self._unended.pop(id_, None)
         stream = self._streams.pop(id_, None)
         if stream is not None:
             self._end_body(stream)
             stream.abandon()
             self._answers.drained()
+            self._count_reset()
+
+    def _count_reset(self) -> None:
+        """Each costs us a call begun for nothing. Whoever lets calls end may reset as many, a burst apart."""
+        self._resets += 1
+        if self._resets > self._max_streams + self._answers.ended:
+            raise Broken(CALM_DOWN, "calls begun only to be reset")
 
     def _on_settings(self, flags: int, id_: int, body: bytes) -> None:
         if id_ or len(body) % SETTING.size or (flags & ACK and body):
@@ -327,6 +360,8 @@ class Connection(asyncio.Protocol):
     def _on_window(self, _flags: int, id_: int, body: bytes) -> None:
         if len(body) != WORD.size:
             raise Broken(SIZE_ERROR, "a window update of the wrong size")
+        if id_ > self._last:
+            raise Broken(PROTOCOL_ERROR, "a window for a stream that was never opened")
         self._answers.grow(id_, WORD.unpack(body)[0] & LARGEST_WINDOW)
 
     def _on_nothing(self, _flags: int, _id: int, _body: bytes) -> None:

@@ -9,6 +9,7 @@ from gateway_plugin.hooks.native.frames import (
     MAX_FRAME_BYTES,
     SETTING,
     SETTING_HEADERS,
+    SETTING_STREAMS,
     SETTING_WINDOW,
     SETTINGS,
     WINDOW,
@@ -36,10 +37,11 @@ class Windows:
         self._turn = 0
         self._consumed = 0
 
-    def hello(self) -> bytes:
+    def hello(self, max_streams: int) -> bytes:
         """The server's settings, and a window for all calls together that is no bound."""
         window = self._most if self._is_proven else min(_FIRST_BYTES, self._most)
-        settings = SETTING.pack(SETTING_WINDOW, window) + SETTING.pack(SETTING_HEADERS, MAX_HEADER_BYTES)
+        settings = SETTING.pack(SETTING_STREAMS, max_streams) + SETTING.pack(SETTING_WINDOW, window)
+        settings += SETTING.pack(SETTING_HEADERS, MAX_HEADER_BYTES)
         more = WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)
         return frame(SETTINGS, 0, 0, settings) + frame(WINDOW, 0, 0, more)
 

@@ -2,13 +2,16 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
@@ -18,6 +21,7 @@ from signalbox.program.errors import Misconfigured, SignalboxError
 _EXIT_WEAK: Final = 1
 _TIMEOUT_S: Final = 40.0
 _CONNECT_S: Final = 5.0
+_MAX_VARZ_BYTES: Final = 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -166,15 +170,19 @@ async def _server(env: Environment) -> list[Finding]:
 
 
 async def _monitor(url: str) -> list[Finding]:
-    from signalbox.client.http1 import Pool
-
     try:
-        pool = Pool(url, size=1, timeout_s=_TIMEOUT_S)
-        answer = await pool.request("GET", "/varz")
-        await pool.close()
-        return list(natsrules.examine_varz(json.loads(answer.body), url))
-    except (SignalboxError, ValueError, AttributeError) as error:
+        return list(natsrules.examine_varz(json.loads(await asyncio.to_thread(_varz, url)), url))
+    except (OSError, HTTPException, ValueError, AttributeError) as error:
         return [Finding("nats.away", url, str(error))]
+
+
+def _varz(url: str) -> bytes:
+    """With the standard library: the doctor also runs in the programs' images, which have no HTTP client."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    with contextlib.closing(kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)) as connection:
+        connection.request("GET", f"{parts.path.rstrip('/')}/varz")
+        return connection.getresponse().read(_MAX_VARZ_BYTES)
 
 
 def _reasons(arguments: argparse.Namespace) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from signalbox.bus.client import Bus
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.production import compose as composed

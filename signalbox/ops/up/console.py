@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.program.errors import Unauthorized, Unavailable
 
 SLOW_S: Final = 180.0

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import signalbox
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
-from signalbox.client.http1 import Pool
+from signalbox.client.pool import Pool
 from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.up.child import Child, Spec
