@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from gateway_plugin.admission.line import Line
+from gateway_plugin.admission.estimate import QueueEstimate
 from signalbox.wire.names import PRIORITIES, Priority
 
 LEAST: Final = PRIORITIES[-1]
@@ -23,23 +23,23 @@ class Shares:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self.lines: dict[Priority, Line] = {priority: Line() for priority in PRIORITIES}
+        self.estimates: dict[Priority, QueueEstimate] = {priority: QueueEstimate() for priority in PRIORITIES}
         self._sent_back: dict[tuple[str, Priority], int] = {}
 
     @property
     def since(self) -> int:
         """Jobs let in after the last measurement."""
-        return sum(line.since for line in self.lines.values())
+        return sum(estimate.since for estimate in self.estimates.values())
 
     @property
     def most(self) -> int:
         """Jobs that wait if none was taken since the last measurement."""
-        return sum(line.most for line in self.lines.values())
+        return sum(estimate.most for estimate in self.estimates.values())
 
     def measured(self, waiting: Mapping[Priority, int], now: float) -> None:
-        """How many wait in each class; see :meth:`Line.measured`."""
-        for priority, line in self.lines.items():
-            line.measured(waiting[priority], now)
+        """How many wait in each class; see :meth:`QueueEstimate.measured`."""
+        for priority, estimate in self.estimates.items():
+            estimate.measured(waiting[priority], now)
         gone = self._gone(now)
         self._sent_back = {who: at for who, at in self._sent_back.items() if at > gone}
 
@@ -50,9 +50,9 @@ class Shares:
         """
         if not self._room or asked == LEAST:
             return asked
-        line = self.lines[asked]
-        own, length = line.of(tenant, now), line.length(now)
-        usual = max(self._room, _ROOM_S * sum(line.rate for line in self.lines.values()))
+        estimate = self.estimates[asked]
+        own, length = estimate.of(tenant, now), estimate.length(now)
+        usual = max(self._room, _ROOM_S * sum(estimate.rate for estimate in self.estimates.values()))
         room = min(usual, most)
         if own and own >= room - length:
             return LEAST
@@ -60,13 +60,13 @@ class Shares:
 
     def enter(self, tenant: str, asked: Priority, given: Priority) -> None:
         """A job was let in."""
-        self.lines[given].enter(tenant)
+        self.estimates[given].enter(tenant)
         if given != asked:
-            self._sent_back[tenant, asked] = self.lines[LEAST].total
+            self._sent_back[tenant, asked] = self.estimates[LEAST].total
 
     def _gone(self, now: float) -> int:
         """Which of the jobs let into ``lo``, counted from one, is the last that waits no more."""
-        return self.lines[LEAST].total - self.lines[LEAST].length(now)
+        return self.estimates[LEAST].total - self.estimates[LEAST].length(now)
 
     def _goes_on(self, tenant: str, asked: Priority, own: int, now: float) -> bool:
         """Whether a tenant with jobs sent back stays in ``lo``: in its own order, and past others only one for one."""
@@ -74,6 +74,8 @@ class Shares:
         if sent_back is None or sent_back <= self._gone(now):
             return False
         others = sum(
-            line.length(now) - line.of(tenant, now) for priority, line in self.lines.items() if priority != LEAST
+            estimate.length(now) - estimate.of(tenant, now)
+            for priority, estimate in self.estimates.items()
+            if priority != LEAST
         )
         return own >= others

@@ -105,8 +105,8 @@ class Admission:
         await asyncio.shield(queue.asking)
 
     async def _ask(self, name: str, queue: _Queue) -> None:
-        for line in queue.shares.lines.values():
-            line.ask()
+        for estimate in queue.shares.estimates.values():
+            estimate.ask()
         try:
             infos = await asyncio.gather(
                 *(self._bus.consumer_info(consumer(name, priority)) for priority in PRIORITIES)

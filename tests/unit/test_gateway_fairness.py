@@ -32,8 +32,8 @@ class World:
     def measure(self) -> None:
         waiting = {priority: len(queue) for priority, queue in self.queues.items()}
         for gateway in self.gateways:
-            for line in gateway.lines.values():
-                line.ask()
+            for estimate in gateway.estimates.values():
+                estimate.ask()
             gateway.measured(waiting, self.now)
 
     def send(self, tenant: str, asked: Priority = "mid", *, gateway: int = 0) -> Priority:
@@ -252,8 +252,8 @@ def test_a_quick_model_s_room_is_what_is_done_in_half_a_second(rate: int) -> Non
 def test_what_comes_while_the_server_is_asked_counts_beside_its_answer() -> None:
     shares = Shares(ROOM)
     shares.enter("a", "mid", "mid")
-    for line in shares.lines.values():
-        line.ask()
+    for estimate in shares.estimates.values():
+        estimate.ask()
     shares.enter("a", "mid", "mid")
     assert shares.most == 2
     shares.measured({"hi": 0, "mid": 1, "lo": 0}, 1.0)

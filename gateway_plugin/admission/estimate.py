@@ -1,4 +1,4 @@
-"""One class of a model's queue as a plugin knows it between two measurements. Pure: counts and instants in."""
+"""Estimates the length of one class of a model's queue between two measurements. Pure: counts and instants in."""
 
 from collections import Counter, deque
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 _RATE_OVER_S: Final = 0.1
 
 
-class Line:
-    """What was measured, what was let in since, and whose those are that wait.
+class QueueEstimate:
+    """The last measurement of a class, what was let in since, and how many of the waiting jobs are each tenant's.
 
-    A class is served in order, so they are the last to come. Between two measurements the workers are taken to go on
-    as fast as they did. Instants are of one clock, in seconds.
+    A class is served in order, so the jobs that wait are the last that came. Between two measurements the workers are
+    assumed to go on as fast as they did. Instants are of one clock, in seconds.
 
     rate: jobs taken a second. waiting: as last measured. since: let in after that was asked. total: let in ever.
     """
@@ -32,7 +32,7 @@ class Line:
         return self.waiting + self.since
 
     def enter(self, tenant: str) -> None:
-        """One more."""
+        """Count one more job of a tenant in."""
         self._tenants.append(tenant)
         self._counts[tenant] += 1
         self.since += 1
@@ -47,7 +47,7 @@ class Line:
         self._asked = self.since
 
     def measured(self, waiting: int, now: float) -> None:
-        """The answer to the last :meth:`ask`."""
+        """Take in the answer to the last :meth:`ask`: so many jobs wait."""
         self._taken += max(0, self.waiting + self._asked - waiting)
         if now - self._taken_from >= _RATE_OVER_S:
             self.rate = self._taken / (now - self._taken_from)
