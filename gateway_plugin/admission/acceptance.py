@@ -8,7 +8,7 @@ from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
 from gateway_plugin.admission.idempotency import Idempotency, Slip, digest_of
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.queues import Admission
-from gateway_plugin.admission.submission import Submitter, Wishes
+from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
@@ -23,14 +23,14 @@ ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway 
 
 
 class Entry(NamedTuple):
-    """A job that may be written. wishes: as asked; the job's class may be another. slip: None without a key.
+    """A job that may be written. options: as asked; the job's class may be another. slip: None without a key.
 
     share: of its account.
     """
 
     job: Job
     frame: bytes
-    wishes: Wishes
+    options: SubmitOptions
     slip: Slip | None
     share: Share = Share()
 
@@ -78,7 +78,7 @@ class Acceptance:
         key: ApiKey,
         ready: Ready,
         inputs: Inputs,
-        wishes: Wishes,
+        options: SubmitOptions,
         slip: Slip | None,
         *,
         is_waiting: bool,
@@ -93,13 +93,13 @@ class Acceptance:
         await self._submitter.require_room(tenant_of(key), key.share.result_bytes)
         named = None
         if slip is not None and slip.revision:
-            named = slip.priority or wishes.priority
-        priority = await self._admission.admit(ready.model, tenant_of(key), wishes.priority, named=named)
+            named = slip.priority or options.priority
+        priority = await self._admission.admit(ready.model, tenant_of(key), options.priority, named=named)
         job = self._submitter.job(
             key,
             ready,
             inputs,
-            wishes._replace(priority=priority),
+            options._replace(priority=priority),
             trace=_trace(headers),
             waiter=self._instance if is_waiting else "",
             job_id=slip.job_id if slip is not None else "",
@@ -107,7 +107,7 @@ class Acceptance:
         )
         if slip is not None:
             slip = slip._replace(priority=priority)
-        return Entry(job, inputs.frame, wishes, slip, key.share)
+        return Entry(job, inputs.frame, options, slip, key.share)
 
     async def write(self, entry: Entry) -> int:
         """Make the job durable; returns its sequence in ``JOBS``. Raises as :meth:`Submitter.accept`."""

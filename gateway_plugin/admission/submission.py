@@ -28,27 +28,27 @@ _HEADER_BYTES: Final = 4096
 _LONGEST_DEADLINE_S: Final = 7 * 86_400.0
 
 
-class Wishes(NamedTuple):
+class SubmitOptions(NamedTuple):
     """What a request asks for beside its inputs. deadline_s: None = the model's own."""
 
     priority: Priority = "mid"
     deadline_s: float | None = None
 
 
-def wishes_of(fields: Mapping[str, Any]) -> Wishes:
+def read_options(fields: Mapping[str, Any]) -> SubmitOptions:
     """``priority`` (hi, mid, lo) and ``deadline_s`` of a body. Raises :class:`InvalidRequest`."""
     priority = fields.get("priority", "mid")
     if priority not in PRIORITIES:
         raise InvalidRequest(f'"priority" must be one of {", ".join(PRIORITIES)}.', field="priority")
     deadline = fields.get("deadline_s")
     if deadline is None:
-        return Wishes(priority)
+        return SubmitOptions(priority)
     if type(deadline) not in {int, float} or not 0 < deadline <= _LONGEST_DEADLINE_S:
         raise InvalidRequest(
             f'"deadline_s" must be a number of seconds above 0 and at most {_LONGEST_DEADLINE_S:.0f}.',
             field="deadline_s",
         )
-    return Wishes(priority, float(deadline))
+    return SubmitOptions(priority, float(deadline))
 
 
 class Submitter:
@@ -87,7 +87,7 @@ class Submitter:
         key: ApiKey,
         ready: Ready,
         inputs: Inputs,
-        wishes: Wishes,
+        options: SubmitOptions,
         *,
         trace: str = "",
         waiter: str = "",
@@ -109,13 +109,13 @@ class Submitter:
             model=model.name,
             version=ready.version.version,
             signature=inputs.signature,
-            priority=wishes.priority,
+            priority=options.priority,
             key_id=tenant_of(key),
             style=inputs.style,
             batch_key=inputs.batch_key,
             rows=inputs.rows,
             created_at=now,
-            deadline_at=now + (wishes.deadline_s or model.limits.deadline_s),
+            deadline_at=now + (options.deadline_s or model.limits.deadline_s),
             size_bytes=len(inputs.frame),
             reply=names.reply(waiter, job_id) if waiter else "",
             trace=trace,

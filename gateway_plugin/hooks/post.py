@@ -23,7 +23,7 @@ from gateway_plugin.admission.keyring import (
     tenant_of,
 )
 from gateway_plugin.admission.pool import Held, Pool
-from gateway_plugin.admission.submission import Wishes, wishes_of
+from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
 from gateway_plugin.api.preferences import Preference, preference
@@ -138,12 +138,12 @@ class Post:
         if slip is not None and slip.found is not None:
             return await self._predict_again(slip.found, prefer, key)
 
-        def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
+        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
             ready = self._catalog.ready(route.model, route.version, route.label)
             require_open(ready.model)
-            return _NO_WISHES, ready
+            return _NO_OPTIONS, ready
 
-        wishes, ready, inputs = await self._inputs(request, key, choose)
+        options, ready, inputs = await self._inputs(request, key, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
         # Whoever asked for an id, or may ask again under a key, is promised the result for a day.
         entry = await self._acceptance.admit(
@@ -151,7 +151,7 @@ class Post:
             key,
             ready,
             inputs,
-            wishes,
+            options,
             slip,
             is_waiting=is_waiting,
             is_short_lived=not prefer.is_async and slip is None,
@@ -162,7 +162,7 @@ class Post:
         end = await self._run(entry, wait_s, key)
         if end is None:
             if prefer.is_async:
-                return await self._still_going(_queued(entry.job), prefer, wishes)
+                return await self._still_going(_queued(entry.job), prefer, options)
             raise DeadlineExceeded(_TIMED_OUT, job_id=entry.job.id)
         return await self._predicted(end, prefer)
 
@@ -198,25 +198,25 @@ class Post:
         if slip is not None and slip.found is not None:
             return await self._submit_again(slip.found, prefer, key)
 
-        def choose(fields: Mapping[str, Any]) -> tuple[Wishes, Ready]:
+        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
             name, version, label = target_of(fields)
             require_model(key, name)
             ready = self._catalog.ready(name, version, label)
             require_open(ready.model)
-            wishes = wishes_of(fields)
-            if wishes.priority == PRIORITIES[0]:
+            options = read_options(fields)
+            if options.priority == PRIORITIES[0]:
                 require_urgent(key)
-            return wishes, ready
+            return options, ready
 
-        wishes, ready, inputs = await self._inputs(request, key, choose)
+        options, ready, inputs = await self._inputs(request, key, choose)
         entry = await self._acceptance.admit(
-            headers, key, ready, inputs, wishes, slip, is_waiting=prefer.wait_s is not None
+            headers, key, ready, inputs, options, slip, is_waiting=prefer.wait_s is not None
         )
         if prefer.wait_s is None:
             return await self._accept(entry, prefer)
         end = await self._run(entry, prefer.wait_s, key, is_kept=True)
         if end is None:
-            return await self._still_going(_queued(entry.job), prefer, wishes)
+            return await self._still_going(_queued(entry.job), prefer, options)
         return await self._submitted(end, prefer)
 
     async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
@@ -283,19 +283,19 @@ class Post:
     async def _accept(self, entry: Entry, prefer: Preference) -> Answer:
         seq = await self._acceptance.write(entry)
         found = Found(first_record(entry.job, State.QUEUED), 0, b"", seq)
-        return await self._accepted_answer(found, prefer, entry.wishes)
+        return await self._accepted_answer(found, prefer, entry.options)
 
-    async def _still_going(self, found: Found, prefer: Preference, wishes: Wishes | None = None) -> Answer:
+    async def _still_going(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
         """202 for a job whose end was waited for in vain; found: as it was last known."""
         with contextlib.suppress(SignalboxError):
             found = await self._jobs.find(found.record.id, found.record.key_id)
-        return await self._accepted_answer(found, prefer, wishes)
+        return await self._accepted_answer(found, prefer, options)
 
-    async def _accepted_answer(self, found: Found, prefer: Preference, wishes: Wishes | None = None) -> Answer:
-        """202: the job exists. Place and estimate are what is known now. wishes: None for a job of an earlier call."""
+    async def _accepted_answer(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
+        """202: the job exists. Place and estimate are what is known now. options: None for a job of an earlier call."""
         doc = await self._jobs.describe(found)
-        if wishes is not None and found.record.priority != wishes.priority:
-            doc["demoted_from"] = wishes.priority
+        if options is not None and found.record.priority != options.priority:
+            doc["demoted_from"] = options.priority
         job_id = found.record.id
         headers = {
             "Location": f"/v1/jobs/{job_id}",
@@ -334,7 +334,7 @@ class Post:
         return answer(status, doc, {JOB_ID: found.record.id})
 
 
-_NO_WISHES: Final = Wishes()
+_NO_OPTIONS: Final = SubmitOptions()
 _SUBMIT: Final = Route(Act.SUBMIT)
 
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.queues import Admission
-from gateway_plugin.admission.submission import Submitter, Wishes
+from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.api.routing import Act, Route
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
@@ -169,7 +169,7 @@ class Gateway:
         if slip.found is not None:
             return slip.found.record.id
         inputs = Inputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
-        entry = await self.acceptance.admit({}, key, READY, inputs, Wishes(), slip, is_waiting=False)
+        entry = await self.acceptance.admit({}, key, READY, inputs, SubmitOptions(), slip, is_waiting=False)
         await self.acceptance.write(entry)
         return entry.job.id
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from gateway_plugin.admission.submission import wishes_of
+from gateway_plugin.admission.submission import read_options
 from gateway_plugin.api.jobbody import target_of
 from gateway_plugin.codec.decoder import INPUT_FIELDS, inflate
 from gateway_plugin.codec.jsoncodec import COLUMNAR, ROW, decode, plans
@@ -113,7 +113,7 @@ def one(data: bytes) -> Hashable:
     try:
         text = inflate(data, BOUNDS.body_bytes) if data[:2] == b"\x1f\x8b" else data
         body = parse(text, BOUNDS)
-        for read in (target_of, wishes_of):
+        for read in (target_of, read_options):
             _read_fields(read, body.doc)
         found = decode(body, PLANS, LIMIT_BYTES)
     except SignalboxError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gateway_plugin.admission.idempotency import Idempotency, Slip
-from gateway_plugin.admission.submission import Submitter, Wishes
+from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.service.jobs import Found, Jobs
@@ -219,7 +219,7 @@ class Gateway(Host):
             KEY,
             self.ready,
             inputs,
-            Wishes(priority, None),
+            SubmitOptions(priority, None),
             waiter=self.bus.instance if wait_s else "",
             job_id=slip.job_id if slip else "",
             is_short_lived=bool(wait_s) and slip is None,
