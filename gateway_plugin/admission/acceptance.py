@@ -1,11 +1,11 @@
-"""From a request that may be served to a job that is durable: its slip, its class, its one message."""
+"""From a request that may be served to a job that is durable: its idempotency entry, its class, its one message."""
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
-from gateway_plugin.admission.idempotency import Idempotency, Slip, digest_of
+from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, digest_of
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
@@ -23,7 +23,7 @@ ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway 
 
 
 class Entry(NamedTuple):
-    """A job that may be written. options: as asked; the job's class may be another. slip: None without a key.
+    """A job that may be written. options: as asked; the job's class may be another. idem: None without a key.
 
     share: of its account.
     """
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     job: Job
     frame: bytes
     options: SubmitOptions
-    slip: Slip | None
+    idem: IdempotencyEntry | None
     share: Share = Share()
 
 
@@ -63,7 +63,7 @@ class Acceptance:
         await self._submitter.close()
         await self._idempotency.close()
 
-    async def slip(self, request: MiniRequestObject, key: ApiKey, *asked: str) -> Slip | None:
+    async def look_up(self, request: MiniRequestObject, key: ApiKey, *asked: str) -> IdempotencyEntry | None:
         """What is known of the request's Idempotency-Key; None for one that has none. asked: what its path says."""
         headers = request.headers
         if IDEMPOTENCY_KEY not in headers:
@@ -79,7 +79,7 @@ class Acceptance:
         ready: Ready,
         inputs: Inputs,
         options: SubmitOptions,
-        slip: Slip | None,
+        idem: IdempotencyEntry | None,
         *,
         is_waiting: bool,
         is_short_lived: bool = False,
@@ -92,8 +92,8 @@ class Acceptance:
         self._check()
         await self._submitter.require_room(tenant_of(key), key.share.result_bytes)
         named = None
-        if slip is not None and slip.revision:
-            named = slip.priority or options.priority
+        if idem is not None and idem.revision:
+            named = idem.priority or options.priority
         priority = await self._admission.admit(ready.model, tenant_of(key), options.priority, named=named)
         job = self._submitter.job(
             key,
@@ -102,24 +102,24 @@ class Acceptance:
             options._replace(priority=priority),
             trace=_trace(headers),
             waiter=self._instance if is_waiting else "",
-            job_id=slip.job_id if slip is not None else "",
+            job_id=idem.job_id if idem is not None else "",
             is_short_lived=is_short_lived,
         )
-        if slip is not None:
-            slip = slip._replace(priority=priority)
-        return Entry(job, inputs.frame, options, slip, key.share)
+        if idem is not None:
+            idem = idem._replace(priority=priority)
+        return Entry(job, inputs.frame, options, idem, key.share)
 
     async def write(self, entry: Entry) -> int:
         """Make the job durable; returns its sequence in ``JOBS``. Raises as :meth:`Submitter.accept`."""
-        job, slip, share_bytes = entry.job, entry.slip, entry.share.stored_bytes
-        if slip is None:
+        job, idem, share_bytes = entry.job, entry.idem, entry.share.stored_bytes
+        if idem is None:
             seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
         else:
-            slip = await self._idempotency.hold(slip, entry.share.idempotency_keys)
+            idem = await self._idempotency.hold(idem, entry.share.idempotency_keys)
             try:
                 seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
             except SignalboxError:
-                await self._idempotency.release(slip)
+                await self._idempotency.release(idem)
                 raise
         counter = self._accepted.get(job.model)
         if counter is None:

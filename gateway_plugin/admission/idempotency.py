@@ -60,8 +60,8 @@ CONFLICTS: Final = metrics.counter(
 )
 
 
-class Slip(NamedTuple):
-    """One submission's place in the bucket. revision: 0 = nothing there yet. found: the job, if it exists.
+class IdempotencyEntry(NamedTuple):
+    """What bucket ``idem`` holds of one submission. revision: 0 = nothing there yet. found: the job, if it exists.
 
     priority: the class it is named for. A job in another class is another message, so a retry must not choose anew.
     """
@@ -107,7 +107,7 @@ class Idempotency:
         self._loop = asyncio.get_running_loop()
         self._seen: dict[tuple[str, int], float] = {}
 
-    async def look_up(self, key: ApiKey, name: str, digest: str) -> Slip:
+    async def look_up(self, key: ApiKey, name: str, digest: str) -> IdempotencyEntry:
         """What an earlier submission under this key left. Writes nothing.
 
         Raises :class:`InvalidRequest` for a key that cannot be one, :class:`KeyReused` when it named another
@@ -120,7 +120,7 @@ class Idempotency:
         subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
         if stored is None:
-            return Slip(subject, digest, str(uuid.uuid4()), 0)
+            return IdempotencyEntry(subject, digest, str(uuid.uuid4()), 0)
         try:
             held = decode(Idem, stored.data)
         except msgspec.MsgspecError as error:
@@ -129,7 +129,7 @@ class Idempotency:
         if held.digest != digest:
             CONFLICTS.labels("another_body").inc()
             raise KeyReused(f"This {HEADER} was used for another request; choose a new one.")
-        slip = Slip(subject, digest, held.job_id, stored.seq, priority=held.priority)
+        idem = IdempotencyEntry(subject, digest, held.job_id, stored.seq, priority=held.priority)
         try:
             found = await self._jobs.find(held.job_id, tenant)
         except NotFound:
@@ -142,19 +142,19 @@ class Idempotency:
                     "new one.",
                     job_id=held.job_id,
                 ) from None
-            return slip
+            return idem
         REPLAYS.inc()
-        return slip._replace(found=found)
+        return idem._replace(found=found)
 
-    async def hold(self, slip: Slip, most: int = 0) -> Slip:
+    async def hold(self, idem: IdempotencyEntry, most: int = 0) -> IdempotencyEntry:
         """Name the job durably before it is published. most: keys its account may have remembered; 0 = the setting's.
 
         Raises :class:`Conflict` if somebody else does so now, :class:`LimitExceeded` past ``most`` and
         :class:`Unavailable` where no more keys can be remembered at all.
         """
-        if slip.revision:
-            return await self._write(slip)
-        account = slip.subject.split(".")[2]
+        if idem.revision:
+            return await self._write(idem)
+        account = idem.subject.split(".")[2]
         most = most or self._most_keys
         mine = await self._keys.enter(account, 1, most)
         if mine is None:
@@ -167,7 +167,7 @@ class Idempotency:
                 limit=most,
             )
         try:
-            return await self._write(slip)
+            return await self._write(idem)
         except QueueFull as error:
             REFUSED.labels("keys").inc()
             raise Unavailable(
@@ -188,29 +188,29 @@ class Idempotency:
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Bucket.IDEM.stream}", filter_)
         return int(info.get("total", 0))
 
-    async def _write(self, slip: Slip) -> Slip:
-        data = encode(Idem(job_id=slip.job_id, digest=slip.digest, priority=slip.priority))
+    async def _write(self, idem: IdempotencyEntry) -> IdempotencyEntry:
+        data = encode(Idem(job_id=idem.job_id, digest=idem.digest, priority=idem.priority))
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
-                revision = await self._bus.write(slip.subject, data, expect=slip.revision)
+                revision = await self._bus.write(idem.subject, data, expect=idem.revision)
             except StaleRevision as error:
-                stored = await self._bus.leader_get(Bucket.IDEM.stream, slip.subject)
+                stored = await self._bus.leader_get(Bucket.IDEM.stream, idem.subject)
                 # An earlier try of ours, whose answer was lost: nobody else names this job at this revision.
-                if stored is None or slip.revision or stored.data != data:
+                if stored is None or idem.revision or stored.data != data:
                     raise _in_flight() from error
                 revision = stored.seq
             except Ambiguous:
                 if last:
                     raise
                 continue
-            return slip._replace(revision=revision)
+            return idem._replace(revision=revision)
         raise AssertionError  # pragma: no cover  every turn returns, raises or goes on
 
-    async def release(self, slip: Slip) -> None:
+    async def release(self, idem: IdempotencyEntry) -> None:
         """Say that nobody is publishing now, so that the next try need not wait. Raises nothing of ours."""
-        closed = Idem(job_id=slip.job_id, digest=slip.digest, is_open=False, priority=slip.priority)
+        closed = Idem(job_id=idem.job_id, digest=idem.digest, is_open=False, priority=idem.priority)
         try:
-            await self._bus.write(slip.subject, encode(closed), expect=slip.revision)
+            await self._bus.write(idem.subject, encode(closed), expect=idem.revision)
         except SignalboxError:
             return
 

@@ -134,9 +134,9 @@ class Post:
         require_model(key, route.model)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
-        slip = await self._acceptance.slip(request, key, *route.parts)
-        if slip is not None and slip.found is not None:
-            return await self._predict_again(slip.found, prefer, key)
+        idem = await self._acceptance.look_up(request, key, *route.parts)
+        if idem is not None and idem.found is not None:
+            return await self._predict_again(idem.found, prefer, key)
 
         def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
             ready = self._catalog.ready(route.model, route.version, route.label)
@@ -152,9 +152,9 @@ class Post:
             ready,
             inputs,
             options,
-            slip,
+            idem,
             is_waiting=is_waiting,
-            is_short_lived=not prefer.is_async and slip is None,
+            is_short_lived=not prefer.is_async and idem is None,
         )
         if not is_waiting:
             return await self._accept(entry, prefer)
@@ -194,9 +194,9 @@ class Post:
         require_scope(key, SUBMIT)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
-        slip = await self._acceptance.slip(request, key, *_SUBMIT.parts)
-        if slip is not None and slip.found is not None:
-            return await self._submit_again(slip.found, prefer, key)
+        idem = await self._acceptance.look_up(request, key, *_SUBMIT.parts)
+        if idem is not None and idem.found is not None:
+            return await self._submit_again(idem.found, prefer, key)
 
         def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
             name, version, label = target_of(fields)
@@ -210,7 +210,7 @@ class Post:
 
         options, ready, inputs = await self._inputs(request, key, choose)
         entry = await self._acceptance.admit(
-            headers, key, ready, inputs, options, slip, is_waiting=prefer.wait_s is not None
+            headers, key, ready, inputs, options, idem, is_waiting=prefer.wait_s is not None
         )
         if prefer.wait_s is None:
             return await self._accept(entry, prefer)
@@ -258,7 +258,7 @@ class Post:
                 wait_s = min(wait_s, self._settings.max_wait_s)
                 end = await self._waiters.wait(job.id, future, wait_s)
             except asyncio.CancelledError:
-                if not is_kept and entry.slip is None:
+                if not is_kept and entry.idem is None:
                     self._in_background(self._jobs.give_up(job))
                 raise
             finally:

@@ -130,15 +130,15 @@ async def test_a_crash_between_the_two_writes_converges_on_the_job_that_was_name
     dead, alive = Idempotency.__new__(Idempotency), front.gateway._post._acceptance._idempotency
     dead.__dict__.update(alive.__dict__)
     digest = digest_of("submit", "", "None", "None", "", body=json.dumps(JOB).encode())
-    slip = await dead.hold(await dead.look_up(mine.stored, "order-17", digest))
+    idem = await dead.hold(await dead.look_up(mine.stored, "order-17", digest))
     early = await send(front, mine, "order-17")
     assert (early.status, early.doc["code"]) == (409, "conflict")
     assert int(early.headers["Retry-After"]) >= 1
     assert await stored(front) == 0
     alive._in_flight_s = 0.0
     late = await send(front, mine, "order-17")
-    assert (late.status, job_of(late)) == (202, slip.job_id)
-    assert job_of(await send(front, mine, "order-17")) == slip.job_id
+    assert (late.status, job_of(late)) == (202, idem.job_id)
+    assert job_of(await send(front, mine, "order-17")) == idem.job_id
     assert await stored(front) == 1
 
 

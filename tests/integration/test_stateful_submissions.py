@@ -164,12 +164,12 @@ class Gateway:
         tenant, name = slot
         key = ApiKey(id=tenant, hmac="")
         request = MiniRequestObject(headers={"Idempotency-Key": name}, raw_body=body.encode())
-        slip = await self.acceptance.slip(request, key, *Route(Act.SUBMIT).parts)
-        assert slip is not None
-        if slip.found is not None:
-            return slip.found.record.id
+        idem = await self.acceptance.look_up(request, key, *Route(Act.SUBMIT).parts)
+        assert idem is not None
+        if idem.found is not None:
+            return idem.found.record.id
         inputs = Inputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
-        entry = await self.acceptance.admit({}, key, READY, inputs, SubmitOptions(), slip, is_waiting=False)
+        entry = await self.acceptance.admit({}, key, READY, inputs, SubmitOptions(), idem, is_waiting=False)
         await self.acceptance.write(entry)
         return entry.job.id
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from gateway_plugin.admission.idempotency import Idempotency, Slip
+from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
@@ -207,11 +207,11 @@ class Gateway(Host):
     async def submit(self, task: Task, priority: Any, wait_s: float, key: str = "") -> tuple[str, JobEnd | None]:
         """As :mod:`gateway_plugin.hooks.post`: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
         assert self.bus is not None
-        slip = None
+        idem = None
         if key:
-            slip = await self.idempotency.look_up(KEY, key, digest=key)
-            if slip.found is not None:
-                return slip.job_id, None
+            idem = await self.idempotency.look_up(KEY, key, digest=key)
+            if idem.found is not None:
+                return idem.job_id, None
         inputs = Inputs(
             frame=b"", signature="serving_default", style="row", rows=1, batch_key="" if task.does == "alone" else "1/x"
         )
@@ -221,31 +221,31 @@ class Gateway(Host):
             inputs,
             SubmitOptions(priority, None),
             waiter=self.bus.instance if wait_s else "",
-            job_id=slip.job_id if slip else "",
-            is_short_lived=bool(wait_s) and slip is None,
+            job_id=idem.job_id if idem else "",
+            is_short_lived=bool(wait_s) and idem is None,
         )
         self.world.ledger.begun(job.id, task, key)
         frame = encode(Task(job.id, task.does, task.seconds))
         if not wait_s:
-            await self._write(job, frame, slip)
+            await self._write(job, frame, idem)
             return job.id, None
         future = self.waiters.expect(job.id)
         try:
-            await self._write(job, frame, slip)
+            await self._write(job, frame, idem)
             self.world.ledger.accepted(job.id)
             return job.id, await self.waiters.wait(job.id, future, wait_s)
         finally:
             self.waiters.forget(job.id)
 
-    async def _write(self, job: Job, frame: bytes, slip: Slip | None) -> None:
-        if slip is None:
+    async def _write(self, job: Job, frame: bytes, idem: IdempotencyEntry | None) -> None:
+        if idem is None:
             await self.submitter.accept(job, frame)
             return
-        slip = await self.idempotency.hold(slip)
+        idem = await self.idempotency.hold(idem)
         try:
             await self.submitter.accept(job, frame)
         except SignalboxError:
-            await self.idempotency.release(slip)
+            await self.idempotency.release(idem)
             raise
 
     async def find(self, job_id: str) -> Found:
