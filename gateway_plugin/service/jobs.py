@@ -41,13 +41,13 @@ class Found(NamedTuple):
     seq: int | None = None
 
 
-class Place(NamedTuple):
-    """Where a queued job stands. position: jobs ahead, None = unknown, or a worker has it. wait_s: until it starts.
+class QueuePosition(NamedTuple):
+    """Where a queued job stands. ahead: jobs before it, None = unknown, or delivered. wait_s: until it starts.
 
-    is_pulled: a worker has it, and has not begun.
+    is_pulled: it is delivered to a worker, which has not begun it.
     """
 
-    position: int | None = None
+    ahead: int | None = None
     wait_s: float | None = None
     is_pulled: bool = False
 
@@ -182,28 +182,27 @@ class Jobs:
     async def _frame(self, ref: PayloadRef | None, body: bytes) -> bytes:
         return body if ref is None else await payloads.fetch(self._bus, ref)
 
-    async def place(self, record: Record, seq: int | None) -> Place:
+    async def locate(self, record: Record, seq: int | None) -> QueuePosition:
         """Where a queued job stands; unknown rather than an error."""
         model = self._catalog.find(record.model)
         workers = [] if model is None else self._fleet.serving(model, record.version)
         if seq is None or model is None or not workers:
-            return Place()
+            return QueuePosition()
         try:
-            position = await self._queues.position(record.model, record.priority, seq)
+            ahead = (await self._queues.position(record.model, record.priority, seq)).ahead
         except SignalboxError:
-            return Place()
-        ahead = position.ahead
+            return QueuePosition()
         wait_s = None
         if model.is_enabled and not self._fleet.is_paused(record.model):
             wait_s = starts_in(model, record.version, workers, ahead, self._wall())
-        return Place(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None)
+        return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None)
 
     async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
         """The job as JSON: state, phase in words, place, result or error, timeline. RFC 3339 instants."""
         record = found.record
-        place = Place()
+        position = QueuePosition()
         if record.state is State.QUEUED:
-            place = await self.place(record, found.seq)
+            position = await self.locate(record, found.seq)
         doc: dict[str, Any] = {
             "id": record.id,
             "request_id": record.id,
@@ -211,11 +210,11 @@ class Jobs:
             "version": record.version,
             "signature_name": record.signature,
             "state": record.state.value,
-            "phase": self.phase(record, place),
+            "phase": self.phase(record, position),
             "priority": record.priority,
             "attempt": record.attempt,
-            "position": place.position,
-            "estimated_wait_s": place.wait_s,
+            "position": position.ahead,
+            "estimated_wait_s": position.wait_s,
             "created_at": instant(record.created_at),
             "started_at": instant(_started_at(record)),
             "finished_at": instant(record.finished_at),
@@ -242,7 +241,7 @@ class Jobs:
             doc["error"] = {"code": error.code, "message": error.public_message}
             return None
 
-    def phase(self, record: Record, place: Place) -> str:
+    def phase(self, record: Record, position: QueuePosition) -> str:
         """What happens to the job now, in words."""
         if record.cancel_requested and not record.state.is_terminal:
             return "being cancelled"
@@ -250,9 +249,9 @@ class Jobs:
             return record.state.value
         if record.state is State.RUNNING:
             return f"running, attempt {record.attempt}"
-        return self._why_waiting(record, place)
+        return self._why_waiting(record, position)
 
-    def _why_waiting(self, record: Record, place: Place) -> str:
+    def _why_waiting(self, record: Record, position: QueuePosition) -> str:
         name = record.model
         model = self._catalog.find(name)
         if model is None or not model.is_enabled or model.replicas <= 0:
@@ -265,18 +264,18 @@ class Jobs:
         if record.attempt:
             reason = f": {record.error.message}" if record.error is not None else ""
             return f"waiting for another attempt after attempt {record.attempt}{reason}"
-        front = in_front(name, workers, is_pulled=place.is_pulled)
-        return ", ".join(filter(None, (_place_in_words(place), front)))
+        front = in_front(name, workers, is_pulled=position.is_pulled)
+        return ", ".join(filter(None, (_in_words(position), front)))
 
 
-def _place_in_words(place: Place) -> str:
-    if place.is_pulled:
+def _in_words(position: QueuePosition) -> str:
+    if position.is_pulled:
         return "waiting: a worker has it"
-    if place.position is None:
+    if position.ahead is None:
         return "waiting"
-    if place.position == 0:
+    if position.ahead == 0:
         return "waiting: next in line"
-    return f"waiting: {place.position} {'job' if place.position == 1 else 'jobs'} ahead"
+    return f"waiting: {position.ahead} {'job' if position.ahead == 1 else 'jobs'} ahead"
 
 
 def failure(record: Record) -> SignalboxError:
