@@ -37,7 +37,7 @@ class Pool:
         return self._held.get(account, 0)
 
     def take(self, account: str, units: int = 1, *, most: int = 0) -> None:
-        """Hold units until :meth:`give_back`. most: what this account may hold, 0 = no more than is free.
+        """Hold units until :meth:`release`. most: what this account may hold, 0 = no more than is free.
 
         Raises :class:`Unavailable` where all is held, and :class:`LimitExceeded` where the account has its share.
         """
@@ -58,8 +58,8 @@ class Pool:
         self._held[account] = own + units
         self.held += units
 
-    def give_back(self, account: str, units: int = 1) -> None:
-        """What :meth:`take` took."""
+    def release(self, account: str, units: int = 1) -> None:
+        """Release what :meth:`take` took."""
         if not units:
             return
         self.held -= units
@@ -70,7 +70,7 @@ class Pool:
             del self._held[account]
 
     def holding(self, account: str, units: int = 1, *, most: int = 0) -> "Held":
-        """:meth:`take`, to be given back at the end of ``with``."""
+        """:meth:`take`, to be released at the end of ``with``."""
         held = Held(self, account)
         held.take(units, most=most)
         return held
@@ -95,7 +95,7 @@ class Held:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.give_back(self._account, self._units)
+        self._pool.release(self._account, self._units)
 
 
 def bodies_pool(size_bytes: int) -> Pool:

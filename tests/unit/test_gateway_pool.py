@@ -87,7 +87,7 @@ def test_an_account_gets_what_it_asks_for_exactly_while_it_has_no_more_than_is_f
                 with pytest.raises(LimitExceeded if units <= free else Unavailable):
                     made.take(account, units)
         elif held[account]:
-            made.give_back(account, held[account])
+            made.release(account, held[account])
             del held[account]
         assert made.held == held.total() <= SIZE
         assert all(made.of(each) == held[each] for each in "abcd")
