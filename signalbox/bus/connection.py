@@ -73,7 +73,7 @@ class Transport(Protocol):
     def listen(self, subject: str, handler: Handler) -> int:
         """Subscribe; the subscription survives reconnects. Returns its id."""
 
-    def mute(self, sid: int) -> None:
+    def unsubscribe(self, sid: int) -> None:
         """Have the server send no more; what is on its way still reaches the handler."""
 
     def unlisten(self, sid: int) -> None:
@@ -188,7 +188,7 @@ class Connection(Client):
             self.send(f"SUB {subject} {sid}\r\n".encode())
         return sid
 
-    def mute(self, sid: int) -> None:
+    def unsubscribe(self, sid: int) -> None:
         """Have the server send no more; what is on its way still reaches the handler."""
         self.send(f"UNSUB {sid}\r\n".encode())
 
@@ -196,7 +196,7 @@ class Connection(Client):
         """End a subscription. Idempotent."""
         if self.handlers.pop(sid, None) is not None:
             self._subs.pop(sid, None)
-            self.mute(sid)
+            self.unsubscribe(sid)
 
     async def round_trip(self, timeout_s: float) -> None:
         """Return when the server has processed all sent so far. Raises ``TimeoutError`` or nats' errors."""

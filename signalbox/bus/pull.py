@@ -157,7 +157,7 @@ class Puller:
         Then :meth:`close`. Raises :class:`Unavailable` while disconnected, when nothing is parked anyway.
         """
         if not self._is_closed:
-            self._bus.connection.mute(self._sid)
+            self._bus.connection.unsubscribe(self._sid)
             await self._bus.flush()
 
     async def close(self) -> None:

@@ -170,7 +170,7 @@ class ModelConnection(Client):
             self._link.send(self._session, self._server.subscribe, self._session, sid, subject)
         return sid
 
-    def mute(self, sid: int) -> None:
+    def unsubscribe(self, sid: int) -> None:
         """Have the server send no more; what is on its way still reaches the handler."""
         if self.is_open and self._session is not None:
             self._link.send(self._session, self._server.unsubscribe, self._session, sid)
@@ -179,7 +179,7 @@ class ModelConnection(Client):
         """End a subscription. Idempotent."""
         if self._handlers.pop(sid, None) is not None:
             del self._subjects[sid]
-            self.mute(sid)
+            self.unsubscribe(sid)
 
     def write_out(self) -> None:
         """Everything is under way already."""
