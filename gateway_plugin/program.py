@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from gateway_plugin.edge.report import CrowdingReport
+from gateway_plugin.edge.report import RefusedConnectionsReport
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
@@ -62,7 +62,7 @@ async def serve(settings: GatewaySettings) -> None:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         if edge is not None:
-            report = CrowdingReport(bus, edge.crowding)
+            report = RefusedConnectionsReport(bus, edge.refused_connections)
             report.start()
             stack.push_async_callback(report.close)
         log.info(

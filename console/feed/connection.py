@@ -30,7 +30,18 @@ from signalbox.bus.table import Table
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Crowding, Desired, Job, Lease, Model, Record, Serving, Ticket, Worker, decode
+from signalbox.wire.messages import (
+    Desired,
+    Job,
+    Lease,
+    Model,
+    Record,
+    RefusedConnections,
+    Serving,
+    Ticket,
+    Worker,
+    decode,
+)
 from signalbox.wire.names import (
     KEY_USE,
     NATS_FAULT,
@@ -77,13 +88,13 @@ class Feed:
         clock: Callable[[], float] = time.time,
         cursor: Cursor | None = None,
         unpublished: Unpublished | None = None,
-        crowding: Own | None = None,
+        refused_connections: Own | None = None,
     ) -> None:
         """cursor: tells how far the projector has got, or None where it is not known. unpublished: what NATS lacks.
 
-        crowding: connections that this process turns away.
+        refused_connections: connections that this process turns away.
         """
-        self._fronts = Fronts(crowding)
+        self._fronts = Fronts(refused_connections)
         self._unpublished = unpublished
         self._settings = settings
         self._clock = clock
@@ -314,11 +325,11 @@ class Feed:
         if Header.FRONT not in message.headers:
             return
         try:
-            crowding = decode(Crowding, message.headers[Header.FRONT])
+            refused_connections = decode(RefusedConnections, message.headers[Header.FRONT])
         except msgspec.MsgspecError as error:
             log.warning("live.unreadable_front", reason=str(error))
             return
-        self._fronts.hear(crowding, self._clock())
+        self._fronts.hear(refused_connections, self._clock())
 
     def _on_ticket(self, name: str, ticket: Ticket | None, revision: int) -> None:
         gpu, _, worker = name.partition(".")

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Final
 
 from console.board.rows import Alarm
-from signalbox.wire.messages import Crowding
+from signalbox.wire.messages import RefusedConnections
 
 KEPT_S: Final = 45.0
 """So long after a gateway last said that it turns connections away the alarm stands; it says so every ten seconds."""
 _MOST: Final = 64
 
-Own = Callable[[], Crowding | None]
+Own = Callable[[], RefusedConnections | None]
 
 
 class Fronts:
@@ -18,12 +18,12 @@ class Fronts:
 
     def __init__(self, own: Own | None = None) -> None:
         self._own = own
-        self._heard: dict[str, tuple[Crowding, float]] = {}
+        self._heard: dict[str, tuple[RefusedConnections, float]] = {}
 
-    def hear(self, crowding: Crowding, now: float) -> None:
+    def hear(self, report: RefusedConnections, now: float) -> None:
         """A gateway said so."""
-        if crowding.name in self._heard or len(self._heard) < _MOST:
-            self._heard[crowding.name] = (crowding, now)
+        if report.name in self._heard or len(self._heard) < _MOST:
+            self._heard[report.name] = (report, now)
 
     def alarms(self, now: float) -> dict[str, Alarm]:
         """Those that stand now, by key."""
@@ -35,8 +35,8 @@ class Fronts:
         return found
 
 
-def _alarm(who: str, crowding: Crowding) -> Alarm:
-    refused = sum(crowding.refused.values())
-    text = f"{who} has turned {refused} connections away: {crowding.open} of {crowding.bound} are open"
-    text += f", and {crowding.address} has all that one address may." if crowding.address else "."
-    return Alarm("error", text, crowding.since, "/")
+def _alarm(who: str, report: RefusedConnections) -> Alarm:
+    refused = sum(report.refused.values())
+    text = f"{who} has turned {refused} connections away: {report.open} of {report.bound} are open"
+    text += f", and {report.address} has all that one address may." if report.address else "."
+    return Alarm("error", text, report.since, "/")

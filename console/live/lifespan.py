@@ -40,7 +40,7 @@ class Lifespan:
     """The ASGI lifespan of the console: starts the feed with the server and ends it with it."""
 
     def __init__(self) -> None:
-        self.crowding: Own | None = None
+        self.refused_connections: Own | None = None
         """Connections that the listener of this process turns away, where it is told."""
         self._task: asyncio.Task[None] | None = None
 
@@ -58,7 +58,12 @@ class Lifespan:
 
     async def start(self, wire: Wire | None = None) -> Feed:
         """Starts feeding; wire: default the console's own settings. Returns at once, NATS there or not."""
-        feed = Feed(wire or settings.CONSOLE, cursor=projected, unpublished=unpublished, crowding=self.crowding)
+        feed = Feed(
+            wire or settings.CONSOLE,
+            cursor=projected,
+            unpublished=unpublished,
+            refused_connections=self.refused_connections,
+        )
         running.feed = feed
         self._task = asyncio.create_task(feed.run(), name="live feed")
         return feed

@@ -11,24 +11,26 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.wire import names
-from signalbox.wire.messages import Crowding, header
+from signalbox.wire.messages import RefusedConnections, header
 from signalbox.wire.names import Header
 
 EVERY_S: Final = 10.0
 
 
-class CrowdingReport:
-    """Asks ``crowding`` every ``every_s`` seconds, and tells what it says."""
+class RefusedConnectionsReport:
+    """Asks ``refused_connections`` every ``every_s`` seconds, and tells what it says."""
 
-    def __init__(self, bus: Bus, crowding: Callable[[], Crowding | None], *, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, bus: Bus, refused_connections: Callable[[], RefusedConnections | None], *, every_s: float = EVERY_S
+    ) -> None:
         self._bus = bus
-        self._crowding = crowding
+        self._refused_connections = refused_connections
         self._every_s = every_s
         self._teller: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Tell from now on."""
-        self._teller = asyncio.create_task(self._tell_often(), name="crowding")
+        self._teller = asyncio.create_task(self._tell_often(), name="refused connections")
 
     async def close(self) -> None:
         """Tell no more. Idempotent."""
@@ -39,7 +41,7 @@ class CrowdingReport:
 
     async def _tell_often(self) -> None:
         while True:
-            found = self._crowding()
+            found = self._refused_connections()
             if found is not None:
                 told = header(replace(found, name=self._bus.instance))
                 await self._bus.publish(names.KEY_USE, b"[]", headers={Header.FRONT: told})

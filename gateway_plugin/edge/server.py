@@ -16,7 +16,7 @@ from gateway_plugin.hooks.dispatcher import count_refusal
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.messages import Crowding
+from signalbox.wire.messages import RefusedConnections
 
 _FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's to close
 
@@ -92,9 +92,9 @@ class EdgeServer:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return cls(server, front, address, serving)
 
-    def crowding(self) -> Crowding | None:
+    def refused_connections(self) -> RefusedConnections | None:
         """Connections that are turned away; None while there is room."""
-        return self._front.crowding()
+        return self._front.refused_connections()
 
     async def close(self, grace_s: float = 30.0) -> None:
         """Stops listening, lets requests in flight end for at most ``grace_s``, then cuts them."""

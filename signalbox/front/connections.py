@@ -4,7 +4,7 @@ import ipaddress
 from collections import Counter
 from typing import Final
 
-from signalbox.wire.messages import Crowding
+from signalbox.wire.messages import RefusedConnections
 
 FULL: Final = "unavailable:connections"
 """The listener has as many connections as it may."""
@@ -45,19 +45,19 @@ class Connections:
             if not self._held[address]:
                 del self._held[address]
 
-    def crowding(self) -> Crowding | None:
+    def refused_connections(self) -> RefusedConnections | None:
         """What is turned away since when; None while there is room."""
         if not self._refused:
             return None
-        return Crowding(
+        return RefusedConnections(
             since=self._since, open=self.open, bound=self._most, refused=dict(self._refused), address=self._address
         )
 
-    def calmed(self, now: float) -> Crowding | None:
+    def calmed(self, now: float) -> RefusedConnections | None:
         """What was turned away, once, when nothing has been for :data:`QUIET_S`."""
         if not self._refused or now - self._last < QUIET_S:
             return None
-        ended = self.crowding()
+        ended = self.refused_connections()
         self._refused.clear()
         self._address = ""
         return ended

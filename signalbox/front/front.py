@@ -12,7 +12,7 @@ from signalbox.front.bounds import HttpBounds
 from signalbox.front.connections import ADDRESS, Connections
 from signalbox.front.gate import Gate, Shared, current
 from signalbox.program import log, metrics
-from signalbox.wire.messages import Crowding
+from signalbox.wire.messages import RefusedConnections
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -81,9 +81,9 @@ class Front:
 
         return answer
 
-    def crowding(self) -> Crowding | None:
+    def refused_connections(self) -> RefusedConnections | None:
         """What is turned away since when; None while there is room for everybody."""
-        return self._connections.crowding()
+        return self._connections.refused_connections()
 
     def drain(self) -> None:
         """From now on each answer is its connection's last."""
@@ -95,13 +95,13 @@ class Front:
             gate.abort()
 
     def _enter(self, address: str) -> str:
-        was_crowded = self._connections.crowding() is not None
+        was_refusing = self._connections.refused_connections() is not None
         reason = self._connections.enter(address, self._wall())
         if not reason:
             _OPEN.inc()
         else:
             self._shared.refused(reason)
-            if not was_crowded:
+            if not was_refusing:
                 log.warning(
                     "front.connections_refused",
                     reason=reason,
@@ -128,7 +128,7 @@ class Front:
             if calmed is not None:
                 log.warning("front.connections_accepted", refused=calmed.refused, since=calmed.since)
         finally:  # whatever happens, the times of all connections go on
-            is_needed = self._shared.gates or self._connections.crowding() is not None
+            is_needed = self._shared.gates or self._connections.refused_connections() is not None
             self._timer = loop.call_later(_TICK_S, self._tick) if is_needed else None
 
 

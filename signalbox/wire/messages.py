@@ -462,7 +462,7 @@ class Poison(Doc, frozen=True, kw_only=True):
     since: float = 0.0
 
 
-class Crowding(Doc, frozen=True, kw_only=True):
+class RefusedConnections(Doc, frozen=True, kw_only=True):
     """``Sb-Front``, on ``used.keys``: a listener that turns connections away.
 
     name: the program's instance. open, bound: connections, and how many there may be. refused: how many were turned

@@ -7,11 +7,11 @@ import pytest
 from console.feed.fronts import KEPT_S, Fronts
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Crowding, header
+from signalbox.wire.messages import RefusedConnections, header
 from signalbox.wire.names import KEY_USE, Header
 from tests.console.test_live_feed import watching
 
-FULL = Crowding(name="gw-1", since=5.0, open=4096, bound=4096, refused={"unavailable:connections": 7})
+FULL = RefusedConnections(name="gw-1", since=5.0, open=4096, bound=4096, refused={"unavailable:connections": 7})
 
 
 def test_an_alarm_stands_as_long_as_it_is_repeated() -> None:
@@ -26,15 +26,15 @@ def test_an_alarm_stands_as_long_as_it_is_repeated() -> None:
 
 
 def test_who_has_them_all_is_named_and_names_are_bounded() -> None:
-    own: list[Crowding] = []
+    own: list[RefusedConnections] = []
     fronts = Fronts(lambda: own[0] if own else None)
     assert not fronts.alarms(1.0)
-    own.append(Crowding(since=5.0, open=9, bound=20, refused={"limit_exceeded:x": 1}, address="10.0.0.9"))
+    own.append(RefusedConnections(since=5.0, open=9, bound=20, refused={"limit_exceeded:x": 1}, address="10.0.0.9"))
     assert fronts.alarms(1.0)["front"].text == (
         "The console has turned 1 connections away: 9 of 20 are open, and 10.0.0.9 has all that one address may."
     )
     for number in range(200):
-        fronts.hear(Crowding(name=str(number), since=1.0, open=1, bound=1, refused={}), 1.0)
+        fronts.hear(RefusedConnections(name=str(number), since=1.0, open=1, bound=1, refused={}), 1.0)
     assert len(fronts.alarms(1.0)) == 65
 
 
@@ -45,7 +45,7 @@ async def test_what_a_gateway_says_comes_to_the_board(bus: Bus, wire: Wire, nois
         await bus.publish(KEY_USE, b"[]", headers={Header.FRONT: noise})
         await bus.publish(KEY_USE, b'["k"]')
         since = time.time()
-        told = Crowding(name="gw-2", since=since, open=1, bound=1, refused={"x": 1})
+        told = RefusedConnections(name="gw-2", since=since, open=1, bound=1, refused={"x": 1})
         await bus.publish(KEY_USE, b"[]", headers={Header.FRONT: header(told)})
         await viewer.until(lambda: viewer.row("alarms", "front:gw-2"), timeout_s=60)
         assert viewer.row("alarms", "front:gw-2")["since"] == since

@@ -23,7 +23,7 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import Crowding, decode
+from signalbox.wire.messages import RefusedConnections, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.gateway import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
 from tests.rigs.hostileclients import LIMIT_S, dial
@@ -143,11 +143,11 @@ def run(url: str, *arguments: str, **settings: object) -> subprocess.CompletedPr
 async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: NatsServer) -> None:
     port = free_port()
     bus, _ = await published(own_nats.url)
-    told: asyncio.Queue[Crowding] = asyncio.Queue()
+    told: asyncio.Queue[RefusedConnections] = asyncio.Queue()
 
     def hear(message: Message) -> None:
         if Header.FRONT in message.headers:
-            told.put_nowait(decode(Crowding, message.headers[Header.FRONT]))
+            told.put_nowait(decode(RefusedConnections, message.headers[Header.FRONT]))
 
     await bus.subscribe(names.KEY_USE, hear)
     async with plugin(own_nats.url, "", edge_listen=f"127.0.0.1:{port}", http_connections=16) as process:
@@ -158,9 +158,9 @@ async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: Na
         said = await process.said("front.connections_refused")
         assert (said["open"], said["bound"]) == (16, 16)
         async with asyncio.timeout(LIMIT_S):
-            crowding = await told.get()
-        assert (crowding.open <= crowding.bound, crowding.bound) == (True, 16)
-        assert crowding.refused == {"unavailable:connections": 2}
+            report = await told.get()
+        assert (report.open <= report.bound, report.bound) == (True, 16)
+        assert report.refused == {"unavailable:connections": 2}
         for _, writer in held:
             writer.close()
     await bus.close()

@@ -15,16 +15,16 @@ def test_an_address_takes_its_share_and_others_still_come_in() -> None:
     assert [held.enter("a", 1.0) for _ in range(3)] == ["", "", ADDRESS]
     assert [held.enter("b", 2.0) for _ in range(2)] == ["", ""]
     assert held.enter("c", 3.0) == FULL
-    crowding = held.crowding()
-    assert crowding is not None
-    assert (crowding.since, crowding.open, crowding.bound) == (1.0, 4, 4)
-    assert crowding.refused == {ADDRESS: 1, FULL: 1}
-    assert crowding.address == "a"
+    report = held.refused_connections()
+    assert report is not None
+    assert (report.since, report.open, report.bound) == (1.0, 4, 4)
+    assert report.refused == {ADDRESS: 1, FULL: 1}
+    assert report.address == "a"
     held.leave("a")
     assert held.enter("c", 4.0) == ""
 
 
-def test_crowding_ends_after_a_quiet_minute_and_is_told_once() -> None:
+def test_refusing_connections_ends_after_a_quiet_minute_and_is_told_once() -> None:
     held = Connections(most=1, per_address=0)
     held.enter("a", 1.0)
     held.enter("b", 10.0)
@@ -33,7 +33,7 @@ def test_crowding_ends_after_a_quiet_minute_and_is_told_once() -> None:
     assert ended is not None
     assert ended.refused == {FULL: 1}
     assert held.calmed(11.0 + QUIET_S) is None
-    assert held.crowding() is None
+    assert held.refused_connections() is None
 
 
 def test_without_a_share_an_address_may_have_them_all() -> None:

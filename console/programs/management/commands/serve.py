@@ -39,7 +39,7 @@ class Command(BaseCommand):
         from console.live.lifespan import lifespan
 
         front = Front(console, refused=lambda reason: _REFUSED.labels(reason).inc(), has_proxy=console.trust_proxy)
-        lifespan.crowding = front.crowding
+        lifespan.refused_connections = front.refused_connections
         bare = uvicorn.Config(application, http="httptools", log_config=None)
         bare.load()
         uvicorn.run(
