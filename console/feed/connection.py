@@ -319,7 +319,7 @@ class Feed:
         self.view.presence(worker.id if worker else untoken(name), worker, self._clock())
         if self._watching:  # else what is swept every few seconds is fresh enough
             for model in worker.waiting if worker else ():
-                self._soil(model)
+                self._mark_dirty(model)
 
     def _on_front(self, message: Message) -> None:
         if Header.FRONT not in message.headers:
@@ -340,7 +340,7 @@ class Feed:
         self.view.model(model_name, model, self._clock())
         if model is not None:
             self._models.add(model_name)
-        self._soil(model_name)
+        self._mark_dirty(model_name)
 
     def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
         self.view.serving(untoken(name), record)
@@ -391,7 +391,7 @@ class Feed:
         if Header.JOB not in headers:
             return
         job = decode(Job, headers[Header.JOB])
-        self._soil(job.model)
+        self._mark_dirty(job.model)
         self.view.accepted(job, unix_time(headers[Header.TIME_STAMP]), self._clock())
 
     def _on_record(self, message: Message) -> None:
@@ -399,10 +399,10 @@ class Feed:
         if Header.RECORD not in headers:
             return
         record = decode(Record, headers[Header.RECORD])
-        self._soil(record.model)
+        self._mark_dirty(record.model)
         self.view.record(record, unix_time(headers[Header.TIME_STAMP]), self._clock())
 
-    def _soil(self, model: str) -> None:
+    def _mark_dirty(self, model: str) -> None:
         self._dirty.add(model)
         self._wake.set()
 
