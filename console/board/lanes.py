@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from typing import Final
 
 from console.board.protocol import Topic
-from console.board.rows import Lane, LaneRun, RunningJob, Stretch, Waiter
+from console.board.rows import Interval, Lane, LaneRun, RunningJob, Waiter
 from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
 STRIP_S: Final = 600.0
@@ -38,7 +38,7 @@ class _Held:
         self.workers: dict[str, Worker] = {}
         self.jobs: dict[str, RunningJob] = {}
         self.told: set[str] = set()
-        self.strip: deque[Stretch] = deque(maxlen=STRIP_LIMIT)
+        self.strip: deque[Interval] = deque(maxlen=STRIP_LIMIT)
         self.heard_at = now
 
     def state(self, now: float) -> str:
@@ -136,13 +136,13 @@ class Lanes:
         """Every lane as last shown."""
         return [row for row in self._topic.rows.values() if isinstance(row, Lane)]
 
-    def seed(self, gpu: str, stretches: list[Stretch], now: float) -> None:
+    def seed(self, gpu: str, intervals: list[Interval], now: float) -> None:
         """History of a lane from before this process started, oldest first. Shown with what comes next."""
         lane = self._lane(gpu, now)
-        newer = [s for s in lane.strip if not stretches or s.at > stretches[-1].at]
+        newer = [s for s in lane.strip if not intervals or s.at > intervals[-1].at]
         lane.strip.clear()
-        for stretch in [*stretches, *newer]:
-            _extend(lane.strip, stretch)
+        for interval in [*intervals, *newer]:
+            _extend(lane.strip, interval)
 
     def _lane(self, gpu: str, now: float) -> _Held:
         lane = self._lanes.get(gpu)
@@ -181,7 +181,7 @@ class Lanes:
         holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""
         worker = lane.workers.get(holder)
         activity = _activity(worker, lane.token) if state == "held" else ""
-        _extend(lane.strip, Stretch(at or now, word(state, activity), holder, lane.token))
+        _extend(lane.strip, Interval(at or now, word(state, activity), holder, lane.token))
         while len(lane.strip) > 1 and lane.strip[1].at < now - STRIP_S:
             lane.strip.popleft()
         device = lane.device
@@ -214,37 +214,37 @@ class Lanes:
         )
 
 
-def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, list[Stretch]]:
+def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, list[Interval]]:
     """Strips from stored lease events ``(at, gpu, lease or None, revision)``, oldest first."""
-    strips: defaultdict[str, deque[Stretch]] = defaultdict(lambda: deque(maxlen=STRIP_LIMIT))
+    strips: defaultdict[str, deque[Interval]] = defaultdict(lambda: deque(maxlen=STRIP_LIMIT))
     for at, gpu, lease, revision in leases:
         if lease is None:
-            _extend(strips[gpu], Stretch(at, "expired", "", 0))
+            _extend(strips[gpu], Interval(at, "expired", "", 0))
         elif lease.state == "HELD":
-            _extend(strips[gpu], Stretch(at, UNTOLD, lease.owner, lease.token or revision))
+            _extend(strips[gpu], Interval(at, UNTOLD, lease.owner, lease.token or revision))
         else:
-            _extend(strips[gpu], Stretch(at, "handover" if lease.next else "idle", "", 0))
+            _extend(strips[gpu], Interval(at, "handover" if lease.next else "idle", "", 0))
     return {gpu: list(strip) for gpu, strip in strips.items()}
 
 
-def _extend(strip: deque[Stretch], stretch: Stretch) -> None:
+def _extend(strip: deque[Interval], interval: Interval) -> None:
     last = strip[-1] if strip else None
     if last is None:
-        strip.append(stretch)
+        strip.append(interval)
         return
-    is_same_hold = (last.owner, last.token) == (stretch.owner, stretch.token)
-    if is_same_hold and last.state == stretch.state:
+    is_same_hold = (last.owner, last.token) == (interval.owner, interval.token)
+    if is_same_hold and last.state == interval.state:
         return
-    if is_same_hold and last.state == UNTOLD and stretch.at - last.at < _BEAT_S:
-        strip[-1] = Stretch(last.at, stretch.state, stretch.owner, stretch.token)  # told late
+    if is_same_hold and last.state == UNTOLD and interval.at - last.at < _BEAT_S:
+        strip[-1] = Interval(last.at, interval.state, interval.owner, interval.token)  # told late
         return
-    at = max(stretch.at, last.at)
+    at = max(interval.at, last.at)
     if len(strip) == strip.maxlen:
         _make_room(strip)
-    strip.append(Stretch(at, stretch.state, stretch.owner, stretch.token))
+    strip.append(Interval(at, interval.state, interval.owner, interval.token))
 
 
-def _make_room(strip: deque[Stretch]) -> None:
+def _make_room(strip: deque[Interval]) -> None:
     """Join the two neighbours of one hold that are the shortest together, the oldest of equals: as the longer was."""
     known = list(strip)
     spans = [
@@ -257,15 +257,15 @@ def _make_room(strip: deque[Stretch]) -> None:
     _, number = min(spans)
     first, second, third = known[number : number + 3]
     longer = first if second.at - first.at >= third.at - second.at else second
-    known[number : number + 2] = [Stretch(first.at, longer.state, first.owner, first.token)]
+    known[number : number + 2] = [Interval(first.at, longer.state, first.owner, first.token)]
     strip.clear()
-    for stretch in known:
-        if not strip or _likeness(stretch) != _likeness(strip[-1]):
-            strip.append(stretch)
+    for interval in known:
+        if not strip or _likeness(interval) != _likeness(strip[-1]):
+            strip.append(interval)
 
 
-def _likeness(stretch: Stretch) -> tuple[str, str, int]:
-    return stretch.state, stretch.owner, stretch.token
+def _likeness(interval: Interval) -> tuple[str, str, int]:
+    return interval.state, interval.owner, interval.token
 
 
 def _activity(worker: Worker | None, token: int) -> str:
@@ -276,7 +276,7 @@ def _activity(worker: Worker | None, token: int) -> str:
 
 
 def word(state: str, activity: str) -> str:
-    """State of a stretch: of the lease, and while it is held what the holder does."""
+    """State of a interval: of the lease, and while it is held what the holder does."""
     if state != "held":
         return state
     return {"idle": "held", "": UNTOLD}.get(activity, activity)

@@ -36,8 +36,8 @@ class LaneRun(Row, frozen=True):
     expected_s: float = 0.0
 
 
-class Stretch(Row, frozen=True, array_like=True):
-    """From ``at`` until the next stretch the lane was in ``state`` under ``owner`` with ``token``.
+class Interval(Row, frozen=True, array_like=True):
+    """From ``at`` until the next interval the lane was in ``state`` under ``owner`` with ``token``.
 
     state: of the lane, and while it is held what the holder did: ``computing, loading, held`` (idle) or ``untold``.
     """
@@ -75,7 +75,7 @@ class Lane(Row, frozen=True):
     job_count: int = 0
     models: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
-    strip: tuple[Stretch, ...] = ()
+    strip: tuple[Interval, ...] = ()
 
 
 class Queue(Row, frozen=True):

@@ -256,8 +256,8 @@ class Feed:
         """History first, then the leases as they are."""
         bus = self._require_bus()
         now = self._clock()
-        for gpu, stretches in (await history.strips(bus, now)).items():
-            self.view.lanes.seed(gpu, stretches, now)
+        for gpu, intervals in (await history.strips(bus, now)).items():
+            self.view.lanes.seed(gpu, intervals, now)
         await self._read_leases()
 
     async def _read_leases(self) -> None:

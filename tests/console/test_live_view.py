@@ -293,7 +293,7 @@ def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
         lane = row(board, "lanes", GPU)
         assert (lane.state, lane.activity) == ("held", activity)
         assert (lane.run.model if lane.run else None) == (run.model if run else None)
-    assert [stretch.state for stretch in lane.strip] == ["held", "loading", "computing", "held"]
+    assert [interval.state for interval in lane.strip] == ["held", "loading", "computing", "held"]
     board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 5)
     assert row(board, "lanes", GPU).activity == "", "that was said of an earlier hold"
 
@@ -312,7 +312,7 @@ def test_a_strip_of_short_runs_reaches_back_as_far_as_any_other() -> None:
     assert len(strip) <= STRIP_LIMIT
     lengths = [after.at - before.at for before, after in pairwise(strip)]
     assert lengths[-100:] == pytest.approx([0.8] * 100), "what is new is exact"
-    assert {stretch.state for stretch in strip[:50]} == {"computing", "held"}
+    assert {interval.state for interval in strip[:50]} == {"computing", "held"}
     assert all((before.state, before.token) != (after.state, after.token) for before, after in pairwise(strip))
 
 

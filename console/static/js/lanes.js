@@ -12,7 +12,7 @@ const WORDS = {
   expired: "lease ran out", idle: "free", unknown: "unknown",
 };
 const ARM = { handover: -22, idle: -45 };
-/** Where a stretch lies in the strip, from above, and its height: told apart without colour. */
+/** Where a interval lies in the strip, from above, and its height: told apart without colour. */
 const BAND = {
   computing: [0, 20], loading: [5, 15], held: [13, 7], untold: [13, 7], handover: [7, 6], expired: [0, 8],
   idle: [18, 2], unknown: [0, 20],
@@ -115,9 +115,9 @@ class LaneView {
     attribute(this.run, "title", row.run ? `${row.run.model}:${row.run.version}` : null);
     this.run.classList.toggle("muted", !row.run);
     if (this.release) this.release.hidden = row.state !== "held";
-    const stretches = JSON.stringify(row.strip);
-    if (stretches !== this.stretches) {
-      this.stretches = stretches;
+    const intervals = JSON.stringify(row.strip);
+    if (intervals !== this.intervals) {
+      this.intervals = intervals;
       this.stripAt = 0;
     }
     this.tick();
@@ -195,7 +195,7 @@ class LaneView {
       attribute(bar, "class", `lane-${mark.word}`);
       text(bar.firstChild, mark.title);
     });
-    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} stretches, now ${WORDS[doing(row)] ?? row.state}`);
+    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} intervals, now ${WORDS[doing(row)] ?? row.state}`);
   }
 }
 
