@@ -148,7 +148,7 @@ class SwitchIn(Strict):
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
-class WishOut(serializers.Serializer[Any]):
+class DesiredStateOut(serializers.Serializer[Any]):
     """What is asked of a queue or a worker, and why the fleet does not know of it; empty once it does."""
 
     on = serializers.BooleanField()
@@ -156,7 +156,7 @@ class WishOut(serializers.Serializer[Any]):
     unpublished = serializers.CharField()
 
 
-WISHED = {200: WishOut, 202: WishOut}
+DESIRED_STATE = {200: DesiredStateOut, 202: DesiredStateOut}
 """202: it is noted here and not published yet, see ``unpublished``."""
 
 

@@ -92,10 +92,10 @@ class Queues:
             return
         self._show(line, now)
 
-    def desired(self, name: str, wish: Desired | None, now: float) -> None:
+    def desired(self, name: str, desired: Desired | None, now: float) -> None:
         """Whether an operator paused the queue."""
         line = self._line(name, now)
-        line.desired = wish
+        line.desired = desired
         self._show(line, now)
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
@@ -204,7 +204,7 @@ class Queues:
         return min(runs, key=lambda run: run.since, default=None)
 
     def _show(self, line: _Line, now: float) -> None:
-        document, gauge, wish = line.document, line.gauge, line.desired
+        document, gauge, desired = line.document, line.gauge, line.desired
         if document is None and (gauge is None or not _busy(gauge)):
             return
         arrived = line.arrived.per_s(now, line.since)
@@ -238,10 +238,10 @@ class Queues:
                 history=tuple(line.history),
                 is_enabled=document.is_enabled if document else False,
                 is_known=document is not None,
-                is_paused=bool(wish and wish.is_paused),
-                paused_by=wish.actor if wish and wish.is_paused else "",
-                paused_reason=wish.reason if wish and wish.is_paused else "",
-                paused_at=wish.updated_at if wish and wish.is_paused else 0.0,
+                is_paused=bool(desired and desired.is_paused),
+                paused_by=desired.actor if desired and desired.is_paused else "",
+                paused_reason=desired.reason if desired and desired.is_paused else "",
+                paused_at=desired.updated_at if desired and desired.is_paused else 0.0,
                 replicas=document.replicas if document else 0,
                 ready=resident.count("ready"),
                 loading=resident.count("loading"),

@@ -13,8 +13,8 @@ from django.db.models import Q
 
 from console.catalog.models import ServedModel
 from console.controller.queues import make_missing
-from console.fleet.models import Wish
-from console.fleet.services import wish_key
+from console.fleet.models import DesiredState
+from console.fleet.services import desired_key
 from console.jobs.fold import Heard
 from console.jobs.models import Job
 from console.keys import strays
@@ -221,7 +221,7 @@ def _wanted(bucket: Bucket) -> Documents:
         return {model_key(m.name): (m.document(), m.name) for m in _models()}
     if bucket is Bucket.KEYS:
         return {key.id: (key.document(), "") for key in ApiKey.objects.select_related("account")}
-    return {wish_key(wish.kind, wish.name): (wish.document(), "") for wish in Wish.objects.all()}
+    return {desired_key(desired.kind, desired.name): (desired.document(), "") for desired in DesiredState.objects.all()}
 
 
 def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:

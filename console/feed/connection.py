@@ -1,6 +1,6 @@
 """Feeds the live view of this console process from one connection to NATS, and runs with none.
 
-Tables (presence, tickets, models, wishes) and leases are followed always; job events only while
+Tables (presence, tickets, models, desired state) and leases are followed always; job events only while
 somebody watches (and a minute longer), because nobody needs a ticker that is not shown. Gauges
 are read after events, and every few seconds besides.
 """
@@ -202,7 +202,7 @@ class Feed:
             self._table(bus, Bucket.WORKERS, Worker, self._on_worker),
             self._table(bus, Bucket.WAITERS, Ticket, self._on_ticket),
             self._table(bus, Bucket.MODELS, Model, self._on_model),
-            self._table(bus, Bucket.DESIRED, Desired, self._on_wish),
+            self._table(bus, Bucket.DESIRED, Desired, self._on_desired),
             self._table(bus, Bucket.SERVING, Serving, self._on_serving),
         ]
         await self._until_done(self._recall)
@@ -345,12 +345,12 @@ class Feed:
     def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
         self.view.serving(untoken(name), record)
 
-    def _on_wish(self, name: str, wish: Desired | None, _revision: int) -> None:
+    def _on_desired(self, name: str, desired: Desired | None, _revision: int) -> None:
         kind, _, what = name.partition(".")
         if kind == "worker":
-            self.view.worker_wish(untoken(what), wish)
+            self.view.worker_desired(untoken(what), desired)
         elif kind == "model":
-            self.view.model_wish(untoken(what), wish, self._clock())
+            self.view.model_desired(untoken(what), desired, self._clock())
 
     # ------------------------------------------------------------------------------ jobs
 
