@@ -13,7 +13,7 @@ from console.catalog.services import SETTINGS, unpublished
 from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
-from console.keys.models import ApiKey, StrayKey
+from console.keys.models import ApiKey, UnknownKey
 
 
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
@@ -203,7 +203,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
         return key.state()
 
 
-class UnknownKeyOut(serializers.ModelSerializer[StrayKey]):
+class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
     """What gateways know of a key that this console does not know."""
 
     name = serializers.CharField(source="grant.name")
@@ -214,16 +214,16 @@ class UnknownKeyOut(serializers.ModelSerializer[StrayKey]):
     account = serializers.SerializerMethodField()
 
     class Meta:
-        model = StrayKey
+        model = UnknownKey
         fields = ("id", "name", "state", "scopes", "models", "networks", "account", "seen_at")
 
-    def get_state(self, stray: StrayKey) -> str:
+    def get_state(self, key: UnknownKey) -> str:
         """``active``, ``expired`` or ``revoked``."""
-        return stray.state()
+        return key.state()
 
-    def get_account(self, stray: StrayKey) -> str:
+    def get_account(self, key: UnknownKey) -> str:
         """The account that owns its jobs."""
-        return stray.grant.tenant or stray.pk
+        return key.grant.tenant or key.pk
 
 
 class RotationIn(Strict):

@@ -17,7 +17,7 @@ from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
 from console.jobs.fold import Heard
 from console.jobs.models import Job
-from console.keys import strays
+from console.keys import unknown
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
@@ -228,7 +228,7 @@ def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:
     count = 0
     with transaction.atomic():
         if bucket is Bucket.KEYS:
-            strays.compare({subject.removeprefix(names.key(bucket, "")): data for subject, data in held.items()})
+            unknown.compare({subject.removeprefix(names.key(bucket, "")): data for subject, data in held.items()})
         waiting = set(OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list("key", flat=True))
         for key, (doc, name) in _wanted(bucket).items():
             if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):
