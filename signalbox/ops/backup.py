@@ -16,7 +16,7 @@ import msgspec
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import snapshots
-from signalbox.ops.settling import kept_consumers, settle
+from signalbox.ops.replicas import kept_consumers, settle
 from signalbox.ops.snapshots import Saved
 from signalbox.program.errors import Misconfigured, NotFound
 from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS

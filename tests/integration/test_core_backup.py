@@ -22,7 +22,7 @@ from signalbox.bus.client import Bus
 from signalbox.ops import backup, snapshots
 from signalbox.ops.backup import KEPT, MANIFEST
 from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.settling import settle
+from signalbox.ops.replicas import settle
 from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names

@@ -1,4 +1,4 @@
-"""Bodies of requests: read only once it is known whose they are, and no more of them at once than there is room for."""
+"""Reads a request's body, within its limit and within the bytes that its account may have in flight."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
