@@ -12,7 +12,7 @@ from gateway_plugin.edge.body import BODIES_BYTES, Body, BodyTooLargeError, Clie
 from gateway_plugin.edge.definition import Front
 from gateway_plugin.edge.limits import Limits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
-from gateway_plugin.edge.responses import Answer, ErrorPages, Headers
+from gateway_plugin.edge.responses import ErrorTemplates, Headers, Response
 from gateway_plugin.edge.target import Redirect, Target, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
@@ -61,7 +61,7 @@ class Edge:
         self._front = front
         self._call = call
         self._wall = wall
-        self._pages = ErrorPages(front)
+        self._pages = ErrorTemplates(front)
         self._limits = Limits(monotonic, wall)
         self._bodies = bodies or bodies_pool(BODIES_BYTES)
         self._objects = ObjectMaker(front.hooked, front.xff_depth)
@@ -91,7 +91,7 @@ class Edge:
         body = b"" if answer.status in _BODILESS else answer.body
         await _send(answer, body, send)
 
-    async def answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
         """The answer to one request, whoever gives it."""
         try:
             target = read(scope["raw_path"], scope["query_string"])
@@ -113,7 +113,7 @@ class Edge:
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
-    async def _answered(self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body) -> Answer:
+    async def _answered(self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body) -> Response:
         if isinstance(target, Redirect):
             return responses.moved(target.location)
         for prefix, api in self._keyless:
@@ -121,10 +121,10 @@ class Edge:
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
                     return self._page(responses.NOT_LISTED, headers)
-                return Answer(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
+                return Response(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
         return await self._hooked(scope, target, headers, body)
 
-    async def _hooked(self, scope: Scope, target: Target, headers: dict[str, str], body: Body) -> Answer:
+    async def _hooked(self, scope: Scope, target: Target, headers: dict[str, str], body: Body) -> Response:
         """The key first, from the headers alone; its body only once it may call."""
         try:
             sent = self._objects.auth(scope["method"], target, headers)
@@ -183,7 +183,7 @@ class Edge:
         shown: Headers,
         scope: Scope,
         body: bytes,
-    ) -> Answer:
+    ) -> Response:
         client = scope.get("client")
         peer = client[0] if client else ""
         try:
@@ -220,13 +220,13 @@ class Edge:
             return responses.API_DISALLOWED
         return None
 
-    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> Answer:
+    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> Response:
         if error in _REASONS:
             count_refusal(_REASONS[error])
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
-    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> Answer:
+    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> Response:
         status = overrides.response_code
         body = overrides.response_error or overrides.response_body
         given = {canonical(name.encode()): value for name, value in overrides.headers.items()}
@@ -237,13 +237,13 @@ class Edge:
             page = self._pages.page(status, body or "Key not authorised", content_type)
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
-            return Answer(page.status, [*kept, *written, *page.headers], page.body)
+            return Response(page.status, [*kept, *written, *page.headers], page.body)
         if body and status not in _BODILESS and "Content-Type" not in given:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
-        return Answer(status, kept + written, body.encode())
+        return Response(status, kept + written, body.encode())
 
 
-async def _send(answer: Answer, body: bytes, send: Send) -> None:
+async def _send(answer: Response, body: bytes, send: Send) -> None:
     """One whole answer."""
     headers = answer.headers
     if answer.status not in _BODILESS:
@@ -252,21 +252,21 @@ async def _send(answer: Answer, body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _refused(error: SignalboxError, target: Target, shown: Headers) -> Answer:
+def _refused(error: SignalboxError, target: Target, shown: Headers) -> Response:
     """An error of ours that no hook saw, in the shape the plugin gives it."""
     count_refusal(f"{error.code}:{error.facts['bound']}")
     given = refusal(error, dialect_of(target.url))
-    return Answer(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
+    return Response(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
 
 
-def _closing(answer: Answer) -> Answer:
+def _closing(answer: Response) -> Response:
     """An answer after which the connection cannot go on: what comes next is the rest of a body."""
     if (b"Connection", b"close") in answer.headers:
         return answer
     return answer._replace(headers=[*answer.headers, (b"Connection", b"close")])
 
 
-def _later(page: Answer, left_s: float | None) -> Answer:
+def _later(page: Response, left_s: float | None) -> Response:
     """The page of a limit, with when it can be tried again; Tyk's overrides know constants only."""
     if left_s is None:
         return page

@@ -11,7 +11,7 @@ import pytest
 from gateway_plugin.edge import responses
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.edge.requests import ObjectMaker
-from gateway_plugin.edge.responses import ErrorPages
+from gateway_plugin.edge.responses import ErrorTemplates
 from gateway_plugin.edge.target import Target
 from signalbox.program.errors import MEANINGS, Misconfigured
 
@@ -128,18 +128,18 @@ def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
     ],
 )
 def test_each_text_of_the_gateway_has_an_override(error: tuple[int, str]) -> None:
-    page = ErrorPages(load()).page(*error)
+    page = ErrorTemplates(load()).page(*error)
     assert "code" in json.loads(page.body)
 
 
 def test_outage_is_never_answered_as_a_bad_key() -> None:
-    pages = ErrorPages(load())
+    pages = ErrorTemplates(load())
     for error in (responses.PLUGIN_AWAY, responses.NO_SESSION, responses.HOOK_FAILED):
         assert pages.page(*error).status == 503
 
 
 def test_a_remembered_page_keeps_nothing_of_the_request() -> None:
-    pages = ErrorPages(load())
+    pages = ErrorTemplates(load())
     for number in range(3):
         shown = pages.known(*responses.HOOK_FAILED, f"text/{number};" + "a" * 100)
         assert shown == pages.page(*responses.HOOK_FAILED)
@@ -149,7 +149,7 @@ def test_a_remembered_page_keeps_nothing_of_the_request() -> None:
 
 
 def test_interrupted_answer_does_not_claim_that_nothing_was_accepted() -> None:
-    page = ErrorPages(load()).page(*responses.HOOK_FAILED)
+    page = ErrorTemplates(load()).page(*responses.HOOK_FAILED)
     assert json.loads(page.body)["code"] == "ambiguous"
 
 
