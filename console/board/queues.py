@@ -8,7 +8,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from console.board.protocol import Topic
-from console.board.rows import Bucket, Queue
+from console.board.rows import Queue, Sample
 from signalbox.jobs import times
 from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 
@@ -73,7 +73,7 @@ class _Line:
         self.stepped_at = 0.0
 
 
-class Queues:
+class QueueRows:
     """Builds the rows of the topics ``queues`` and ``throughput``."""
 
     def __init__(self, topic: Topic, series: Topic) -> None:
@@ -157,7 +157,7 @@ class Queues:
             self._show(line, now)
         bucket = int(now) // BUCKET_S * BUCKET_S
         if str(bucket) not in self._series.rows:
-            self._series.set(str(bucket), Bucket(float(bucket)))
+            self._series.set(str(bucket), Sample(float(bucket)))
             for key in [k for k in self._series.rows if int(k) <= bucket - SERIES_S]:
                 self._series.remove(key)
 
@@ -178,11 +178,11 @@ class Queues:
     def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
         old = self._series.rows.get(str(at))
-        if not isinstance(old, Bucket):
-            old = Bucket(float(at))
+        if not isinstance(old, Sample):
+            old = Sample(float(at))
         self._series.set(
             str(at),
-            Bucket(
+            Sample(
                 old.at, old.arrived + arrived, old.succeeded + succeeded, old.failed + failed, old.retried + retried
             ),
         )

@@ -14,9 +14,9 @@ import msgspec
 from console.board.alarms import Made, alarm, find
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
-from console.board.queues import Gauge, Queues
+from console.board.queues import Gauge, QueueRows
 from console.board.rollouts import Rollouts
-from console.board.rows import Alarm, Health, Loaded, Transition, WorkerRow
+from console.board.rows import Alarm, Figure, Loaded, Transition, WorkerRow
 from signalbox.wire.messages import Desired, Job, Lease, Model, Record, Serving, State, Ticket, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
@@ -32,7 +32,7 @@ class LiveView:
         self.topics = Topics(epoch, [Topic(name, is_list=name == "ticker") for name in TOPICS])
         self._topic = self.topics.topics
         self.lanes = Lanes(self._topic["lanes"])
-        self.queues = Queues(self._topic["queues"], self._topic["throughput"])
+        self.queues = QueueRows(self._topic["queues"], self._topic["throughput"])
         self.rollouts = Rollouts()
         self.started_at = now
         self._workers: dict[str, Worker] = {}
@@ -100,7 +100,7 @@ class LiveView:
         """What JetStream says of a model's queue."""
         self.queues.gauge(model, gauge, now, is_counting=is_counting)
 
-    def health(self, name: str, row: Health) -> None:
+    def health(self, name: str, row: Figure) -> None:
         """One figure of the health strip."""
         self._topic["health"].set(name, row)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from console.board.rows import Alarm, Health
+from console.board.rows import Alarm, Figure
 from console.board.view import LiveView
 from console.feed import history
 from console.feed.fronts import Fronts, Own
@@ -180,10 +180,10 @@ class Feed:
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
-        link = Health("NATS", "failed", "away") if self.is_blind else Health("NATS", "ok", "connected")
+        link = Figure("NATS", "failed", "away") if self.is_blind else Figure("NATS", "ok", "connected")
         self.view.health("nats", link)
         self.view.health(
-            "workers", Health("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
+            "workers", Figure("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
         )
         self.view.health("lanes", gpus(self.view.lanes.rows()))
 

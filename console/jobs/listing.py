@@ -24,7 +24,7 @@ PageStart = tuple[datetime, str]
 
 
 @dataclass(frozen=True)
-class Page:
+class JobPage:
     """jobs: newest first. older: cursor of the next page, or None at the end.
 
     looked_to: where nothing older has been looked at yet, though the page is not full; None = it is, or all was.
@@ -35,7 +35,7 @@ class Page:
     looked_to: datetime | None = None
 
 
-def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
+def page(asked: Filter, *, before: str = "", size: int = 50) -> JobPage:
     """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor."""
     start = _read_cursor(before) if before else None
     found: list[Job] = []
@@ -52,10 +52,10 @@ def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
     # Of several leads one may have been looked at further than another: what lies beyond comes with the next page.
     rows = sorted((job for job in found if floor is None or job.created_at >= floor), key=_start_after, reverse=True)
     if len(rows) > size:
-        return Page(rows[:size], _cursor(_start_after(rows[size - 1])))
+        return JobPage(rows[:size], _cursor(_start_after(rows[size - 1])))
     if floor is None:
-        return Page(rows, None)
-    return Page(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
+        return JobPage(rows, None)
+    return JobPage(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
 
 
 def counts(asked: Filter) -> dict[str, str]:

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from gateway_plugin.admission.pool import Held, Pool, bodies_pool
 from gateway_plugin.edge import responses
-from gateway_plugin.edge.body import BODIES_BYTES, Body, BodyTooLargeError, ClientLeftError, Receive
-from gateway_plugin.edge.definition import Front
-from gateway_plugin.edge.limits import Limits, Rate
+from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
+from gateway_plugin.edge.definition import Definition
+from gateway_plugin.edge.limits import KeyLimits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
 from gateway_plugin.edge.responses import ErrorTemplates, Headers, Response
-from gateway_plugin.edge.target import Redirect, Target, read
+from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
@@ -51,7 +51,7 @@ class Edge:
 
     def __init__(
         self,
-        front: Front,
+        front: Definition,
         call: Call,
         *,
         bodies: Pool | None = None,
@@ -62,7 +62,7 @@ class Edge:
         self._call = call
         self._wall = wall
         self._pages = ErrorTemplates(front)
-        self._limits = Limits(monotonic, wall)
+        self._limits = KeyLimits(monotonic, wall)
         self._bodies = bodies or bodies_pool(BODIES_BYTES)
         self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
@@ -102,7 +102,7 @@ class Edge:
         if target is None:
             count_refusal(BAD_HTTP)
             return responses.bad_request()
-        body = Body(headers, receive)
+        body = RequestBody(headers, receive)
         try:
             body.require_within(self._front.max_body_bytes)
             answer = await self._answered(scope, target, headers, body)
@@ -113,7 +113,9 @@ class Edge:
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
-    async def _answered(self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body) -> Response:
+    async def _answered(
+        self, scope: Scope, target: RequestTarget | Redirect, headers: dict[str, str], body: RequestBody
+    ) -> Response:
         if isinstance(target, Redirect):
             return responses.moved(target.location)
         for prefix, api in self._keyless:
@@ -124,7 +126,9 @@ class Edge:
                 return Response(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
         return await self._hooked(scope, target, headers, body)
 
-    async def _hooked(self, scope: Scope, target: Target, headers: dict[str, str], body: Body) -> Response:
+    async def _hooked(
+        self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
+    ) -> Response:
         """The key first, from the headers alone; its body only once it may call."""
         try:
             sent = self._objects.auth(scope["method"], target, headers)
@@ -161,7 +165,7 @@ class Edge:
                 return _refused(error, target, shown)
             return await self._post(sent, replied, target, headers, shown, scope, data)
 
-    async def _body(self, body: Body, own: int, share: Held) -> bytes:
+    async def _body(self, body: RequestBody, own: int, share: Held) -> bytes:
         """The body of a caller who may call. own: the key's limit, 0 = the gateway's."""
         most = self._front.max_body_bytes
         if not own or (most and own >= most):
@@ -178,7 +182,7 @@ class Edge:
         self,
         authed: Object,
         replied: Object,
-        target: Target,
+        target: RequestTarget,
         headers: dict[str, str],
         shown: Headers,
         scope: Scope,
@@ -252,7 +256,7 @@ async def _send(answer: Response, body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _refused(error: SignalboxError, target: Target, shown: Headers) -> Response:
+def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> Response:
     """An error of ours that no hook saw, in the shape the plugin gives it."""
     count_refusal(f"{error.code}:{error.facts['bound']}")
     given = refusal(error, dialect_of(target.url))

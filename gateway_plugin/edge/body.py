@@ -22,7 +22,7 @@ class ClientLeftError(Exception):
     """The connection ended before the request was complete."""
 
 
-class Body:
+class RequestBody:
     """A request's body, still to come. Takes the framing header that no hook sees out of ``headers``."""
 
     def __init__(self, headers: dict[str, str], receive: Receive) -> None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gateway_plugin.edge.definition import Front, Override
+from gateway_plugin.edge.definition import Definition, Override
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -76,7 +76,7 @@ def _xml_type(content_type: str) -> str:
 class ErrorTemplates:
     """Turns the gateway's own errors into answers: overrides first, then the templates."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Definition) -> None:
         self._json = front.error_json
         self._xml = front.error_xml
         self._overrides: dict[int, list[tuple[re.Pattern[str], Override]]] = {

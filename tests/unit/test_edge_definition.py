@@ -12,7 +12,7 @@ from gateway_plugin.edge import responses
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.edge.requests import ObjectMaker
 from gateway_plugin.edge.responses import ErrorTemplates
-from gateway_plugin.edge.target import Target
+from gateway_plugin.edge.target import RequestTarget
 from signalbox.program.errors import MEANINGS, Misconfigured
 
 Change = Callable[[dict[str, Any]], object]
@@ -92,7 +92,7 @@ def test_a_secret_of_the_deployment_stands_in_where_the_definition_has_none(file
 
 def test_config_data_reaches_the_plugin_as_go_writes_it(files: Path) -> None:
     front = load(changed(files, lambda doc: doc.update(config_data={"secret": "s", "a": [1, 2]})))
-    made = ObjectMaker(front.hooked, 0).auth("GET", Target("/", "/"), {})
+    made = ObjectMaker(front.hooked, 0).auth("GET", RequestTarget("/", "/"), {})
     assert made.spec["config_data"] == '{"a":[1,2],"secret":"s"}'
 
 

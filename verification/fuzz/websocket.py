@@ -142,9 +142,9 @@ def _change(view: LiveView, hub: Hub, step: int) -> None:
 
 
 def _row(step: int) -> Any:
-    from console.board.rows import Health
+    from console.board.rows import Figure
 
-    return Health("x", "ok", str(step))
+    return Figure("x", "ok", str(step))
 
 
 def _shown(view: LiveView) -> list[tuple[int, dict[str, Any], list[Any]]]:
