@@ -15,7 +15,7 @@ import uvloop
 from benchmarks.front import BODY, IN_FLIGHT, PATH
 from benchmarks.load import prepare, run
 from gateway_plugin.proto.coprocess_pb2 import Object
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 from signalbox.ops.up.tyk import Programs, Tyk

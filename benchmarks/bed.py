@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.client import Client
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 from signalbox.ops.up.tyk import Programs, Tyk

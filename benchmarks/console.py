@@ -15,7 +15,7 @@ from benchmarks.processes import cost
 from signalbox.client import Client
 from signalbox.client.pool import Pool
 from signalbox.ops.up.child import Child
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack

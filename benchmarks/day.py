@@ -27,7 +27,7 @@ from benchmarks.daylooks import Site, keep_looking, look, pool
 from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, prepare, run
 from signalbox.ops.ports import free_port
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack

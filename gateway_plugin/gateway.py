@@ -8,7 +8,7 @@ from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import Admission
-from gateway_plugin.admission.room import REFUSED
+from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.modelviews import ModelViews

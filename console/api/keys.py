@@ -7,8 +7,8 @@ from rest_framework.response import Response
 from console.accounts.rights import Act
 from console.api import serializers as wire
 from console.api.base import Endpoint
-from console.keys import services, strays
-from console.keys.models import ApiKey, StrayKey
+from console.keys import services, unknown
+from console.keys.models import ApiKey, UnknownKey
 
 
 class Keys(Endpoint):
@@ -57,7 +57,7 @@ class UnknownKeys(Endpoint):
     def get(self, request: Request) -> Response:
         """List keys that gateways let in and that this console does not know: adopt them or revoke them."""
         self.sees(request, Act.KEYS_VIEW)
-        return Response(wire.UnknownKeyOut(StrayKey.objects.all()[:1000], many=True).data)
+        return Response(wire.UnknownKeyOut(UnknownKey.objects.all()[:1000], many=True).data)
 
 
 class KeyAdoption(Endpoint):
@@ -68,7 +68,7 @@ class KeyAdoption(Endpoint):
         """Adopt a key that only NATS knows, as it is."""
         self.confirmed(request)
         data = self.given(request, wire.ReasonIn)
-        return Response(wire.KeyOut(strays.adopt(self.actor(request), kid, reason=data["reason"])).data)
+        return Response(wire.KeyOut(unknown.adopt(self.actor(request), kid, reason=data["reason"])).data)
 
 
 class KeyRevocation(Endpoint):

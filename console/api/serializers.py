@@ -12,7 +12,7 @@ from console.catalog.services import SETTINGS, unpublished
 from console.jobs import query
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
-from console.keys.models import ApiKey, StrayKey
+from console.keys.models import ApiKey, UnknownKey
 
 
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
@@ -147,7 +147,7 @@ class SwitchIn(Strict):
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
-class WishOut(serializers.Serializer[Any]):
+class DesiredStateOut(serializers.Serializer[Any]):
     """What is asked of a queue or a worker, and why the fleet does not know of it; empty once it does."""
 
     on = serializers.BooleanField()
@@ -155,7 +155,7 @@ class WishOut(serializers.Serializer[Any]):
     unpublished = serializers.CharField()
 
 
-WISHED = {200: WishOut, 202: WishOut}
+DESIRED_STATE = {200: DesiredStateOut, 202: DesiredStateOut}
 """202: it is noted here and not published yet, see ``unpublished``."""
 
 
@@ -202,7 +202,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
         return key.state()
 
 
-class UnknownKeyOut(serializers.ModelSerializer[StrayKey]):
+class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
     """What gateways know of a key that this console does not know."""
 
     name = serializers.CharField(source="grant.name")
@@ -213,16 +213,16 @@ class UnknownKeyOut(serializers.ModelSerializer[StrayKey]):
     account = serializers.SerializerMethodField()
 
     class Meta:
-        model = StrayKey
+        model = UnknownKey
         fields = ("id", "name", "state", "scopes", "models", "networks", "account", "seen_at")
 
-    def get_state(self, stray: StrayKey) -> str:
+    def get_state(self, key: UnknownKey) -> str:
         """``active``, ``expired`` or ``revoked``."""
-        return stray.state()
+        return key.state()
 
-    def get_account(self, stray: StrayKey) -> str:
+    def get_account(self, key: UnknownKey) -> str:
         """The account that owns its jobs."""
-        return stray.grant.tenant or stray.pk
+        return key.grant.tenant or key.pk
 
 
 class RotationIn(Strict):

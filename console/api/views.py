@@ -20,7 +20,7 @@ from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
-from console.fleet.models import Wish
+from console.fleet.models import DesiredState
 from console.jobs import listing, query
 from console.jobs import services as jobs
 
@@ -157,23 +157,23 @@ class Label(Endpoint):
 class Pause(Endpoint):
     """The queue of one model."""
 
-    @extend_schema(request=wire.SwitchIn, responses=wire.WISHED)
+    @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
     def put(self, request: Request, name: str) -> Response:
         """Pause (``on``) or resume."""
         data = self.given(request, wire.SwitchIn)
-        wish = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
-        return _wished(wish)
+        desired = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
+        return _desired_state(desired)
 
 
 class Drain(Endpoint):
     """One worker."""
 
-    @extend_schema(request=wire.SwitchIn, responses=wire.WISHED)
+    @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
     def put(self, request: Request, worker: str) -> Response:
         """Drain (``on``) or take part again."""
         data = self.given(request, wire.SwitchIn)
-        wish = fleet.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
-        return _wished(wish)
+        desired = fleet.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
+        return _desired_state(desired)
 
 
 class Jobs(Endpoint):
@@ -240,7 +240,7 @@ class Me(Endpoint):
         return Response({"name": actor.name, "role": role, "acts": acts})
 
 
-def _wished(wish: Wish) -> Response:
-    why = fleet.why_unpublished(wish)
-    body = {"on": wish.is_on, "reason": wish.reason, "unpublished": why}
+def _desired_state(desired: DesiredState) -> Response:
+    why = fleet.why_unpublished(desired)
+    body = {"on": desired.is_on, "reason": desired.reason, "unpublished": why}
     return Response(body, status=202 if why else 200)

@@ -30,10 +30,10 @@ async def keep_marked(bus: Bus, every_s: float) -> None:
             await mark(bus)
         except SignalboxError as error:
             _MARKED.labels("failed").inc()
-            log.warning("audit.unmarked", reason=error.public_message)
+            log.warning("audit.mark_failed", reason=error.public_message)
         except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
             _MARKED.labels("failed").inc()
-            log.exception("audit.unmarked")
+            log.exception("audit.mark_failed")
         await asyncio.sleep(every_s)
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from console.board.protocol import Topic
-from console.board.rows import Bucket, Queue
+from console.board.rows import Queue, Sample
 from signalbox.jobs import times
 from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 
@@ -73,7 +73,7 @@ class _Line:
         self.stepped_at = 0.0
 
 
-class Queues:
+class QueueRows:
     """Builds the rows of the topics ``queues`` and ``throughput``."""
 
     def __init__(self, topic: Topic, series: Topic) -> None:
@@ -92,10 +92,10 @@ class Queues:
             return
         self._show(line, now)
 
-    def desired(self, name: str, wish: Desired | None, now: float) -> None:
+    def desired(self, name: str, desired: Desired | None, now: float) -> None:
         """Whether an operator paused the queue."""
         line = self._line(name, now)
-        line.desired = wish
+        line.desired = desired
         self._show(line, now)
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
@@ -157,7 +157,7 @@ class Queues:
             self._show(line, now)
         bucket = int(now) // BUCKET_S * BUCKET_S
         if str(bucket) not in self._series.rows:
-            self._series.set(str(bucket), Bucket(float(bucket)))
+            self._series.set(str(bucket), Sample(float(bucket)))
             for key in [k for k in self._series.rows if int(k) <= bucket - SERIES_S]:
                 self._series.remove(key)
 
@@ -178,11 +178,11 @@ class Queues:
     def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
         old = self._series.rows.get(str(at))
-        if not isinstance(old, Bucket):
-            old = Bucket(float(at))
+        if not isinstance(old, Sample):
+            old = Sample(float(at))
         self._series.set(
             str(at),
-            Bucket(
+            Sample(
                 old.at, old.arrived + arrived, old.succeeded + succeeded, old.failed + failed, old.retried + retried
             ),
         )
@@ -204,7 +204,7 @@ class Queues:
         return min(runs, key=lambda run: run.since, default=None)
 
     def _show(self, line: _Line, now: float) -> None:
-        document, gauge, wish = line.document, line.gauge, line.desired
+        document, gauge, desired = line.document, line.gauge, line.desired
         if document is None and (gauge is None or not _busy(gauge)):
             return
         arrived = line.arrived.per_s(now, line.since)
@@ -238,10 +238,10 @@ class Queues:
                 history=tuple(line.history),
                 is_enabled=document.is_enabled if document else False,
                 is_known=document is not None,
-                is_paused=bool(wish and wish.is_paused),
-                paused_by=wish.actor if wish and wish.is_paused else "",
-                paused_reason=wish.reason if wish and wish.is_paused else "",
-                paused_at=wish.updated_at if wish and wish.is_paused else 0.0,
+                is_paused=bool(desired and desired.is_paused),
+                paused_by=desired.actor if desired and desired.is_paused else "",
+                paused_reason=desired.reason if desired and desired.is_paused else "",
+                paused_at=desired.updated_at if desired and desired.is_paused else 0.0,
                 replicas=document.replicas if document else 0,
                 ready=resident.count("ready"),
                 loading=resident.count("loading"),

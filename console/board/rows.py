@@ -176,7 +176,7 @@ class Transition(Row, frozen=True):
     skipped: int = 0
 
 
-class Bucket(Row, frozen=True):
+class Sample(Row, frozen=True):
     """Jobs counted over five seconds from ``at``."""
 
     at: float
@@ -186,7 +186,7 @@ class Bucket(Row, frozen=True):
     retried: int = 0
 
 
-class Health(Row, frozen=True):
+class Figure(Row, frozen=True):
     """One figure of the health strip. state: ``ok``, ``late``, ``failed`` or ``unknown``."""
 
     name: str

@@ -1,6 +1,6 @@
 """The live view of one console process, pure and in memory: events in, topics out. Time is passed in.
 
-What it is told: leases, tickets, presence, models, wishes, accepted jobs, records, gauges. What it makes:
+What it is told: leases, tickets, presence, models, desired state, accepted jobs, records, gauges. What it makes:
 the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.connection` feeds it and
 :mod:`console.feed.hub` sends what it makes.
 """
@@ -14,9 +14,9 @@ import msgspec
 from console.board.alarms import Made, alarm, find
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
-from console.board.queues import Gauge, Queues
+from console.board.queues import Gauge, QueueRows
 from console.board.rollouts import Rollouts
-from console.board.rows import Alarm, Health, Loaded, Transition, WorkerRow
+from console.board.rows import Alarm, Figure, Loaded, Transition, WorkerRow
 from signalbox.wire.messages import Desired, Job, Lease, Model, Record, Serving, State, Ticket, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
@@ -32,11 +32,11 @@ class LiveView:
         self.topics = Topics(epoch, [Topic(name, is_list=name == "ticker") for name in TOPICS])
         self._topic = self.topics.topics
         self.lanes = Lanes(self._topic["lanes"])
-        self.queues = Queues(self._topic["queues"], self._topic["throughput"])
+        self.queues = QueueRows(self._topic["queues"], self._topic["throughput"])
         self.rollouts = Rollouts()
         self.started_at = now
         self._workers: dict[str, Worker] = {}
-        self._wishes: dict[str, Desired] = {}
+        self._desired: dict[str, Desired] = {}
         self._lost: dict[str, float] = {}
         self._alarm_since: dict[str, float] = {}
         self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
@@ -73,17 +73,17 @@ class LiveView:
         """Which versions requests of a model get now."""
         self.rollouts.serving(name, record)
 
-    def worker_wish(self, worker_id: str, wish: Desired | None) -> None:
+    def worker_desired(self, worker_id: str, desired: Desired | None) -> None:
         """Whether an operator asked a worker to drain."""
-        if wish is None:
-            self._wishes.pop(worker_id, None)
+        if desired is None:
+            self._desired.pop(worker_id, None)
         else:
-            self._wishes[worker_id] = wish
+            self._desired[worker_id] = desired
         self._show_worker(worker_id)
 
-    def model_wish(self, name: str, wish: Desired | None, now: float) -> None:
+    def model_desired(self, name: str, desired: Desired | None, now: float) -> None:
         """Whether an operator paused a queue."""
-        self.queues.desired(name, wish, now)
+        self.queues.desired(name, desired, now)
 
     def accepted(self, job: Job, at: float, now: float) -> None:
         """A job was accepted."""
@@ -100,7 +100,7 @@ class LiveView:
         """What JetStream says of a model's queue."""
         self.queues.gauge(model, gauge, now, is_counting=is_counting)
 
-    def health(self, name: str, row: Health) -> None:
+    def health(self, name: str, row: Figure) -> None:
         """One figure of the health strip."""
         self._topic["health"].set(name, row)
 
@@ -163,7 +163,7 @@ class LiveView:
         worker = self._workers.get(worker_id)
         if worker is None:
             return
-        wish = self._wishes.get(worker_id)
+        desired = self._desired.get(worker_id)
         self._topic["workers"].set(
             worker_id,
             WorkerRow(
@@ -183,8 +183,8 @@ class LiveView:
                 failed=worker.failed,
                 rss_bytes=worker.rss_bytes,
                 jobs_per_s=round(sum(worker.rates.values()), 2),
-                is_drain_asked=bool(wish and wish.is_draining),
-                drained_by=wish.actor if wish and wish.is_draining else "",
+                is_drain_asked=bool(desired and desired.is_draining),
+                drained_by=desired.actor if desired and desired.is_draining else "",
                 software=worker.software,
                 activity=worker.run.activity if worker.run is not None else "",
                 doing=f"{worker.run.model}:{worker.run.version}" if worker.run is not None else "",

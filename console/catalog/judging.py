@@ -29,9 +29,9 @@ async def keep_judged() -> None:
         try:
             await database_sync_to_async(judge_anew, thread_sensitive=False)()
         except SignalboxError as error:
-            log.warning("catalog.not_judged", reason=error.public_message)
+            log.warning("catalog.inspection_failed", reason=error.public_message)
         except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("catalog.not_judged")
+            log.exception("catalog.inspection_failed")
         await asyncio.sleep(EVERY_S)
 
 
@@ -48,10 +48,10 @@ def judge_anew() -> int:
         try:
             found = inspection.inspect(Path(version.folder))
         except SignalboxError as error:
-            log.warning("catalog.not_judged", version=str(version), reason=error.public_message)
+            log.warning("catalog.inspection_failed", version=str(version), reason=error.public_message)
             continue
         if found.digest != version.digest:  # workers refuse these files
-            log.warning("catalog.not_judged", version=str(version), reason="its files have changed")
+            log.warning("catalog.inspection_failed", version=str(version), reason="its files have changed")
             continue
         _note(version.pk, found)
         judged += 1
@@ -77,4 +77,4 @@ def _note(pk: int, found: inspection.Findings) -> None:
     target = Target("model", version.model.name)
     with act(_ACTOR, Act.MODELS_REGISTER, target, reason=reason) as change:
         change.after = {"version": version.number, "would_need_approval": news}
-    log.warning("catalog.needs_approval_now", version=str(version), operations=sorted(news))
+    log.warning("catalog.approval_needed", version=str(version), operations=sorted(news))

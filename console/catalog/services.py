@@ -61,7 +61,7 @@ def register(
 
     path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
     its number (1 if it is no number). Versions already registered stay as they are.
-    changes: settings of a new model. is_default: see :func:`_settle_default`; of several new versions the highest is
+    changes: settings of a new model. is_default: see :func:`_choose_default`; of several new versions the highest is
     meant. A version with operations that need somebody's word does not serve before :func:`approve`.
     Raises :class:`InvalidRequest` naming what is wrong with the path.
     """
@@ -79,7 +79,7 @@ def register(
         before = model.serving_version
         for number, found in findings.items():
             _add(model, number, places[number], found, "path", actor)
-        _settle_default(model, before, max(findings), is_default)
+        _choose_default(model, before, max(findings), is_default)
         change.before = {"default": before}
         change.after = {"path": str(base), "versions": sorted(findings), "default": _serving(model)}
         if listed := {op: why for found in findings.values() for op, why in found.listed.items()}:
@@ -99,7 +99,7 @@ def upload(
 ) -> ModelVersion:
     """Add one version from an archive; the next number unless one is given.
 
-    is_default: see :func:`_settle_default`. One with operations that need somebody's word does not serve before
+    is_default: see :func:`_choose_default`. One with operations that need somebody's word does not serve before
     :func:`approve`.
     Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
     """
@@ -121,7 +121,7 @@ def upload(
             chosen = number if number is not None else _next_number(model)
             home = folders.home(name, chosen)
             version = _add(model, chosen, home, found, "upload", actor)
-            _settle_default(model, before, chosen, is_default)
+            _choose_default(model, before, chosen, is_default)
             change.before = {"default": before}
             change.after = {
                 "version": chosen,
@@ -231,7 +231,7 @@ def _check_rights(actor: Actor, target: Target, is_default: bool | None) -> None
         check(actor, Act.MODELS_ROLLOUT, target)
 
 
-def _settle_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:
+def _choose_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:
     """Which version requests without one get, now that ``new`` is there and ``before`` served until now.
 
     One that waits for approval changes nothing yet, nor by its approval where the one before was to stay.

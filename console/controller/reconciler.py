@@ -13,11 +13,11 @@ from django.db.models import Q
 
 from console.catalog.models import ServedModel
 from console.controller.queues import make_missing
-from console.fleet.models import Wish
-from console.fleet.services import wish_key
+from console.fleet.models import DesiredState
+from console.fleet.services import desired_key
 from console.jobs.fold import Heard
 from console.jobs.models import Job
-from console.keys import strays
+from console.keys import unknown
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
@@ -209,14 +209,14 @@ def _wanted(bucket: Bucket) -> Documents:
         return {model_key(m.name): (m.document(), m.name) for m in _models()}
     if bucket is Bucket.KEYS:
         return {key.id: (key.document(), "") for key in ApiKey.objects.select_related("account")}
-    return {wish_key(wish.kind, wish.name): (wish.document(), "") for wish in Wish.objects.all()}
+    return {desired_key(desired.kind, desired.name): (desired.document(), "") for desired in DesiredState.objects.all()}
 
 
 def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:
     count = 0
     with transaction.atomic():
         if bucket is Bucket.KEYS:
-            strays.compare({subject.removeprefix(names.key(bucket, "")): data for subject, data in held.items()})
+            unknown.compare({subject.removeprefix(names.key(bucket, "")): data for subject, data in held.items()})
         waiting = set(OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list("key", flat=True))
         for key, (doc, name) in _wanted(bucket).items():
             if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):

@@ -1,6 +1,6 @@
 """Feeds the live view of this console process from one connection to NATS, and runs with none.
 
-Tables (presence, tickets, models, wishes) and leases are followed always; job events only while
+Tables (presence, tickets, models, desired state) and leases are followed always; job events only while
 somebody watches (and a minute longer), because nobody needs a ticker that is not shown. Gauges
 are read after events, and every few seconds besides.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from console.board.rows import Alarm, Health
+from console.board.rows import Alarm, Figure
 from console.board.view import LiveView
 from console.feed import history
 from console.feed.fronts import Fronts, Own
@@ -180,10 +180,10 @@ class Feed:
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
-        link = Health("NATS", "failed", "away") if self.is_blind else Health("NATS", "ok", "connected")
+        link = Figure("NATS", "failed", "away") if self.is_blind else Figure("NATS", "ok", "connected")
         self.view.health("nats", link)
         self.view.health(
-            "workers", Health("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
+            "workers", Figure("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
         )
         self.view.health("lanes", gpus(self.view.lanes.rows()))
 
@@ -202,7 +202,7 @@ class Feed:
             self._table(bus, Bucket.WORKERS, Worker, self._on_worker),
             self._table(bus, Bucket.WAITERS, Ticket, self._on_ticket),
             self._table(bus, Bucket.MODELS, Model, self._on_model),
-            self._table(bus, Bucket.DESIRED, Desired, self._on_wish),
+            self._table(bus, Bucket.DESIRED, Desired, self._on_desired),
             self._table(bus, Bucket.SERVING, Serving, self._on_serving),
         ]
         await self._until_done(self._recall)
@@ -345,12 +345,12 @@ class Feed:
     def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
         self.view.serving(untoken(name), record)
 
-    def _on_wish(self, name: str, wish: Desired | None, _revision: int) -> None:
+    def _on_desired(self, name: str, desired: Desired | None, _revision: int) -> None:
         kind, _, what = name.partition(".")
         if kind == "worker":
-            self.view.worker_wish(untoken(what), wish)
+            self.view.worker_desired(untoken(what), desired)
         elif kind == "model":
-            self.view.model_wish(untoken(what), wish, self._clock())
+            self.view.model_desired(untoken(what), desired, self._clock())
 
     # ------------------------------------------------------------------------------ jobs
 

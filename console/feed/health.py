@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from console.board.lanes import UNTOLD, word
-from console.board.rows import Health, Lane
+from console.board.rows import Figure, Lane
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
 from signalbox.program import log
@@ -27,39 +27,39 @@ LAG_SHOWN_S: Final = 10.0
 """A job list less than this behind counts as current."""
 
 
-def gpus(lanes: Iterable[Lane]) -> Health:
+def gpus(lanes: Iterable[Lane]) -> Figure:
     """How many GPUs compute; the note says what the others do."""
     doing = Counter(word(lane.state, lane.activity) for lane in lanes)
     note = " · ".join(f"{doing[other]} {said}" for other, said in _OTHERS.items() if doing[other])
-    return Health("GPUs computing", "ok", f"{doing['computing']}/{doing.total()}", note)
+    return Figure("GPUs computing", "ok", f"{doing['computing']}/{doing.total()}", note)
 
 
-async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, Health]:
+async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, Figure]:
     """The rows by key. What cannot be read is said to be unknown."""
     try:
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ}")
         dead = info["state"]["messages"]
         return {
-            "dead": Health("Dead letters", "late" if dead else "ok", str(dead), href="/jobs?state=failed"),
+            "dead": Figure("Dead letters", "late" if dead else "ok", str(dead), href="/jobs?state=failed"),
             "projector": await _job_list(bus, cursor, now),
         }
     except SignalboxError as error:
         log.warning("live.health_failed", reason=error.public_message)
-        return {"dead": Health("Dead letters", "unknown", "?")}
+        return {"dead": Figure("Dead letters", "unknown", "?")}
 
 
-async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Health:
+async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Figure:
     """How old the first record is that the job list does not show yet."""
     seq = await cursor() if cursor is not None else None
     if seq is None:
-        return Health("Job list", "unknown", "?", "the database does not answer")
+        return Figure("Job list", "unknown", "?", "the database does not answer")
     try:
         answer = await bus.request_json(
             f"$JS.API.STREAM.MSG.GET.{Stream.STATE}", {"seq": seq + 1, "next_by_subj": RECORDS}
         )
     except NotFound:
-        return Health("Job list", "ok", "current")
+        return Figure("Job list", "ok", "current")
     behind_s = max(0.0, now - unix_time(answer["message"]["time"]))
     if behind_s < LAG_SHOWN_S:
-        return Health("Job list", "ok", "current")
-    return Health("Job list", "late", f"{behind_s:.0f} s behind", "does the projector run?")
+        return Figure("Job list", "ok", "current")
+    return Figure("Job list", "late", f"{behind_s:.0f} s behind", "does the projector run?")

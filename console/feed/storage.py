@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from console.board.rows import Health
+from console.board.rows import Figure
 from signalbox.bus import storage
 from signalbox.bus.client import Bus
 from signalbox.bus.storage import NEARLY_FULL
@@ -19,7 +19,7 @@ class StorageFigure:
         self._asked_at = float("-inf")
         self._row = _UNKNOWN
 
-    async def read(self, bus: Bus, now: float) -> Health:
+    async def read(self, bus: Bus, now: float) -> Figure:
         """The row as of ``now`` (seconds of any clock that goes on)."""
         if now >= self._asked_at + EVERY_S:
             self._asked_at = now
@@ -27,18 +27,18 @@ class StorageFigure:
         return self._row
 
 
-async def _row(bus: Bus) -> Health:
+async def _row(bus: Bus) -> Figure:
     try:
         found = await storage.read(bus)
     except SignalboxError as error:
         log.warning("live.storage_failed", reason=error.public_message)
         return _UNKNOWN
     if not found:
-        return Health("Storage", "ok", "no limit")
+        return Figure("Storage", "ok", "no limit")
     fullest = found[0]
     if fullest.share < NEARLY_FULL:
-        return Health("Storage", "ok", f"{fullest.share:.0%}")
-    return Health("Storage", "late", f"{fullest.share:.0%}", f"{fullest.stream} is nearly full")
+        return Figure("Storage", "ok", f"{fullest.share:.0%}")
+    return Figure("Storage", "late", f"{fullest.share:.0%}", f"{fullest.stream} is nearly full")
 
 
-_UNKNOWN: Final = Health("Storage", "unknown", "?")
+_UNKNOWN: Final = Figure("Storage", "unknown", "?")

@@ -1,4 +1,4 @@
-"""Operators' wishes about workers and queues."""
+"""The desired state of workers and queues, as operators decided it."""
 
 from django.db import models
 from django.utils import timezone
@@ -6,8 +6,8 @@ from django.utils import timezone
 from signalbox.wire import messages
 
 
-class Wish(models.Model):
-    """What one worker or one model's queue shall do. Written to KV; workers report what they do."""
+class DesiredState(models.Model):
+    """Desired state of one worker or of one model's queue, published in KV ``desired``; workers report what they do."""
 
     WORKER = "worker"
     MODEL = "model"
@@ -20,8 +20,9 @@ class Wish(models.Model):
     updated_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        """One wish per thing."""
+        """One row for each worker or model. Table and constraint keep the names that they were made with."""
 
+        db_table = "fleet_wish"
         default_permissions = ()
         constraints = (models.UniqueConstraint(fields=("kind", "name"), name="one_wish_per_thing"),)
 

@@ -1,4 +1,4 @@
-"""Acts on workers, queues and lanes: wishes, never orders on a job's path."""
+"""Acts of operators on workers, queues and GPUs: they change desired state and are never on a job's path."""
 
 from collections.abc import Callable
 
@@ -8,28 +8,28 @@ from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
 from console.catalog import services as catalog
 from console.fleet import workers
-from console.fleet.models import Wish
+from console.fleet.models import DesiredState
 from console.outbox import services as outbox
 from console.outbox.services import post_document, post_release
 from signalbox.wire.names import Bucket, token
 
 
-def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> Wish:
+def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> DesiredState:
     """Ask a worker to stop pulling and hand its GPU over, or to take part again.
 
     Raises :class:`NotFound` if there is no such worker.
     """
-    return _wish(
-        actor, Act.WORKERS_DRAIN, Wish.WORKER, worker, reason, is_on=is_draining, must_exist=workers.must_exist
+    return _desire(
+        actor, Act.WORKERS_DRAIN, DesiredState.WORKER, worker, reason, is_on=is_draining, must_exist=workers.must_exist
     )
 
 
-def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Wish:
+def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> DesiredState:
     """Keep a model's jobs waiting (accepted, not run), or let them run again.
 
     Raises :class:`NotFound` if there is no such model.
     """
-    return _wish(actor, Act.QUEUES_PAUSE, Wish.MODEL, model, reason, is_on=is_paused, must_exist=catalog.find)
+    return _desire(actor, Act.QUEUES_PAUSE, DesiredState.MODEL, model, reason, is_on=is_paused, must_exist=catalog.find)
 
 
 def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
@@ -42,33 +42,33 @@ def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
         post_release(gpu)
 
 
-def of_model(name: str) -> Wish | None:
-    """The wish about a model's queue, if there ever was one."""
-    return Wish.objects.filter(kind=Wish.MODEL, name=name).first()
+def of_model(name: str) -> DesiredState | None:
+    """The desired state of a model's queue; None if no operator ever decided it."""
+    return DesiredState.objects.filter(kind=DesiredState.MODEL, name=name).first()
 
 
-def wish_key(kind: str, name: str) -> str:
-    """KV key of a wish."""
+def desired_key(kind: str, name: str) -> str:
+    """Key in KV ``desired`` of a worker or a model."""
     return f"{kind}.{token(name)}"
 
 
-def why_unpublished(wish: Wish) -> str:
-    """Empty once the fleet knows of a wish; waits a moment for it."""
-    return outbox.why_unpublished(Bucket.DESIRED, wish_key(wish.kind, wish.name))
+def why_unpublished(desired: DesiredState) -> str:
+    """Why a desired state is not published yet, empty once it is; waits a moment for it."""
+    return outbox.why_unpublished(Bucket.DESIRED, desired_key(desired.kind, desired.name))
 
 
-def _wish(
+def _desire(
     actor: Actor, what: Act, kind: str, name: str, reason: str, *, is_on: bool, must_exist: Callable[[str], object]
-) -> Wish:
+) -> DesiredState:
     with act(actor, what, Target(kind, name), reason=reason) as change:
         must_exist(name)
-        before = Wish.objects.select_for_update().filter(kind=kind, name=name).first()
+        before = DesiredState.objects.select_for_update().filter(kind=kind, name=name).first()
         change.before = {"is_on": bool(before and before.is_on)}
-        wish, _ = Wish.objects.update_or_create(
+        desired, _ = DesiredState.objects.update_or_create(
             kind=kind,
             name=name,
             defaults={"is_on": is_on, "actor_name": actor.name, "reason": reason[:200], "updated_at": timezone.now()},
         )
         change.after = {"is_on": is_on}
-        post_document(Bucket.DESIRED, wish_key(kind, name), wish.document())
-    return wish
+        post_document(Bucket.DESIRED, desired_key(kind, name), desired.document())
+    return desired

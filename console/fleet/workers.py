@@ -2,7 +2,7 @@
 
 from console.board.rows import WorkerRow
 from console.feed.running import running
-from console.fleet.models import Wish
+from console.fleet.models import DesiredState
 from console.jobs.models import Job
 from signalbox.program.errors import NotFound, Unavailable
 
@@ -21,9 +21,9 @@ def is_blind() -> bool:
     return running.is_blind
 
 
-def asked_to_drain() -> dict[str, Wish]:
+def asked_to_drain() -> dict[str, DesiredState]:
     """Every worker that is asked to drain, there or not."""
-    return {wish.name: wish for wish in Wish.objects.filter(kind=Wish.WORKER, is_on=True)}
+    return {desired.name: desired for desired in DesiredState.objects.filter(kind=DesiredState.WORKER, is_on=True)}
 
 
 def must_exist(worker: str) -> None:
@@ -33,7 +33,7 @@ def must_exist(worker: str) -> None:
     """
     if not (
         worker in present()
-        or Wish.objects.filter(kind=Wish.WORKER, name=worker).exists()
+        or DesiredState.objects.filter(kind=DesiredState.WORKER, name=worker).exists()
         or Job.objects.filter(worker=worker).exists()
     ):
         raise _unknown("worker", worker)

@@ -29,7 +29,7 @@ def find(job_id: str) -> Job | None:
         # On the loop of the server, which this connection belongs to.
         row = async_to_sync(_ask)(bus, job_id)
     except (SignalboxError, TimeoutError, msgspec.MsgspecError) as error:
-        log.warning("jobs.not_asked", job=job_id, reason=str(error))
+        log.warning("jobs.record_read_failed", job=job_id, reason=str(error))
         return None
     return _unsaved(row) if row is not None else None
 

@@ -19,12 +19,12 @@ SCAN: Final = 20_000
 """Rows of one index that one look reads at most."""
 COUNTED: Final = 10_000
 """Jobs of one state that are counted; beyond that there are "10 000+"."""
-Place = tuple[datetime, str]
+PageStart = tuple[datetime, str]
 """Where a job stands in the list: when it was created, and its id."""
 
 
 @dataclass(frozen=True)
-class Page:
+class JobPage:
     """jobs: newest first. older: cursor of the next page, or None at the end.
 
     looked_to: where nothing older has been looked at yet, though the page is not full; None = it is, or all was.
@@ -35,7 +35,7 @@ class Page:
     looked_to: datetime | None = None
 
 
-def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
+def page(asked: Filter, *, before: str = "", size: int = 50) -> JobPage:
     """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor."""
     start = _read_cursor(before) if before else None
     found: list[Job] = []
@@ -50,12 +50,12 @@ def page(asked: Filter, *, before: str = "", size: int = 50) -> Page:
             jobs = jobs.filter(asked.rest)
         found += jobs.order_by("-created_at", "-id")[: size + 1]
     # Of several leads one may have been looked at further than another: what lies beyond comes with the next page.
-    rows = sorted((job for job in found if floor is None or job.created_at >= floor), key=_place, reverse=True)
+    rows = sorted((job for job in found if floor is None or job.created_at >= floor), key=_start_after, reverse=True)
     if len(rows) > size:
-        return Page(rows[:size], _cursor(_place(rows[size - 1])))
+        return JobPage(rows[:size], _cursor(_start_after(rows[size - 1])))
     if floor is None:
-        return Page(rows, None)
-    return Page(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
+        return JobPage(rows, None)
+    return JobPage(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
 
 
 def counts(asked: Filter) -> dict[str, str]:
@@ -112,7 +112,7 @@ def _reach(jobs: QuerySet[Job], number: int) -> datetime | None:
     return found[0] if len(found) > 1 else None
 
 
-def _before(start: Place | None) -> Q:
+def _before(start: PageStart | None) -> Q:
     if start is None:
         return Q()
     at, job_id = start
@@ -120,15 +120,15 @@ def _before(start: Place | None) -> Q:
     return Q(created_at__lte=at) & (Q(created_at__lt=at) | Q(pk__lt=job_id))
 
 
-def _place(job: Job) -> Place:
+def _start_after(job: Job) -> PageStart:
     return job.created_at, job.pk
 
 
-def _cursor(place: Place) -> str:
-    return f"{place[0].timestamp():.6f}_{place[1]}"
+def _cursor(start: PageStart) -> str:
+    return f"{start[0].timestamp():.6f}_{start[1]}"
 
 
-def _read_cursor(text: str) -> Place:
+def _read_cursor(text: str) -> PageStart:
     at, _, job_id = text.partition("_")
     try:
         return datetime.fromtimestamp(float(at), tz=UTC), job_id

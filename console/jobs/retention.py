@@ -38,9 +38,9 @@ class Retention:
         while True:
             try:
                 if count := await self.tidy():
-                    log.info("jobs.forgotten", count=count)
+                    log.info("jobs.removed", count=count)
                 if count := await self.tidy_others():
-                    log.info("rows.forgotten", count=count)
+                    log.info("jobs.rows_removed", count=count)
             except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
                 log.exception("jobs.retention_failed")
             await asyncio.sleep(EVERY_S)

@@ -27,7 +27,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Share:
+class Segment:
     """One part of the bar, in per cent of the whole; x: where it begins."""
 
     name: str
@@ -67,12 +67,12 @@ def steps(job: Job, events: Sequence[JobEvent]) -> list[Step]:
     return [step for _, step in sorted(found, key=lambda each: each[0])]
 
 
-def shares(job: Job) -> list[Share]:
+def shares(job: Job) -> list[Segment]:
     """The parts of an ended job's time, together 100 per cent; empty while it is open."""
     parts = times.parts(job.phases)
     total = parts[-1].end_ms if parts else 0.0
     return [
-        Share(
+        Segment(
             part.name,
             part.end_ms - part.start_ms,
             round(100 * part.start_ms / total, 3),

@@ -126,7 +126,7 @@ class ApiKey(models.Model):
         )
 
 
-class StrayKey(models.Model):
+class UnknownKey(models.Model):
     """A key in force that NATS holds and this database does not know. The controller keeps the list.
 
     One that ends afterwards stays until the controller looks again.
@@ -139,8 +139,9 @@ class StrayKey(models.Model):
     seen_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        """By id."""
+        """By id. The table keeps the name that it was made with."""
 
+        db_table = "keys_straykey"
         default_permissions = ()
         ordering = ("id",)
 

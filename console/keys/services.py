@@ -12,8 +12,8 @@ from django.utils import timezone
 from console.accounts.rights import Act, Actor
 from console.audit.acts import Target, act
 from console.bounds import MOST_COUNT
-from console.keys import accounts, strays
-from console.keys.models import Account, ApiKey, StrayKey
+from console.keys import accounts, unknown
+from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox.program import keys
@@ -179,8 +179,8 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
     """
     with act(actor, Act.KEYS_MANAGE, Target("key", kid, revokes=True), reason=reason) as change:
         key = ApiKey.objects.select_for_update().filter(pk=kid).first()
-        if key is None and StrayKey.objects.filter(pk=kid).exists():
-            key = strays.take_in(actor, kid)
+        if key is None and UnknownKey.objects.filter(pk=kid).exists():
+            key = unknown.take_in(actor, kid)
         if key is None:
             raise NotFound(f"There is no API key {kid!r}.")
         if key.revoked_at is not None:
@@ -198,8 +198,8 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
 def _check(grant: Grant) -> None:
     if not grant.name.strip() or len(grant.name) > 100:
         raise InvalidRequest("name: 1 to 100 characters, so that others know what it is for.")
-    unknown = sorted(set(grant.scopes) - set(SCOPES))
-    if unknown or not grant.scopes:
+    wrong = sorted(set(grant.scopes) - set(SCOPES))
+    if wrong or not grant.scopes:
         raise InvalidRequest(f"scopes: one or more of {', '.join(SCOPES)}.")
     if len(set(grant.scopes)) < len(grant.scopes):
         raise InvalidRequest("scopes: name each once.")

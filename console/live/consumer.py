@@ -130,14 +130,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """A subscription. Anything else closes the connection."""
-        wish = read(text_data)
-        if wish is None or not self._has_budget(time.monotonic()):
-            log.warning("live.message_refused", user_id=self._user_id, is_read=wish is not None)
-            await self._shut(BAD_MESSAGE if wish is None else TOO_MANY)
-        allowed = await self._allowed(wish.topics)
+        asked = read(text_data)
+        if asked is None or not self._has_budget(time.monotonic()):
+            log.warning("live.message_refused", user_id=self._user_id, is_read=asked is not None)
+            await self._shut(BAD_MESSAGE if asked is None else TOO_MANY)
+        allowed = await self._allowed(asked.topics)
         if allowed is None or self._feed is None:
             await self._shut(NOT_ALLOWED)
-        self._feed.hub.subscribe(self, allowed, wish.resume, time.time())
+        self._feed.hub.subscribe(self, allowed, asked.resume, time.time())
 
     def push(self, frame: Frame) -> None:
         """Called by the hub."""

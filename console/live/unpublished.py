@@ -7,7 +7,7 @@ from django.db import Error
 from django.db.models import Count, Min
 
 from console.board.rows import Alarm
-from console.keys.models import StrayKey
+from console.keys.models import UnknownKey
 from console.live.damaged import damaged
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
@@ -40,14 +40,14 @@ def _alarms() -> dict[str, Alarm]:
 
 
 def _unknown_keys() -> dict[str, Alarm]:
-    """Keys that gateways let in and that nobody here can have made."""
-    strays = StrayKey.objects.aggregate(count=Count("pk"), since=Min("seen_at"))
-    count = strays["count"]
+    """An alarm where gateways accept keys that this database does not know."""
+    unknown = UnknownKey.objects.aggregate(count=Count("pk"), since=Min("seen_at"))
+    count = unknown["count"]
     if not count:
         return {}
     noun = "API key is" if count == 1 else "API keys are"
     text = f"{count} {noun} in force that this console does not know: adopt or revoke."
-    return {"keys:unknown": Alarm("warning", text, strays["since"].timestamp(), "/keys")}
+    return {"keys:unknown": Alarm("warning", text, unknown["since"].timestamp(), "/keys")}
 
 
 def _alarm(entry: OutboxEntry) -> Alarm:

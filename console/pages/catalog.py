@@ -165,7 +165,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
         "unpublished": unpublished,
         "why_unpublished": unpublished.get(name, ""),
-        "wish": fleet.of_model(name),
+        "desired": fleet.of_model(name),
         "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
         "pending": list(feed.view.rollouts.pending(name)) if (feed := running.feed) else [],
@@ -244,9 +244,9 @@ def approve(request: HttpRequest, name: str) -> HttpResponse:
 def pause(request: HttpRequest, name: str) -> HttpResponse:
     """Pause or resume the model's queue."""
     is_paused = request.POST.get("paused") == "1"
-    wish = fleet.pause(actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", ""))
+    desired = fleet.pause(actor_of(request), name, is_paused=is_paused, reason=request.POST.get("reason", ""))
     done = f"{name} is {'paused' if is_paused else 'resumed'}"
-    flash.say(request, done, fleet.why_unpublished(wish))
+    flash.say(request, done, fleet.why_unpublished(desired))
     return redirect("model", name=name)
 
 

@@ -13,8 +13,8 @@ from console.accounts.rights import Act
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel
-from console.keys import services, strays
-from console.keys.models import Account, ApiKey, StrayKey
+from console.keys import services, unknown
+from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
 from console.pages import once
 from console.pages.forms import ModelsForm, fill_errors, offer
@@ -82,8 +82,8 @@ class RotationForm(forms.Form):
 def index(request: HttpRequest) -> HttpResponse:
     """All keys, newest first; before them those that only NATS knows."""
     rows = [(key, key.state()) for key in ApiKey.objects.select_related("account")[:1000]]
-    unknown = [(stray, stray.state()) for stray in StrayKey.objects.all()[:1000]]
-    return render(request, "keys/index.html", {"rows": rows, "unknown": unknown})
+    others = [(key, key.state()) for key in UnknownKey.objects.all()[:1000]]
+    return render(request, "keys/index.html", {"rows": rows, "unknown": others})
 
 
 @require_http_methods(["GET", "POST"])
@@ -164,7 +164,7 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
 @asks_password
 def adopt(request: HttpRequest, kid: str) -> HttpResponse:
     """Make a key that only NATS knows one of this console."""
-    key = strays.adopt(actor_of(request), kid)
+    key = unknown.adopt(actor_of(request), kid)
     messages.success(request, f"The key {key.name} is known to this console from now on.")
     return redirect("key", kid=kid)
 

@@ -11,7 +11,7 @@ from console.accounts.rights import Act
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
 from console.fleet import services, workers
-from console.fleet.models import Wish
+from console.fleet.models import DesiredState
 from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.pages import flash
@@ -26,7 +26,7 @@ def index(request: HttpRequest) -> HttpResponse:
     """Every worker that is here, and those that are asked to drain and are not."""
     here, asked = workers.present(), workers.asked_to_drain()
     rows = [_seen(row, asked.get(name)) for name, row in sorted(here.items(), key=_lost_last)]
-    absent = [wish for name, wish in sorted(asked.items()) if name not in here]
+    absent = [desired for name, desired in sorted(asked.items()) if name not in here]
     context = {"rows": rows, "absent": absent, "is_blind": workers.is_blind()}
     return render(request, "workers/index.html", context)
 
@@ -37,13 +37,13 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
     """One worker: what it says of itself, what was asked of it, its latest jobs."""
     workers.must_exist(worker)
     row = workers.present().get(worker)
-    wish = Wish.objects.filter(kind=Wish.WORKER, name=worker).first()
+    desired = DesiredState.objects.filter(kind=DesiredState.WORKER, name=worker).first()
     context = {
         "name": worker,
-        "wish": wish,
+        "desired": desired,
         "is_blind": workers.is_blind(),
-        "seen": _seen(row, wish) if row else None,
-        "posting": outbox.latest(Bucket.DESIRED, services.wish_key(Wish.WORKER, worker)),
+        "seen": _seen(row, desired) if row else None,
+        "posting": outbox.latest(Bucket.DESIRED, services.desired_key(DesiredState.WORKER, worker)),
         "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="worker", target=worker)[:30],
     }
@@ -54,9 +54,9 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
 def drain(request: HttpRequest, worker: str) -> HttpResponse:
     """Drain or resume a worker."""
     is_draining = request.POST.get("draining") == "1"
-    wish = services.drain(actor_of(request), worker, is_draining=is_draining, reason=request.POST.get("reason", ""))
+    desired = services.drain(actor_of(request), worker, is_draining=is_draining, reason=request.POST.get("reason", ""))
     done = f"{worker} is asked to {'drain' if is_draining else 'take part again'}"
-    flash.say(request, done, services.why_unpublished(wish))
+    flash.say(request, done, services.why_unpublished(desired))
     return redirect("worker", worker=worker)
 
 
@@ -68,16 +68,16 @@ def release(request: HttpRequest, gpu: str) -> HttpResponse:
     return redirect("/")
 
 
-def _seen(row: WorkerRow, wish: Wish | None) -> dict[str, object]:
+def _seen(row: WorkerRow, desired: DesiredState | None) -> dict[str, object]:
     """A worker as pages show it."""
-    is_asked = wish is not None and wish.is_on
+    is_asked = desired is not None and desired.is_on
     state, words = _state(row)
     return {
         "row": row,
         "state": state,
         "words": words,
         "host": row.host.split("/")[0],
-        "wish": wish if is_asked else None,
+        "desired": desired if is_asked else None,
         "is_drain_pending": is_asked and row.state not in {"draining", "lost"},
         "beat_at": datetime.fromtimestamp(row.beat_at, UTC),
         "started_at": datetime.fromtimestamp(row.started_at, UTC),

@@ -34,8 +34,8 @@ class Statement(NamedTuple):
     of_documents: str
 
 
-class Place(NamedTuple):
-    """How far the tables are, in STATE and in JOBS. created: which stream that was; another is another history."""
+class ReadCursor(NamedTuple):
+    """How far the rows follow STATE and JOBS. created: when that stream was created; another one is another history."""
 
     seq: int
     stream_created: str
@@ -43,18 +43,18 @@ class Place(NamedTuple):
     queue_created: str
 
 
-def place() -> Place:
-    """The cursor as it stands."""
+def read_cursor() -> ReadCursor:
+    """The cursor as the database has it; at the beginning where it has none."""
     cursor = Cursor.objects.filter(pk=1).first()
-    return _place(cursor) if cursor else Place(0, "", 0, "")
+    return _of_row(cursor) if cursor else ReadCursor(0, "", 0, "")
 
 
-def _place(cursor: Cursor) -> Place:
-    return Place(cursor.seq, cursor.stream_created, cursor.queue_seq, cursor.queue_created)
+def _of_row(cursor: Cursor) -> ReadCursor:
+    return ReadCursor(cursor.seq, cursor.stream_created, cursor.queue_seq, cursor.queue_created)
 
 
-def begin(stream_created: str) -> Place:
-    """Start at the beginning of a STATE that is not the one read before; returns that place."""
+def begin(stream_created: str) -> ReadCursor:
+    """Start at the beginning of a STATE that is not the one read before; returns it."""
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
         # Sequences of a lost stream mean nothing now, and would clash with those of the new one.
@@ -63,16 +63,16 @@ def begin(stream_created: str) -> Place:
         cursor.seq, cursor.stream_created, cursor.at = 0, stream_created, timezone.now()
         cursor.resyncs += 1
         cursor.save()
-    return _place(cursor)
+    return _of_row(cursor)
 
 
-def begin_queue(queue_created: str) -> Place:
-    """Start at the beginning of a JOBS that is not the one read before; returns that place."""
+def begin_queue(queue_created: str) -> ReadCursor:
+    """Start at the beginning of a JOBS that is not the one read before; returns it."""
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
         cursor.queue_seq, cursor.queue_created = 0, queue_created
         cursor.save()
-    return _place(cursor)
+    return _of_row(cursor)
 
 
 def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:

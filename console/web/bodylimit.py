@@ -56,7 +56,7 @@ class BodyLimit:
         try:
             cap = await _cap(scope)
         except DATABASE_FAULTS as error:
-            log.warning("console.body_unjudged", reason=type(error).__name__)
+            log.warning("console.body_bound_unknown", reason=type(error).__name__)
             await self._refuse(scope, send, database_away())
             return
         body = _Body(receive, cap)

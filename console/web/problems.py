@@ -43,7 +43,7 @@ def is_for_programs(request: HttpRequest) -> bool:
 def as_problem(error: Exception, context: dict[str, Any]) -> Response | None:
     """The answer to an exception: ours, or one of the framework's; None leaves it to the server's 500."""
     if isinstance(error, DATABASE_FAULTS):
-        log.warning("api.database_away", reason=type(error).__name__)
+        log.warning("api.database_unreachable", reason=type(error).__name__)
         error = database_away()
     if isinstance(error, SignalboxError):
         status = meaning(error.code).http

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway_plugin.admission.holdings import Holdings
 from gateway_plugin.admission.keyring import tenant_of
-from gateway_plugin.admission.room import REFUSED
+from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.service.jobs import Jobs
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Found

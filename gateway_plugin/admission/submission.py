@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gateway_plugin.admission.inputs import StoredInputs
 from gateway_plugin.admission.keyring import tenant_of
-from gateway_plugin.admission.resultsroom import ResultsRoom
-from gateway_plugin.admission.storedinputs import StoredInputs
+from gateway_plugin.admission.results import ResultsRoom
 from gateway_plugin.codec.intake import Inputs
 from gateway_plugin.codec.ready import Ready
 from signalbox.bus.client import Bus

@@ -19,7 +19,7 @@ _EMPTY_BOUNDS: Final = Bounds(65_536, 1_000)
 """Of a body that should have nothing in it."""
 
 
-class Target(NamedTuple):
+class ModelTarget(NamedTuple):
     """What a job is for. version, label: at most one of them."""
 
     model: str
@@ -27,7 +27,7 @@ class Target(NamedTuple):
     label: str | None
 
 
-def target_of(fields: Mapping[str, Any]) -> Target:
+def target_of(fields: Mapping[str, Any]) -> ModelTarget:
     """Model, version and label a submission names. Raises :class:`InvalidRequest`."""
     require_known(fields, SUBMIT_FIELDS)
     name, version, label = fields.get("model"), fields.get("version"), fields.get("label")
@@ -44,7 +44,7 @@ def target_of(fields: Mapping[str, Any]) -> Target:
         raise InvalidRequest('"label" must be a string.', field="label")
     if version is not None and label is not None:
         raise InvalidRequest('Give "version" or "label", not both.', field="label")
-    return Target(name, version, label)
+    return ModelTarget(name, version, label)
 
 
 def require_empty(body: bytes) -> None:

@@ -13,8 +13,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from gateway_plugin.codec.jsoncodec import decode, plans
-from gateway_plugin.codec.jsonrender import least_bytes, render
+from gateway_plugin.codec.inputs import decode, plans
+from gateway_plugin.codec.outputs import least_bytes, render
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
 from signalbox.wire.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
@@ -37,7 +37,7 @@ class ParseAsk(msgspec.Struct, tag="parse"):
 
 
 class DecodeAsk(msgspec.Struct, tag="decode"):
-    """Decode the kept body for a version's signatures; see :func:`gateway_plugin.codec.jsoncodec.decode`."""
+    """Decode the kept body for a version's signatures; see :func:`gateway_plugin.codec.inputs.decode`."""
 
     signatures: dict[str, Signature]
     batch_prefix: str
@@ -111,7 +111,7 @@ def too_large(size_bytes: int, limit: int) -> ResultTooLarge:
 
 
 def rendered(frame: bytes, style: str, limit: int) -> bytes:
-    """The JSON of a result; see :func:`gateway_plugin.codec.jsonrender.render`.
+    """The JSON of a result; see :func:`gateway_plugin.codec.outputs.render`.
 
     Raises :class:`ResultTooLarge` for more than ``limit`` bytes, where that can be known before anything is written,
     and :class:`Bug` for what is no result.

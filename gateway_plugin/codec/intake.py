@@ -27,8 +27,8 @@ from gateway_plugin.codec.decoder import (
     too_large,
 )
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.codec.jsoncodec import decode
-from gateway_plugin.codec.jsonrender import MOST_SHRUNK
+from gateway_plugin.codec.inputs import decode
+from gateway_plugin.codec.outputs import MOST_SHRUNK
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.settings import GatewaySettings
@@ -45,7 +45,7 @@ Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
 
 
 class Inputs(NamedTuple):
-    """Decoded inputs of one request, as :class:`gateway_plugin.codec.jsoncodec.Decoded`, framed."""
+    """Decoded inputs of one request, as :class:`gateway_plugin.codec.inputs.Decoded`, framed."""
 
     frame: bytes
     signature: str

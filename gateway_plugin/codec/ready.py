@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway_plugin.codec.jsoncodec import Plan, plans
+from gateway_plugin.codec.inputs import Plan, plans
 from signalbox.wire.messages import Model, Version
 
 

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from gateway_plugin.admission.pool import Held, Pool, bodies_pool
-from gateway_plugin.edge import answers
-from gateway_plugin.edge.answers import Answer, ErrorPages, Headers
-from gateway_plugin.edge.bodies import BODIES_BYTES, Body, BodyTooLargeError, ClientLeftError, Receive
-from gateway_plugin.edge.definition import Front
-from gateway_plugin.edge.limits import Limits, Rate
+from gateway_plugin.edge import responses
+from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
+from gateway_plugin.edge.definition import Definition
+from gateway_plugin.edge.limits import KeyLimits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
-from gateway_plugin.edge.target import Redirect, Target, read
+from gateway_plugin.edge.responses import ErrorTemplates, Headers, Response
+from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
@@ -31,12 +31,12 @@ BAD_HTTP: Final = "invalid_request:http"
 _RETRY_AFTER: Final = b"Retry-After"
 _BODILESS: Final = frozenset({204, 304})
 _REASONS: Final = {
-    answers.KEY_INACTIVE: "forbidden:inactive",
-    answers.KEY_EXPIRED: "unauthorized:expired",
-    answers.API_DISALLOWED: "forbidden:api",
-    answers.NOT_LISTED: "forbidden:path",
-    answers.RATE_EXCEEDED: "limit_exceeded:rate",
-    answers.QUOTA_EXCEEDED: "limit_exceeded:quota",
+    responses.KEY_INACTIVE: "forbidden:inactive",
+    responses.KEY_EXPIRED: "unauthorized:expired",
+    responses.API_DISALLOWED: "forbidden:api",
+    responses.NOT_LISTED: "forbidden:path",
+    responses.RATE_EXCEEDED: "limit_exceeded:rate",
+    responses.QUOTA_EXCEEDED: "limit_exceeded:quota",
 }
 """Why a caller is refused here. What the plugin refuses it counts itself; the rest is no fault of a caller's."""
 
@@ -51,7 +51,7 @@ class Edge:
 
     def __init__(
         self,
-        front: Front,
+        front: Definition,
         call: Call,
         *,
         bodies: Pool | None = None,
@@ -61,8 +61,8 @@ class Edge:
         self._front = front
         self._call = call
         self._wall = wall
-        self._pages = ErrorPages(front)
-        self._limits = Limits(monotonic, wall)
+        self._pages = ErrorTemplates(front)
+        self._limits = KeyLimits(monotonic, wall)
         self._bodies = bodies or bodies_pool(BODIES_BYTES)
         self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
@@ -91,49 +91,53 @@ class Edge:
         body = b"" if answer.status in _BODILESS else answer.body
         await _send(answer, body, send)
 
-    async def answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
         """The answer to one request, whoever gives it."""
         try:
             target = read(scope["raw_path"], scope["query_string"])
             headers = headers_of(scope["headers"])
         except UnicodeDecodeError:
             count_refusal(BAD_HTTP)
-            return self._pages.known(*answers.PLUGIN_AWAY)
+            return self._pages.known(*responses.PLUGIN_AWAY)
         if target is None:
             count_refusal(BAD_HTTP)
-            return answers.bad_request()
-        body = Body(headers, receive)
+            return responses.bad_request()
+        body = RequestBody(headers, receive)
         try:
             body.require_within(self._front.max_body_bytes)
             answer = await self._answered(scope, target, headers, body)
         except BodyTooLargeError:
             count_refusal("too_large:http")
-            answer = answers.TOO_LARGE
+            answer = responses.TOO_LARGE
         # Whoever is refused before the body was read sends it all the same, and sees why only then.
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
-    async def _answered(self, scope: Scope, target: Target | Redirect, headers: dict[str, str], body: Body) -> Answer:
+    async def _answered(
+        self, scope: Scope, target: RequestTarget | Redirect, headers: dict[str, str], body: RequestBody
+    ) -> Response:
         if isinstance(target, Redirect):
-            return answers.moved(target.location)
+            return responses.moved(target.location)
         for prefix, api in self._keyless:
             if scope["raw_path"].startswith(prefix):
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
-                    return self._page(answers.NOT_LISTED, headers)
-                return Answer(mock.status, answers.wire_headers(mock.headers.items()), mock.body.encode())
+                    return self._page(responses.NOT_LISTED, headers)
+                return Response(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
         return await self._hooked(scope, target, headers, body)
 
-    async def _hooked(self, scope: Scope, target: Target, headers: dict[str, str], body: Body) -> Answer:
+    async def _hooked(
+        self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
+    ) -> Response:
         """The key first, from the headers alone; its body only once it may call."""
         try:
             sent = self._objects.auth(scope["method"], target, headers)
         except ValueError:  # a protobuf string must be UTF-8
             count_refusal(BAD_HTTP)
-            return self._page(answers.PLUGIN_AWAY, headers)
+            return self._page(responses.PLUGIN_AWAY, headers)
         replied = await self._dispatch(sent)
         if replied is None:
-            return self._page(answers.PLUGIN_AWAY, headers)
+            return self._page(responses.PLUGIN_AWAY, headers)
         overrides = replied.request.return_overrides
         if overrides.response_code > 0:
             return self._overridden(overrides, headers, [])
@@ -142,17 +146,17 @@ class Edge:
             session.metadata.MergeFrom(replied.metadata)
         token = session.metadata.get("token", "")
         if not token:
-            return self._page(answers.NO_SESSION, headers)
+            return self._page(responses.NO_SESSION, headers)
         refusal = self._refusal(session)
         if refusal:
             return self._page(refusal, headers)
         rate = self._limits.take(token, session) if self._front.hooked.is_rate_limited else None
         shown = _rate_headers(rate) if rate and self._front.shows_rate else []
         if rate and not rate.is_allowed:
-            return _later(self._page(answers.RATE_EXCEEDED, headers, shown), rate.left_s)
+            return _later(self._page(responses.RATE_EXCEEDED, headers, shown), rate.left_s)
         quota = self._limits.spend(token, session) if self._front.hooked.has_quota else None
         if quota and not quota.is_allowed:
-            return _later(self._page(answers.QUOTA_EXCEEDED, headers, shown), quota.left_s)
+            return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
         own = int(session.metadata.get(BODY_BYTES, "0"))
         with Held(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
             try:
@@ -161,7 +165,7 @@ class Edge:
                 return _refused(error, target, shown)
             return await self._post(sent, replied, target, headers, shown, scope, data)
 
-    async def _body(self, body: Body, own: int, share: Held) -> bytes:
+    async def _body(self, body: RequestBody, own: int, share: Held) -> bytes:
         """The body of a caller who may call. own: the key's limit, 0 = the gateway's."""
         most = self._front.max_body_bytes
         if not own or (most and own >= most):
@@ -178,26 +182,26 @@ class Edge:
         self,
         authed: Object,
         replied: Object,
-        target: Target,
+        target: RequestTarget,
         headers: dict[str, str],
         shown: Headers,
         scope: Scope,
         body: bytes,
-    ) -> Answer:
+    ) -> Response:
         client = scope.get("client")
         peer = client[0] if client else ""
         try:
             sent = self._objects.post(authed, replied, target.url, peer, body)
         except ValueError as error:
             _log.warning("edge.reply_refused", error=str(error))
-            return self._page(answers.HOOK_FAILED, headers, shown)
+            return self._page(responses.HOOK_FAILED, headers, shown)
         final = await self._dispatch(sent)
         if final is None:
-            return self._page(answers.HOOK_FAILED, headers, shown)
+            return self._page(responses.HOOK_FAILED, headers, shown)
         overrides = final.request.return_overrides
         if overrides.response_code > 0:
             return self._overridden(overrides, headers, shown)
-        return self._page(answers.NOT_PROXIED, headers, shown)  # the target is a sink
+        return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
 
     async def _dispatch(self, sent: Object) -> Object | None:
         """The plugin's reply; None when it failed or gave back something else than it got."""
@@ -213,37 +217,37 @@ class Edge:
 
     def _refusal(self, session: SessionState) -> tuple[int, str] | None:
         if session.is_inactive:
-            return answers.KEY_INACTIVE
+            return responses.KEY_INACTIVE
         if 0 < session.expires < self._wall():
-            return answers.KEY_EXPIRED
+            return responses.KEY_EXPIRED
         if session.access_rights and self._front.hooked.api_id not in session.access_rights:
-            return answers.API_DISALLOWED
+            return responses.API_DISALLOWED
         return None
 
-    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> Answer:
+    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> Response:
         if error in _REASONS:
             count_refusal(_REASONS[error])
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
-    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> Answer:
+    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> Response:
         status = overrides.response_code
         body = overrides.response_error or overrides.response_body
         given = {canonical(name.encode()): value for name, value in overrides.headers.items()}
-        written = answers.wire_headers(given.items())
+        written = responses.wire_headers(given.items())
         kept = [pair for pair in shown if pair[0].decode() not in given] if shown else shown
         if status >= 400 and not overrides.override_error:
             content_type = headers.get("Content-Type", "")
             page = self._pages.page(status, body or "Key not authorised", content_type)
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
-            return Answer(page.status, [*kept, *written, *page.headers], page.body)
+            return Response(page.status, [*kept, *written, *page.headers], page.body)
         if body and status not in _BODILESS and "Content-Type" not in given:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
-        return Answer(status, kept + written, body.encode())
+        return Response(status, kept + written, body.encode())
 
 
-async def _send(answer: Answer, body: bytes, send: Send) -> None:
+async def _send(answer: Response, body: bytes, send: Send) -> None:
     """One whole answer."""
     headers = answer.headers
     if answer.status not in _BODILESS:
@@ -252,21 +256,21 @@ async def _send(answer: Answer, body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _refused(error: SignalboxError, target: Target, shown: Headers) -> Answer:
+def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> Response:
     """An error of ours that no hook saw, in the shape the plugin gives it."""
     count_refusal(f"{error.code}:{error.facts['bound']}")
     given = refusal(error, dialect_of(target.url))
-    return Answer(given.status, shown + answers.wire_headers(given.headers.items()), given.body)
+    return Response(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
 
 
-def _closing(answer: Answer) -> Answer:
+def _closing(answer: Response) -> Response:
     """An answer after which the connection cannot go on: what comes next is the rest of a body."""
     if (b"Connection", b"close") in answer.headers:
         return answer
     return answer._replace(headers=[*answer.headers, (b"Connection", b"close")])
 
 
-def _later(page: Answer, left_s: float | None) -> Answer:
+def _later(page: Response, left_s: float | None) -> Response:
     """The page of a limit, with when it can be tried again; Tyk's overrides know constants only."""
     if left_s is None:
         return page

@@ -69,7 +69,7 @@ class HookedApi(msgspec.Struct, frozen=True):
     config_data: str
 
 
-class Front(msgspec.Struct, frozen=True):
+class Definition(msgspec.Struct, frozen=True):
     """All of ``tyk/`` that shows. Sizes in bytes, times in seconds.
 
     shows_rate: X-RateLimit headers describe the rate limit. error_json, error_xml: templates with
@@ -86,7 +86,7 @@ class Front(msgspec.Struct, frozen=True):
     error_xml: str
 
 
-def load(folder: Path = SOURCE, *, secret: str = "") -> Front:
+def load(folder: Path = SOURCE, *, secret: str = "") -> Definition:
     """Reads ``folder``. Raises :class:`Misconfigured` on anything the edge would not honour.
 
     secret: shared with the plugin, where the definition itself does not hold it.
@@ -101,7 +101,7 @@ def load(folder: Path = SOURCE, *, secret: str = "") -> Front:
     if len(hooked) != 1:
         raise Misconfigured(f"{folder}/apps must hold one API with hooks, it holds {len(hooked)}")
     http = conf.get("http_server_options", {})
-    return Front(
+    return Definition(
         hooked=hooked[0],
         keyless=tuple(_keyless(doc) for doc in documents if doc.get("use_keyless")),
         max_body_bytes=http.get("max_request_body_size", 0),

@@ -45,7 +45,7 @@ class _Counter:
     renews_at: int
 
 
-class Limits:
+class KeyLimits:
     """Both limits of all keys. monotonic, wall: clocks in seconds."""
 
     def __init__(self, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:

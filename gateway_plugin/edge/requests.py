@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Final
 
 from gateway_plugin.edge.definition import HookedApi
-from gateway_plugin.edge.target import Target, parameters
+from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from signalbox.program.errors import Misconfigured
 
@@ -109,7 +109,7 @@ class ObjectMaker:
             if value.startswith("$") and value.removeprefix(_CONTEXT) not in _VARIABLES:
                 raise Misconfigured(f"global header {name}: the edge does not know {value!r}")
 
-    def auth(self, method: str, target: Target, headers: dict[str, str]) -> Object:
+    def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Object:
         """The object of the auth hook, without a body. Raises ValueError on text a protobuf string cannot hold."""
         made = Object()
         made.CopyFrom(self._template)

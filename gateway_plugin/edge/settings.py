@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from gateway_plugin.edge.bodies import BODIES_BYTES
+from gateway_plugin.edge.body import BODIES_BYTES
 from gateway_plugin.edge.definition import SOURCE
 from signalbox.front.bounds import HttpBounds
 

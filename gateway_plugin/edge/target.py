@@ -11,7 +11,7 @@ _KEPT: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]/%]*")
 _GO_SAFE: Final = "/$&+,:;=@-_.~"
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """url: path as Go re-encodes it, plus the raw query. uri: the target as it was sent."""
 
     url: str
@@ -24,14 +24,14 @@ class Redirect(NamedTuple):
     location: str
 
 
-def read(path: bytes, query: bytes) -> Target | Redirect | None:
+def read(path: bytes, query: bytes) -> RequestTarget | Redirect | None:
     """Target of a request; None when Go's server would refuse it.
 
     Raises UnicodeDecodeError on bytes that cannot travel in a protobuf string.
     """
     if _PLAIN.fullmatch(path):
         text = (path + b"?" + query if query else path).decode()
-        return Target(text, text)
+        return RequestTarget(text, text)
     if _BAD_ESCAPE.search(path) or not path.startswith(b"/"):
         return None
     decoded = unquote_to_bytes(path)
@@ -40,7 +40,7 @@ def read(path: bytes, query: bytes) -> Target | Redirect | None:
     if cleaned != decoded:
         return Redirect(quote(cleaned, safe=_GO_SAFE) + tail.decode("latin-1"))
     shown = path if _KEPT.fullmatch(path) else quote(decoded, safe=_GO_SAFE).encode()
-    return Target((shown + tail).decode(), (path + tail).decode())
+    return RequestTarget((shown + tail).decode(), (path + tail).decode())
 
 
 def _clean(path: bytes) -> bytes:

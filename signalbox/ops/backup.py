@@ -16,7 +16,7 @@ import msgspec
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import snapshots
-from signalbox.ops.settling import kept_consumers, settle
+from signalbox.ops.replicas import kept_consumers, wait_current
 from signalbox.ops.snapshots import Saved
 from signalbox.program.errors import Misconfigured, NotFound
 from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
@@ -103,7 +103,7 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
         say(f"{saved.name}: {saved.state['messages']} messages, {told}")
     consumers = found.consumers or dict.fromkeys(KEPT)
     say("waiting until every copy is current and every queue knows its jobs")
-    await settle(bus, {**dict.fromkeys(COUNTED, 0), **consumers}, copies)
+    await wait_current(bus, {**dict.fromkeys(COUNTED, 0), **consumers}, copies)
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 

@@ -64,7 +64,7 @@ Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """Name and port to addresses as text; every one the resolver knows."""
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """Where to connect, and as whom. address: checked, connect to this. host: for SNI and the ``Host`` header."""
 
     address: str
@@ -97,7 +97,7 @@ def judge(url: str, *, allow_plain: bool = False) -> SplitResult:
     return parts
 
 
-async def resolve(url: str, *, allow_plain: bool = False, lookup: "Lookup | None" = None) -> Target:
+async def resolve(url: str, *, allow_plain: bool = False, lookup: "Lookup | None" = None) -> Destination:
     """Judge a URL and pin its address: one lookup, every address of it checked, the first one named.
 
     lookup: the resolver, the system's if not given. Raises :class:`InvalidRequest` if the URL or any address of its
@@ -120,7 +120,7 @@ async def resolve(url: str, *, allow_plain: bool = False, lookup: "Lookup | None
     for text in found:
         check_address(text)
     path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
-    return Target(found[0], port, host, path, parts.scheme == "https")
+    return Destination(found[0], port, host, path, parts.scheme == "https")
 
 
 def check_address(text: str) -> Address:

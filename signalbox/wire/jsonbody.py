@@ -1,6 +1,6 @@
 """A JSON body, parsed once within bounds that hold before and while it is read, and meaning one thing only.
 
-What it means is :mod:`gateway_plugin.codec.jsoncodec`'s. The bounds are chosen in docs/adr/0126.
+What it means is :mod:`gateway_plugin.codec.inputs`'s. The bounds are chosen in docs/adr/0126.
 """
 
 import json

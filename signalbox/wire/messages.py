@@ -423,7 +423,7 @@ class Ticket(Doc, frozen=True, kw_only=True):
 
 
 class Desired(Doc, frozen=True, kw_only=True):
-    """KV ``desired``: an operator's wish. Key ``worker.<token>`` or ``model.<token>``.
+    """KV ``desired``: what an operator decided of a worker or a model. Key ``worker.<token>`` or ``model.<token>``.
 
     is_draining: worker stops pulling. is_paused: no new runs of this model.
     """

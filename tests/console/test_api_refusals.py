@@ -17,7 +17,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.feed.connection import Feed
 from console.feed.running import running
-from console.fleet.models import Wish
+from console.fleet.models import DesiredState
 from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from signalbox.program.settings import Wire
@@ -193,7 +193,7 @@ def test_whatever_does_not_exist_is_404_and_nothing_is_asked_of_it(
     for path in ("workers/w9/drain", "models/none/pause"):
         answer = program.put(f"/api/{path}", body, content_type="application/json")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-    assert not Wish.objects.exists()
+    assert not DesiredState.objects.exists()
     answer = program.put("/api/workers/w1/drain", body, content_type="application/json").json()
     assert (answer["on"], answer["reason"]) == (True, "x")
     monkeypatch.setattr(running, "feed", None)  # it has gone; what was asked of it can be taken back

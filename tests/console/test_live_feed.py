@@ -258,8 +258,8 @@ async def test_a_job_that_runs_is_shown_with_its_model_on_the_lane(bus: Bus, wir
 
 async def test_a_paused_queue_says_who_paused_it_and_why(bus: Bus, wire: Wire) -> None:
     await Railway(bus).lay_track({"digits": 2})
-    wish = Desired(is_paused=True, actor="ada", reason="new weights", updated_at=time.time())
-    await put(bus, Bucket.DESIRED, "model.digits", wish)
+    desired = Desired(is_paused=True, actor="ada", reason="new weights", updated_at=time.time())
+    await put(bus, Bucket.DESIRED, "model.digits", desired)
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("queues", "digits").get("is_paused"))
         row = viewer.row("queues", "digits")

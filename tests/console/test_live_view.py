@@ -210,7 +210,7 @@ def test_a_queue_nobody_serves_says_why(model: Model, workers: list[Worker], wor
 def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
-    board.model_wish("digits", Desired(is_paused=True, actor="ada"), T0)
+    board.model_desired("digits", Desired(is_paused=True, actor="ada"), T0)
     board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
     board.age(T0 + 1, is_blind=False)
     assert row(board, "alarms", "paused:digits").level == "warning"

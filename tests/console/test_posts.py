@@ -18,7 +18,7 @@ from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
 from console.keys import services as keys
-from console.keys.models import ApiKey, StrayKey
+from console.keys.models import ApiKey, UnknownKey
 from console.pages import once
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_accounts import FORM as ACCOUNT
@@ -44,7 +44,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     job = make(1, state="running", worker="w1", gpu="GPU-1")
     old, _ = keys.create(admin, keys.Grant(name="old"))
     lost, _ = keys.create(admin, keys.Grant(name="lost"))
-    stray = StrayKey.objects.create(id="stray", document='{"id": "stray", "hmac": "00"}')
+    key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "hmac": "00"}')
     model = {"args": ["digits"]}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "model-approve": (model, {"version": "1"}),
@@ -61,7 +61,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "revoke-key": ({"args": [lost.pk]}, {}),
         "create-account": ({}, ACCOUNT),
         "edit-account": ({"args": [old.pk]}, ACCOUNT),
-        "adopt-key": ({"args": [stray.pk]}, {}),
+        "adopt-key": ({"args": [key.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "lane-release": ({"args": ["GPU-1"]}, {}),

@@ -176,11 +176,11 @@ async def test_reading_every_record_twice_changes_nothing(bus: Bus) -> None:
     def everything() -> list[Any]:
         return [*Job.objects.order_by("pk").values(), *JobEvent.objects.order_by("pk").values()]
 
-    before, end = await in_thread(everything), (await in_thread(store.place)).seq
+    before, end = await in_thread(everything), (await in_thread(store.read_cursor)).seq
     assert end > 0
     await in_thread(lambda: Cursor.objects.update(seq=0))
     async with projecting(bus, batch=2):
-        await until(lambda: store.place().seq == end)
+        await until(lambda: store.read_cursor().seq == end)
     assert await in_thread(everything) == before
 
 
@@ -318,7 +318,7 @@ async def test_two_projectors_at_once_lose_nothing(bus: Bus, wire: Wire) -> None
                 await run_job(bus, job)
                 await asyncio.sleep(0.02)  # spreads the records over many sweeps of both
             last = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}"))["state"]
-            await until(lambda: store.place().seq == last["last_seq"])
+            await until(lambda: store.read_cursor().seq == last["last_seq"])
     finally:
         await other.close()
     assert await in_thread(states) == {job.id: "succeeded" for job in jobs}
@@ -497,14 +497,14 @@ def test_two_projectors_take_turns_and_write_each_record_once() -> None:
     assert store.apply(claims[:4], 4) == 0
     assert store.apply(claims[3:], 5) == 1
     assert JobEvent.objects.count() == 5
-    assert store.place().seq == 5
+    assert store.read_cursor().seq == 5
 
 
 def test_an_acceptance_does_not_move_the_cursor() -> None:
     store.apply([Heard(NOW, 0, job=accepted(1))], 0)
     store.apply([Heard(NOW, 0, job=accepted(1))], 0)
     assert states() == {accepted(1).id: "queued"}
-    assert store.place().seq == 0
+    assert store.read_cursor().seq == 0
 
 
 def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,6 +513,6 @@ def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(monkeypat
     monkeypatch.setattr(store, "_event_statement", lambda: broken)
     with pytest.raises(DatabaseError):
         store.apply([heard(claim, 1)], 1)
-    assert store.place().seq == 0
+    assert store.read_cursor().seq == 0
     assert not Job.objects.exists()
     assert connection.in_atomic_block is False

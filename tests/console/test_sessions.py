@@ -207,7 +207,7 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
         reverse("register-model"),
         reverse("upload-model"),
         reverse("rotate-key", args=[key.pk]),
-        reverse("adopt-key", args=["stray"]),
+        reverse("adopt-key", args=["unknown"]),
     ):
         asked = submit(client, url)
         assert (asked.status_code, b"Your password again" in asked.content) == (403, True), url

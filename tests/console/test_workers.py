@@ -8,7 +8,7 @@ from django.test import Client
 from console.audit.models import AuditEntry
 from console.feed.connection import Feed
 from console.feed.running import running
-from console.fleet.models import Wish
+from console.fleet.models import DesiredState
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import submit
@@ -70,7 +70,7 @@ def test_a_worker_is_drained_with_a_reason_and_resumed_on_its_page(browser: Brow
     feed.view.presence("w1", worker("w1", state="draining"), 1_000_020.0)
     assert "has not begun it yet" not in client.get("/workers/w1").content.decode()
     submit(client, "/workers/w1/drain", {"draining": "0"})
-    assert not Wish.objects.get().is_on
+    assert not DesiredState.objects.get().is_on
     entry = AuditEntry.objects.filter(act="workers.drain").earliest("pk")
     assert (entry.href, entry.reason) == ("/workers/w1", "new driver")
 

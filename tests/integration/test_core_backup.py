@@ -22,7 +22,7 @@ from signalbox.bus.client import Bus
 from signalbox.ops import backup, snapshots
 from signalbox.ops.backup import KEPT, MANIFEST
 from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.settling import settle
+from signalbox.ops.replicas import wait_current
 from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
@@ -207,11 +207,11 @@ class Unaware:
 
 async def test_a_queue_that_does_not_know_of_its_jobs_is_waited_for_and_named(full: Bus) -> None:
     unaware = Unaware(full, looks=3)
-    await settle(cast("Bus", unaware), {Stream.JOBS: 3}, 1)
+    await wait_current(cast("Bus", unaware), {Stream.JOBS: 3}, 1)
     assert unaware.looks == 0
     what = f"consumer {names.consumer('m', 'hi')} of JOBS has a message to deliver"
     with pytest.raises(Unavailable, match=what):
-        await settle(cast("Bus", Unaware(full, looks=100)), {Stream.JOBS: 3}, 1, still_s=0)
+        await wait_current(cast("Bus", Unaware(full, looks=100)), {Stream.JOBS: 3}, 1, still_s=0)
 
 
 async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[NatsServer], Routes]) -> None:
@@ -220,7 +220,7 @@ async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[N
         await becomes(lambda: is_whole(bus))
         await topology.apply(bus, 3)
         await topology.ensure_consumers(bus, "m")
-        await settle(bus, {Stream.JOBS: 3}, 3)
+        await wait_current(bus, {Stream.JOBS: 3}, 3)
         assert "1 of 4 consumers of JOBS have no leader" in await lacking(bus, {Stream.JOBS: 4}, 3)
         assert "stream STATE has 3 of 5 copies" in await lacking(bus, {Stream.STATE: 0}, 5)
         await servers[2].kill()
@@ -231,7 +231,7 @@ async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[N
             return "the copy of stream STATE on n2 is not current" in missing
 
         await becomes(is_missed)
-        back = asyncio.create_task(settle(bus, {Stream.STATE: 0, Stream.JOBS: 3}, 3))
+        back = asyncio.create_task(wait_current(bus, {Stream.STATE: 0, Stream.JOBS: 3}, 3))
         await servers[2].start()
         await back
 
@@ -239,7 +239,7 @@ async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[N
 async def lacking(bus: Bus, streams: dict[str, int], replicas: int) -> str:
     """What is said to be missing now."""
     try:
-        await settle(bus, streams, replicas, still_s=0)
+        await wait_current(bus, streams, replicas, still_s=0)
     except Unavailable as error:
         return str(error)
     return ""

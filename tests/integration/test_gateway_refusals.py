@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway_plugin.admission.room import REFUSED as REFUSED_FOR_ROOM
+from gateway_plugin.admission.refusals import REFUSED as REFUSED_FOR_ROOM
 from gateway_plugin.hooks.dispatcher import REFUSED
 from gateway_plugin.service.waiting import End
 from signalbox.bus import table

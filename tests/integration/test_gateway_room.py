@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin.admission.room import REFUSED
+from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus import table
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer

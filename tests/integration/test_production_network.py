@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from signalbox.ops.production import machine
-from signalbox.ops.production.compose import Compose, Network, Service
+from signalbox.ops.production.compose import Compose, DeclaredNetwork, Service
 from signalbox.ops.production.network import Network as Networks
 from signalbox.program.errors import Misconfigured
 
@@ -23,7 +23,7 @@ COMPOSE: Final = Compose(
         "b": Service(image="redis:7", networks=("one", "two")),
         "c": Service(image="redis:7", networks=("two",)),
     },
-    networks={"one": Network(internal=True), "two": Network(internal=True)},
+    networks={"one": DeclaredNetwork(internal=True), "two": DeclaredNetwork(internal=True)},
 )
 RUN: Final = """
 import json, signal

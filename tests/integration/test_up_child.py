@@ -17,8 +17,8 @@ from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
 from signalbox.ops.up import main
 from signalbox.ops.up.child import BACKOFF_S, Child, Spec
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.first import Shown
-from signalbox.ops.up.ground import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 from signalbox.program.errors import Unavailable

@@ -14,9 +14,9 @@ from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.up import ground, main, natskeeper, streams
+from signalbox.ops.up import datadir, main, natskeeper, streams
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.first import Shown
-from signalbox.ops.up.ground import DataDir
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
@@ -98,7 +98,7 @@ async def test_nats_serves_again_by_itself_after_its_disk_was_full(stack: Stack,
 async def test_a_full_data_folder_ends_no_program_of_the_stack(
     disk: SmallDisk, said: Said, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ground, "LEAST_FREE_BYTES", 0)
+    monkeypatch.setattr(datadir, "LEAST_FREE_BYTES", 0)
     monkeypatch.setattr(streams, "_NOTED_EVERY_S", 0.05)
     with DataDir(disk.folder) as data:
         stack = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)

@@ -18,7 +18,7 @@ import httpx
 
 from signalbox.bus import table, topology
 from signalbox.ops.up.child import Child
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 from signalbox.program import keys

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.codec.decoder import inflate
-from gateway_plugin.codec.jsoncodec import decode, plans
+from gateway_plugin.codec.inputs import decode, plans
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
 from signalbox.wire.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
 from signalbox.wire.messages import Signature, TensorSpec

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gateway_plugin.codec.jsoncodec import Decoded, decode, plans
-from gateway_plugin.codec.jsonrender import render
+from gateway_plugin.codec.inputs import Decoded, decode, plans
+from gateway_plugin.codec.outputs import render
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
 from signalbox.wire.jsonbody import Bounds, parse
 from signalbox.wire.messages import Signature, TensorSpec

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin.edge import answers
-from gateway_plugin.edge.answers import ErrorPages
+from gateway_plugin.edge import responses
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.edge.requests import ObjectMaker
-from gateway_plugin.edge.target import Target
+from gateway_plugin.edge.responses import ErrorTemplates
+from gateway_plugin.edge.target import RequestTarget
 from signalbox.program.errors import MEANINGS, Misconfigured
 
 Change = Callable[[dict[str, Any]], object]
@@ -92,7 +92,7 @@ def test_a_secret_of_the_deployment_stands_in_where_the_definition_has_none(file
 
 def test_config_data_reaches_the_plugin_as_go_writes_it(files: Path) -> None:
     front = load(changed(files, lambda doc: doc.update(config_data={"secret": "s", "a": [1, 2]})))
-    made = ObjectMaker(front.hooked, 0).auth("GET", Target("/", "/"), {})
+    made = ObjectMaker(front.hooked, 0).auth("GET", RequestTarget("/", "/"), {})
     assert made.spec["config_data"] == '{"a":[1,2],"secret":"s"}'
 
 
@@ -116,42 +116,42 @@ def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        answers.PLUGIN_AWAY,
-        answers.NO_SESSION,
-        answers.HOOK_FAILED,
-        answers.NOT_PROXIED,
-        answers.KEY_INACTIVE,
-        answers.KEY_EXPIRED,
-        answers.API_DISALLOWED,
-        answers.RATE_EXCEEDED,
-        answers.QUOTA_EXCEEDED,
+        responses.PLUGIN_AWAY,
+        responses.NO_SESSION,
+        responses.HOOK_FAILED,
+        responses.NOT_PROXIED,
+        responses.KEY_INACTIVE,
+        responses.KEY_EXPIRED,
+        responses.API_DISALLOWED,
+        responses.RATE_EXCEEDED,
+        responses.QUOTA_EXCEEDED,
     ],
 )
 def test_each_text_of_the_gateway_has_an_override(error: tuple[int, str]) -> None:
-    page = ErrorPages(load()).page(*error)
+    page = ErrorTemplates(load()).page(*error)
     assert "code" in json.loads(page.body)
 
 
 def test_outage_is_never_answered_as_a_bad_key() -> None:
-    pages = ErrorPages(load())
-    for error in (answers.PLUGIN_AWAY, answers.NO_SESSION, answers.HOOK_FAILED):
+    pages = ErrorTemplates(load())
+    for error in (responses.PLUGIN_AWAY, responses.NO_SESSION, responses.HOOK_FAILED):
         assert pages.page(*error).status == 503
 
 
 def test_a_remembered_page_keeps_nothing_of_the_request() -> None:
-    pages = ErrorPages(load())
+    pages = ErrorTemplates(load())
     for number in range(3):
-        shown = pages.known(*answers.HOOK_FAILED, f"text/{number};" + "a" * 100)
-        assert shown == pages.page(*answers.HOOK_FAILED)
-        xml = pages.known(*answers.HOOK_FAILED, f"text/xml; a={number}")
-        assert xml == pages.page(*answers.HOOK_FAILED, "text/xml")
+        shown = pages.known(*responses.HOOK_FAILED, f"text/{number};" + "a" * 100)
+        assert shown == pages.page(*responses.HOOK_FAILED)
+        xml = pages.known(*responses.HOOK_FAILED, f"text/xml; a={number}")
+        assert xml == pages.page(*responses.HOOK_FAILED, "text/xml")
     assert pages._remembered.cache_info().currsize == 2
 
 
 def test_interrupted_answer_does_not_claim_that_nothing_was_accepted() -> None:
-    page = ErrorPages(load()).page(*answers.HOOK_FAILED)
+    page = ErrorTemplates(load()).page(*responses.HOOK_FAILED)
     assert json.loads(page.body)["code"] == "ambiguous"
 
 
 def test_line_breaks_cannot_leave_a_header() -> None:
-    assert answers.wire_headers([("X-A", "a\r\nX-B: b")]) == [(b"X-A", b"a  X-B: b")]
+    assert responses.wire_headers([("X-A", "a\r\nX-B: b")]) == [(b"X-A", b"a  X-B: b")]

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from gateway_plugin.edge import limits
-from gateway_plugin.edge.limits import Limits
+from gateway_plugin.edge.limits import KeyLimits
 from gateway_plugin.proto.coprocess_pb2 import SessionState
 
 
 @dataclass
 class Clocked:
-    """Limits and the clock they read."""
+    """The limits and the clock they read."""
 
     now: float = 100.0
-    limits: Limits = field(init=False)
+    limits: KeyLimits = field(init=False)
 
     def __post_init__(self) -> None:
-        self.limits = Limits(lambda: self.now, lambda: self.now + 1_000_000)
+        self.limits = KeyLimits(lambda: self.now, lambda: self.now + 1_000_000)
 
     def takes(self, count: int, key: str = "k", **session: Any) -> list[bool]:
         made = SessionState(**{"rate": 2, "per": 10, "last_updated": "1", **session})

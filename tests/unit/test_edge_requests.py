@@ -7,7 +7,7 @@ import pytest
 from gateway_plugin.edge import requests
 from gateway_plugin.edge.definition import load
 from gateway_plugin.edge.requests import ObjectMaker, canonical, client_address, headers_of, request_id
-from gateway_plugin.edge.target import Target
+from gateway_plugin.edge.target import RequestTarget
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 
 
@@ -18,7 +18,7 @@ def maker() -> ObjectMaker:
 
 def replied(maker: ObjectMaker) -> Object:
     """An auth object with a session, as the plugin gives it back."""
-    made = maker.auth("POST", Target("/v1/x?a=1", "/v1/x?a=1"), {"Host": "h", "X-A": "1"})
+    made = maker.auth("POST", RequestTarget("/v1/x?a=1", "/v1/x?a=1"), {"Host": "h", "X-A": "1"})
     made.session.metadata["token"] = "t"
     return made
 
@@ -75,7 +75,7 @@ def test_request_ids_are_random_uuids() -> None:
 
 
 def test_auth_object_holds_what_tyk_sends(maker: ObjectMaker) -> None:
-    made = maker.auth("POST", Target("/v1/x?a=1&a=2", "/v1/x?a=1&a=2"), {"Host": "h"})
+    made = maker.auth("POST", RequestTarget("/v1/x?a=1&a=2", "/v1/x?a=1&a=2"), {"Host": "h"})
     assert (made.hook_type, made.hook_name) == (HookType.CustomKeyCheck, "SignalboxAuth")
     assert dict(made.request.params) == {"a": "1"}
     assert made.request.return_overrides.response_code == -1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.edge.target import Redirect, Target, parameters, read
+from gateway_plugin.edge.target import Redirect, RequestTarget, parameters, read
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from gateway_plugin.edge.target import Redirect, Target, parameters, read
     ],
 )
 def test_clean_path_keeps_its_bytes_and_is_encoded_as_go_does(path: bytes, url: str) -> None:
-    assert read(path, b"") == Target(url, path.decode())
+    assert read(path, b"") == RequestTarget(url, path.decode())
 
 
 def test_query_is_kept_as_it_is() -> None:
-    assert read(b"/v1/x", b"a=%zz&b;c") == Target("/v1/x?a=%zz&b;c", "/v1/x?a=%zz&b;c")
+    assert read(b"/v1/x", b"a=%zz&b;c") == RequestTarget("/v1/x?a=%zz&b;c", "/v1/x?a=%zz&b;c")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_redirects_lead_to_a_path_that_is_clean(tail: bytes) -> None:
     except UnicodeDecodeError:
         return
     if isinstance(found, Redirect):
-        assert isinstance(read(found.location.encode(), b""), Target)
+        assert isinstance(read(found.location.encode(), b""), RequestTarget)
 
 
 def test_first_value_of_each_parameter_counts() -> None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from gateway_plugin.codec.decoder import Decoder, Refused, RenderAsk, rendered
-from gateway_plugin.codec.jsoncodec import decode as decode_body
-from gateway_plugin.codec.jsoncodec import plans
-from gateway_plugin.codec.jsonrender import MOST_SHRUNK, least_bytes, render
+from gateway_plugin.codec.inputs import decode as decode_body
+from gateway_plugin.codec.inputs import plans
+from gateway_plugin.codec.outputs import MOST_SHRUNK, least_bytes, render
 from signalbox.program.errors import Bug, ResultTooLarge, TooLarge, meaning
 from signalbox.wire.jsonbody import Bounds, parse
 from signalbox.wire.messages import Signature, TensorSpec

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 from signalbox.program.errors import Misconfigured

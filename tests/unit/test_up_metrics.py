@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.ops.up.child import Spec
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import Options
 from signalbox.ops.up.stack import Stack
 

@@ -9,7 +9,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import roles

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from signalbox.ops.ports import HOST
 from signalbox.ops.up.child import Child, Spec
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.program import settings
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire.messages import Worker, decode

@@ -16,8 +16,8 @@ import orjson
 from gateway_plugin.admission.submission import read_options
 from gateway_plugin.api.jobbody import target_of
 from gateway_plugin.codec.decoder import INPUT_FIELDS, inflate
-from gateway_plugin.codec.jsoncodec import COLUMNAR, ROW, decode, plans
-from gateway_plugin.codec.jsonrender import render, split_strings
+from gateway_plugin.codec.inputs import COLUMNAR, ROW, decode, plans
+from gateway_plugin.codec.outputs import render, split_strings
 from gateway_plugin.service.answers import problem
 from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 from signalbox.wire.jsonbody import MAX_DEPTH, Bounds, parse

@@ -136,15 +136,15 @@ def _is_within_bounds(wish: Subscribe, text: str) -> None:
 
 
 def _change(view: LiveView, hub: Hub, step: int) -> None:
-    view.model_wish(f"m{step % 3}", Desired(is_paused=bool(step % 2)), float(step))
+    view.model_desired(f"m{step % 3}", Desired(is_paused=bool(step % 2)), float(step))
     view.topics.topics["health"].set("x", _row(step))
     hub.flush(float(step))
 
 
 def _row(step: int) -> Any:
-    from console.board.rows import Health
+    from console.board.rows import Figure
 
-    return Health("x", "ok", str(step))
+    return Figure("x", "ok", str(step))
 
 
 def _shown(view: LiveView) -> list[tuple[int, dict[str, Any], list[Any]]]:

@@ -26,7 +26,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     target: str
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A check that runs beside a service. test: ``CMD`` and arguments, or ``CMD-SHELL`` and a line for ``sh``."""
 
     test: tuple[str, ...]
@@ -92,7 +92,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ports: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
     depends_on: dict[str, Needed] = {}
-    healthcheck: Health | None = None
+    healthcheck: HealthCheck | None = None
     restart: Literal["no", "on-failure", "unless-stopped", "always"] = "no"
     stop_grace_period: str = "10s"
     mem_limit: str = ""
@@ -114,7 +114,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.restart in {"no", "on-failure"}
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeclaredNetwork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One network. internal: nothing of it reaches outside."""
 
     internal: bool = False
@@ -130,7 +130,7 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The whole file."""
 
     services: dict[str, Service]
-    networks: dict[str, Network] = {}
+    networks: dict[str, DeclaredNetwork] = {}
     volumes: dict[str, None] = {}
     secrets: dict[str, SecretFile] = {}
 

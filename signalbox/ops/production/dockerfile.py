@@ -9,7 +9,7 @@ import msgspec
 from signalbox.program.errors import Misconfigured
 
 
-class Image(msgspec.Struct, frozen=True, kw_only=True):
+class BuildTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One target. copied: (in the repository, in the image). uid: of the user it runs as, 0 = root."""
 
     environment: dict[str, str] = {}
@@ -20,16 +20,16 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     copied: tuple[tuple[str, str], ...] = ()
 
 
-def read(path: Path, target: str) -> Image:
+def read(path: Path, target: str) -> BuildTarget:
     """The target with all that the targets it is made from give it. Raises :class:`Misconfigured`."""
-    images: dict[str, Image] = {}
+    images: dict[str, BuildTarget] = {}
     users: dict[str, int] = {}
     name = ""
     for line in _lines(path.read_text(encoding="utf-8")):
         word, _, rest = line.partition(" ")
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
-            images[name] = images.get(base, Image())
+            images[name] = images.get(base, BuildTarget())
         elif word == "RUN":
             users |= {user: int(uid) for uid, user in _useradds(rest)}
         else:
@@ -39,7 +39,7 @@ def read(path: Path, target: str) -> Image:
     return images[target]
 
 
-def _changed(image: Image, word: str, rest: str, users: dict[str, int]) -> Image:
+def _changed(image: BuildTarget, word: str, rest: str, users: dict[str, int]) -> BuildTarget:
     replace = msgspec.structs.replace
     if word == "ENV":
         pairs = (part.partition("=")[::2] for part in shlex.split(rest))

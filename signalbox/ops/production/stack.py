@@ -18,15 +18,15 @@ from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.production import compose as composed
 from signalbox.ops.production import images, machine, variants
-from signalbox.ops.production.boxes import DEPLOYED, Builder
 from signalbox.ops.production.compose import Compose
 from signalbox.ops.production.forward import Forwarder
+from signalbox.ops.production.launch import DEPLOYED, Builder
 from signalbox.ops.production.network import Network
 from signalbox.ops.production.options import COMPOSE_FILE, Options
 from signalbox.ops.production.services import Services
 from signalbox.ops.up.child import Child, Spec
+from signalbox.ops.up.datadir import DataDir, write_private
 from signalbox.ops.up.first import TRAIN_S
-from signalbox.ops.up.ground import DataDir, write_private
 from signalbox.ops.up.stack import ADMIN, DAYS_VALID, ROOT
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.settings import Wire

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from signalbox.client import Client
 from signalbox.ops.demo import Digit, digits
 from signalbox.ops.up.console import Console
-from signalbox.ops.up.ground import DataDir, write_private
+from signalbox.ops.up.datadir import DataDir, write_private
 from signalbox.ops.up.stack import ADMIN, Stack
 from signalbox.program.errors import SignalboxError, Unauthorized, Unavailable
 

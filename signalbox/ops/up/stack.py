@@ -19,7 +19,7 @@ from signalbox.client.pool import Pool
 from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.up.child import Child, Spec
-from signalbox.ops.up.ground import PASSWORD_BYTES, DataDir, metrics_port, write_private
+from signalbox.ops.up.datadir import PASSWORD_BYTES, DataDir, metrics_port, write_private
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.ops.up.options import USUAL_CONSOLE_PORT, USUAL_FRONT_PORT, USUAL_NATS_PORT, Options
 from signalbox.ops.up.streams import Streams

@@ -9,7 +9,7 @@ from typing import Final
 
 from signalbox.bus import damage, topology
 from signalbox.bus.client import Bus
-from signalbox.ops.up.ground import DataDir
+from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError

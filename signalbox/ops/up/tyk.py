@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Spec
-from signalbox.ops.up.ground import write_private
+from signalbox.ops.up.datadir import write_private
 from signalbox.ops.up.stack import PROBE_S, ROOT, Stack
 from signalbox.program.errors import Misconfigured
 

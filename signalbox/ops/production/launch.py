@@ -1,4 +1,4 @@
-"""From a declared service to a command line: its mounts, variables and the chain of programs that ends in it."""
+"""Makes the command line of a declared service: its mounts, its variables and the chain of programs that starts it."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from signalbox.ops.production import container
 from signalbox.ops.production.compose import Compose, Service
 from signalbox.ops.production.images import Image, Mount, enter
 from signalbox.ops.production.machine import Machine
-from signalbox.ops.up.ground import write_private
+from signalbox.ops.up.datadir import write_private
 from signalbox.program.errors import Misconfigured
 
 SECRETS: Final = "/run/secrets"

@@ -3,7 +3,7 @@
 A body is parsed by :mod:`signalbox.wire.jsonbody`. A :class:`Plan` is a signature made ready; :func:`decode`
 turns the parsed body into tensors in the order of the signature, or raises :class:`InvalidInput` naming
 input, expected and got. Names and dtypes are checked, and that lists make a tensor at all; whether its shape
-suits the model is TensorFlow's to judge, as in TF Serving. The way back is :mod:`gateway_plugin.codec.jsonrender`. The
+suits the model is TensorFlow's to judge, as in TF Serving. The way back is :mod:`gateway_plugin.codec.outputs`. The
 format is that of TF Serving's REST API (docs/api.md).
 """
 

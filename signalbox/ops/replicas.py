@@ -26,7 +26,7 @@ class Missing(NamedTuple):
     amount: int = 1
 
 
-async def settle(bus: Bus, streams: Mapping[str, int | None], replicas: int, *, still_s: float = STILL_S) -> None:
+async def wait_current(bus: Bus, streams: Mapping[str, int | None], replicas: int, *, still_s: float = STILL_S) -> None:
     """Return when all copies of streams and consumers are current, and every consumer knows of what is due to it.
 
     streams: how many consumers each has; None: as many as the server lists.

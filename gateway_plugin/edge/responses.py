@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gateway_plugin.edge.definition import Front, Override
+from gateway_plugin.edge.definition import Definition, Override
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -31,7 +31,7 @@ _SCRIPT_ESCAPES: Final = str.maketrans(
 )
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """One finished HTTP answer; ``headers`` holds everything but Date and Content-Length."""
 
     status: int
@@ -47,7 +47,7 @@ def wire_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     ]
 
 
-TOO_LARGE: Final = Answer(
+TOO_LARGE: Final = Response(
     413,
     wire_headers(
         [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
@@ -56,15 +56,15 @@ TOO_LARGE: Final = Answer(
 )
 
 
-def bad_request() -> Answer:
+def bad_request() -> Response:
     """What Go's HTTP server says before any gateway code runs."""
     headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
-    return Answer(400, wire_headers(headers), b"400 Bad Request")
+    return Response(400, wire_headers(headers), b"400 Bad Request")
 
 
-def moved(location: str) -> Answer:
+def moved(location: str) -> Response:
     """The redirect to the cleaned path."""
-    return Answer(301, wire_headers([("Location", location)]), b"")
+    return Response(301, wire_headers([("Location", location)]), b"")
 
 
 def _xml_type(content_type: str) -> str:
@@ -73,10 +73,10 @@ def _xml_type(content_type: str) -> str:
     return kind if kind in _XML_TYPES else ""
 
 
-class ErrorPages:
+class ErrorTemplates:
     """Turns the gateway's own errors into answers: overrides first, then the templates."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Definition) -> None:
         self._json = front.error_json
         self._xml = front.error_xml
         self._overrides: dict[int, list[tuple[re.Pattern[str], Override]]] = {
@@ -85,20 +85,20 @@ class ErrorPages:
         }
         self._remembered = functools.lru_cache(maxsize=256)(self.page)
 
-    def known(self, status: int, message: str, content_type: str = "") -> Answer:
+    def known(self, status: int, message: str, content_type: str = "") -> Response:
         """As :meth:`page`, remembered: for the gateway's own fixed texts only. Of the request nothing is kept."""
         return self._remembered(status, message, _xml_type(content_type))
 
-    def page(self, status: int, message: str, content_type: str = "") -> Answer:
+    def page(self, status: int, message: str, content_type: str = "") -> Response:
         """The answer for one error. content_type: the request's, it chooses JSON or XML."""
         xml = _xml_type(content_type)
         produced = xml or "application/json"
         for pattern, rule in self._overrides.get(status, ()):
             if pattern.search(message):
                 headers = {"Content-Type": produced} | rule.headers
-                return Answer(rule.status, wire_headers(headers.items()), rule.body.encode())
+                return Response(rule.status, wire_headers(headers.items()), rule.body.encode())
         if xml:
             body = self._xml.replace("{{.Message}}", message)
         else:
             body = self._json.replace("{{.Message}}", message.translate(_SCRIPT_ESCAPES))
-        return Answer(status, wire_headers([("Content-Type", produced)]), body.encode())
+        return Response(status, wire_headers([("Content-Type", produced)]), body.encode())

@@ -1,4 +1,4 @@
-"""Keys as NATS holds them, against the database: ends come over, and what is unknown here is kept for an operator.
+"""Compares the keys in NATS with the database: takes over their ends, and lists those that the database does not know.
 
 A database that was lost, or restored from before a key was made, replaced or revoked, knows less than the gateways.
 """
@@ -13,7 +13,7 @@ from django.utils import timezone
 from console.accounts.rights import Act, Actor, system_actor
 from console.audit.acts import Target, act
 from console.keys import accounts
-from console.keys.models import Account, ApiKey, StrayKey
+from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox.ends import with_ends_of
 from console.outbox.services import post_document
 from signalbox.program import log
@@ -41,19 +41,19 @@ def compare(held: Mapping[str, bytes]) -> None:
     known = {key.pk: key for key in ApiKey.objects.select_related("account")}
     for kid in found.keys() & known.keys():
         _take_end(known[kid], found[kid])
-    unknown = [StrayKey(pk=kid, document=held[kid].decode()) for kid in found.keys() - known.keys()]
-    strays = {stray.pk: stray.document for stray in unknown if stray.state() == "active"}
-    StrayKey.objects.exclude(pk__in=strays).delete()
-    for kid, document in strays.items():
-        StrayKey.objects.update_or_create(id=kid, defaults={"document": document})
+    keys = [UnknownKey(pk=kid, document=held[kid].decode()) for kid in found.keys() - known.keys()]
+    in_force = {key.pk: key.document for key in keys if key.state() == "active"}
+    UnknownKey.objects.exclude(pk__in=in_force).delete()
+    for kid, document in in_force.items():
+        UnknownKey.objects.update_or_create(id=kid, defaults={"document": document})
 
 
-def find(kid: str) -> StrayKey:
+def find(kid: str) -> UnknownKey:
     """The key that only NATS knows. Raises :class:`NotFound`."""
-    stray = StrayKey.objects.filter(pk=kid).first()
-    if stray is None:
+    found = UnknownKey.objects.filter(pk=kid).first()
+    if found is None:
         raise NotFound(f"There is no API key {kid!r} that only NATS knows.")
-    return stray
+    return found
 
 
 def adopt(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
@@ -69,14 +69,14 @@ def adopt(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
 
 
 def take_in(actor: Actor, kid: str) -> ApiKey:
-    """The row of a key that only NATS knows; inside the act of somebody who may. Raises as :func:`adopt`.
+    """Make the row of a key that only NATS knows; the caller has checked the right. Raises as :func:`adopt`.
 
     An account that the database does not know either is made as the key says it was.
     """
     if ApiKey.objects.filter(pk=kid).exists():
         raise Conflict("This key is known already.")
-    stray = find(kid)
-    doc = stray.grant
+    found = find(kid)
+    doc = found.grant
     now = timezone.now()
     account, _ = Account.objects.get_or_create(
         pk=doc.tenant or kid,
@@ -109,7 +109,7 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
         updated_at=now,
         created_by=actor.name,
     )
-    stray.delete()
+    found.delete()
     return key
 
 

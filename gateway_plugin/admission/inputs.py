@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway_plugin.admission.holdings import Holding, Holdings
-from gateway_plugin.admission.room import REFUSED
+from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus.client import Bus
 from signalbox.jobs import inputs
 from signalbox.program.errors import LimitExceeded, QueueFull, Unavailable

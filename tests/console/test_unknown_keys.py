@@ -17,8 +17,8 @@ from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.controller.reconciler import Reconciler
 from console.keys import services as keys
-from console.keys import strays
-from console.keys.models import ApiKey, StrayKey
+from console.keys import unknown
+from console.keys.models import ApiKey, UnknownKey
 from console.live.unpublished import unpublished
 from console.operators import services as accounts
 from console.outbox.ends import with_ends_of
@@ -117,7 +117,7 @@ async def test_a_database_of_before_a_replacement_takes_the_earlier_expiry(bus: 
     ends_at = (await told(bus, kid)).expires_at
     assert ends_at is not None
     assert ends_at <= time.time()
-    assert await in_thread(StrayKey.objects.filter(pk=new.pk).exists)
+    assert await in_thread(UnknownKey.objects.filter(pk=new.pk).exists)
 
 
 async def test_a_nats_of_before_a_revocation_is_told_again(bus: Bus) -> None:
@@ -140,14 +140,14 @@ async def test_a_key_that_only_nats_knows_is_shown_and_adopted_as_it_is(bus: Bus
     found = await unpublished()
     assert found is not None
     assert found["keys:unknown"].text.startswith("1 API key is in force")
-    key = await in_thread(lambda: strays.adopt(ME, kid))
+    key = await in_thread(lambda: unknown.adopt(ME, kid))
     assert (key.name, key.rate, key.account_id) == ("shop", 7, kid)
     await settle(bus)
     adopted = await told(bus, kid)
     assert (adopted.hmac, adopted.networks, adopted.revoked_at) == (known.hmac, known.networks, None)
-    assert not await in_thread(StrayKey.objects.exists)
+    assert not await in_thread(UnknownKey.objects.exists)
     with pytest.raises(Conflict):
-        await in_thread(lambda: strays.adopt(ME, kid))
+        await in_thread(lambda: unknown.adopt(ME, kid))
 
 
 async def test_a_key_that_only_nats_knows_is_revoked(bus: Bus) -> None:
@@ -159,7 +159,7 @@ async def test_a_key_that_only_nats_knows_is_revoked(bus: Bus) -> None:
     assert (await told(bus, kid)).revoked_at is not None
     assert (await in_thread(ApiKey.objects.get, pk=kid)).revoked_reason == "nobody knows it"
     await settle(bus)
-    assert not await in_thread(StrayKey.objects.exists)
+    assert not await in_thread(UnknownKey.objects.exists)
     with pytest.raises(NotFound):
         await in_thread(lambda: keys.revoke(ME, "nobody"))
 
@@ -170,15 +170,15 @@ def held(*docs: messages.ApiKey) -> dict[str, bytes]:
 
 def test_a_key_that_has_ended_takes_no_place_among_those_that_nobody_knows() -> None:
     past = time.time() - 60
-    strays.compare(held(doc(id="a", revoked_at=past), doc(id="b", expires_at=past), doc(id="c")))
-    assert [stray.pk for stray in StrayKey.objects.all()] == ["c"]
-    strays.compare(held(doc(id="c", revoked_at=past)))
-    assert not StrayKey.objects.exists()
+    unknown.compare(held(doc(id="a", revoked_at=past), doc(id="b", expires_at=past), doc(id="c")))
+    assert [key.pk for key in UnknownKey.objects.all()] == ["c"]
+    unknown.compare(held(doc(id="c", revoked_at=past)))
+    assert not UnknownKey.objects.exists()
 
 
 async def test_the_alarm_counts_every_key_that_nobody_knows() -> None:
-    many = [StrayKey(id=f"k{n}", document=f'{{"id": "k{n}", "hmac": "00"}}') for n in range(1200)]
-    await in_thread(lambda: StrayKey.objects.bulk_create(many))
+    many = [UnknownKey(id=f"k{n}", document=f'{{"id": "k{n}", "hmac": "00"}}') for n in range(1200)]
+    await in_thread(lambda: UnknownKey.objects.bulk_create(many))
     found = await unpublished()
     assert found is not None
     assert found["keys:unknown"].text.startswith("1200 API keys are in force")
@@ -191,7 +191,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
             keys.create(ME, keys.Grant(name="shop"))
         documents = held(*(key.document() for key in ApiKey.objects.all()))
         with CaptureQueriesContext(connection) as queries:
-            strays.compare(documents)
+            unknown.compare(documents)
         asked.append(len(queries))
     assert asked[0] == asked[1]
 
@@ -199,7 +199,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
 def test_read_only_mode_still_offers_to_revoke_a_key_that_nobody_knows(
     browser: Callable[[str], Client], admin: Actor
 ) -> None:
-    StrayKey.objects.create(id="k", document='{"id": "k", "name": "old", "hmac": "00"}')
+    UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "hmac": "00"}')
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
     page = browser("admin").get("/keys").content.decode()
     assert ("/keys/k/revoke" in page, "/keys/k/adopt" in page) == (True, False)
@@ -219,7 +219,7 @@ def test_page_and_api_show_what_is_unknown_and_act_on_it(
 ) -> None:
     ended = (timezone.now() - timedelta(days=1)).timestamp()
     for kid, more in (("lives", ""), ("over", f', "expires_at": {ended}')):
-        StrayKey.objects.create(id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "hmac": "00"{more}}}')
+        UnknownKey.objects.create(id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "hmac": "00"{more}}}')
     admin, viewer = browser("admin"), browser("viewer")
     listed = program(cast["admin"], "get", "unknown-keys").json()
     assert [(one["id"], one["name"], one["state"]) for one in listed] == [

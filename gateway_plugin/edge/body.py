@@ -1,4 +1,4 @@
-"""Bodies of requests: read only once it is known whose they are, and no more of them at once than there is room for."""
+"""Reads a request's body, within its limit and within the bytes that its account may have in flight."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ class ClientLeftError(Exception):
     """The connection ended before the request was complete."""
 
 
-class Body:
+class RequestBody:
     """A request's body, still to come. Takes the framing header that no hook sees out of ``headers``."""
 
     def __init__(self, headers: dict[str, str], receive: Receive) -> None:

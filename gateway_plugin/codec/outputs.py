@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from gateway_plugin.codec.jsoncodec import ROW
+from gateway_plugin.codec.inputs import ROW
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.admission.room import REFUSED
+from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
 from signalbox.program.errors import LimitExceeded, Unavailable

@@ -1,4 +1,4 @@
-"""What the stack stands on: a data folder of our own, room on the disk, kept secrets."""
+"""The data folder of a stack: its lock, its secrets, its files, and whether the disk has room for it."""
 
 import json
 import os
