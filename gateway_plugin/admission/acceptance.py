@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 class Acceptance:
     """Admits and writes jobs.
 
-    instance: of this plugin, for whoever waits. check: raises why nothing can be stored now.
+    instance: id of this plugin process, to which ends of jobs are replied. check: raises where no job can be stored.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Acceptance:
         await self._idempotency.close()
 
     async def look_up(self, request: MiniRequestObject, key: ApiKey, *asked: str) -> IdempotencyEntry | None:
-        """What is known of the request's Idempotency-Key; None for one that has none. asked: what its path says."""
+        """The entry of the request's Idempotency-Key; None if it has no such header. asked: parts of its path."""
         headers = request.headers
         if IDEMPOTENCY_KEY not in headers:
             return None

@@ -1,4 +1,4 @@
-"""Where a request came from, as far as somebody we trust says so.
+"""The address that a request came from, as far as a trusted proxy or the front reports it.
 
 The front tells an address (``X-Client-Addr``), but it believes ``X-Real-Ip`` and ``X-Forwarded-For``, which any
 client may send. So with no proxy in front of it such a header makes the address unknown; with ``trusted_proxies``
@@ -22,7 +22,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def forwarded_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
-    """What trusted proxies say: all that is known before the front's own word arrives. "" = unknown."""
+    """The address that trusted proxies report, which is known before the front reports its own. "" = unknown."""
     if not trusted_proxies:
         return ""
     entries = headers.get(_FORWARDED, "").split(",")
@@ -51,7 +51,7 @@ def is_within(address: str, networks: Sequence[str]) -> bool:
 
 
 def neighbourhood(address: str) -> str:
-    """What one caller is taken to have of addresses: an IPv4 address, or the /64 of an IPv6 one; "" = unknown."""
+    """The addresses counted as one caller: an IPv4 address, or the /64 of an IPv6 one; "" = unknown."""
     found = _address(address)
     if isinstance(found, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((found, _HOST_BITS), strict=False))

@@ -39,7 +39,7 @@ class QueueEstimate:
         self.total += 1
 
     def ask(self) -> None:
-        """The server is being asked: what is let in from now on is not in its answer.
+        """Note that the server is being asked: jobs let in from now on are not in its answer.
 
         What was let in within the last milliseconds may not be in it either, until the next: nats-server counts what
         waits some time after it has acknowledged it. A tenant may get so many places more.
@@ -47,7 +47,7 @@ class QueueEstimate:
         self._asked = self.since
 
     def measured(self, waiting: int, now: float) -> None:
-        """Take in the answer to the last :meth:`ask`: so many jobs wait."""
+        """Store the answer to the last :meth:`ask`: the number of jobs that wait."""
         self._taken += max(0, self.waiting + self._asked - waiting)
         if now - self._taken_from >= _RATE_OVER_S:
             self.rate = self._taken / (now - self._taken_from)

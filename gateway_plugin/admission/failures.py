@@ -1,4 +1,4 @@
-"""Counts failures by name (an address, a key's public id), so that guessing is answered less and less.
+"""Counts failures by name (an address, a key's public id), to limit the guessing of keys.
 
 Kept in this process: it holds also when the front's Redis is away. A window of a minute per name, a bounded
 number of names; the ones failing least recently are forgotten first.
@@ -21,7 +21,7 @@ class Failures:
         self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def count(self, name: str) -> None:
-        """One more. An empty name is nobody."""
+        """Count one failure of ``name``. An empty name is not counted."""
         if not name:
             return
         now = self._monotonic()

@@ -1,9 +1,9 @@
-"""Whose job of a model goes into the class it asked for, and whose goes to ``lo``. Pure: counts in, a class out.
+"""Decides which tenants' jobs get the class they asked for, and which go to ``lo``. Pure: counts in, a class out.
 
 A class has some room; of it a tenant may have as many jobs waiting as are places left. That alone holds places
 for newcomers and gives equal shares to all who keep their share full: the dynamic thresholds of A. K. Choudhury and
 E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998), with a factor of one. What is
-above goes to ``lo``, which is served when nothing waits before it: so nobody who is alone loses anything.
+above goes to ``lo``, which is served when nothing waits before it: so a tenant that is alone loses nothing.
 """
 
 import math
@@ -37,7 +37,7 @@ class Shares:
         return sum(estimate.most for estimate in self.estimates.values())
 
     def measured(self, waiting: Mapping[Priority, int], now: float) -> None:
-        """How many wait in each class; see :meth:`QueueEstimate.measured`."""
+        """Store how many jobs wait in each class; see :meth:`QueueEstimate.measured`."""
         for priority, estimate in self.estimates.items():
             estimate.measured(waiting[priority], now)
         gone = self._gone(now)
@@ -59,7 +59,7 @@ class Shares:
         return LEAST if self._goes_on(tenant, asked, own, now) else asked
 
     def enter(self, tenant: str, asked: Priority, given: Priority) -> None:
-        """A job was let in."""
+        """Count a job that was let in."""
         self.estimates[given].enter(tenant)
         if given != asked:
             self._sent_back[tenant, asked] = self.estimates[LEAST].total

@@ -1,9 +1,9 @@
-"""What each account holds of something bounded: as measured last, plus what this gateway let in since.
+"""Tracks what each account holds of a bounded resource: as measured last, plus what this gateway let in since.
 
 A measurement is a question to NATS. It is asked when the last one is old, or when an eighth of the bound was let in
-since, or when the sum says that an account is full: nobody is refused on the sum alone. Several gateways do not see
-what the others let in after their measurements. So together they may pass a bound by an eighth of it for each gateway
-but one, and by what they write at that moment.
+since, or when the sum says that an account is full: no account is refused on the sum alone. Several gateways do not
+see what the others let in after their measurements. So together they may pass a bound by an eighth of it for each
+gateway but one, and by what they write at that moment.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ class Holding:
         return self.measured + self.since
 
     def left(self, amount: int) -> None:
-        """What was let in is stored now, or never will be."""
+        """End the in-flight state of ``amount``: it is stored now, or never will be."""
         self.open -= amount
 
     def refused(self, amount: int) -> None:
-        """What was let in here was refused elsewhere, before anything of it was stored."""
+        """Take back ``amount``, which was refused elsewhere before any of it was stored."""
         self.open -= amount
         self.since -= amount
 
@@ -94,11 +94,11 @@ class Holdings:
             await asyncio.wait(asking)
 
     async def _ask(self, account: str, holding: Holding) -> None:
-        """One question for all who want to know."""
+        """Measure once for all callers that wait for it."""
         if holding.asking is None:
             work = self._measured(account, holding)
             holding.asking = asyncio.create_task(work, name="measure a holding")
-            # The one who asked may be cancelled; its failure is then nobody's.
+            # The caller that asked may be cancelled; the failure is then read here, else asyncio would log it.
             holding.asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(holding.asking)
 

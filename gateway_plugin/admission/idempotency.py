@@ -1,7 +1,7 @@
 """Submitting once: the same tenant, ``Idempotency-Key`` and body give the same job for 24 hours.
 
-A record in KV ``idem`` names the job before the job is published, both by compare-and-set from nothing. Whoever
-finds the record without its job may publish that job, and no other: so a crash between the two writes converges,
+A record in KV ``idem`` names the job before the job is published, both by compare-and-set from nothing. A gateway
+that finds the record without its job may publish that job, and no other: so a crash between the two writes converges,
 and no duplicate window of JetStream's is relied on (those end after minutes, and with the message's removal).
 """
 
@@ -46,9 +46,9 @@ MOST_KEYS: Final = 50_000
 KEPT_S: Final = 600.0
 _COUNT_STALE_S: Final = 600.0
 _FULL_FRESH_S: Final = 5.0
-"""An account that has all its keys is counted again so often at most: keys go by their age only."""
+"""Least time between two counts of an account that has all its keys, in seconds: keys go by their age only."""
 _PAST_ALL: Final = 1 << 30
-"""Page of an answer that begins here holds no subjects, but still their number."""
+"""Offset of a page that holds no subjects, but still their number."""
 _FULL_RETRY_AFTER_S: Final = 60.0
 _TIMEOUTS_IN_FLIGHT: Final = 5
 """A submission writes at most so often, each for one request timeout, before it has ended one way or the other."""
@@ -83,7 +83,7 @@ def digest_of(*parts: str, body: bytes) -> str:
 
 
 class Idempotency:
-    """Reads and writes the bucket. wall: UTC clock, seconds; only ever lets somebody wait less.
+    """Reads and writes the bucket. wall: UTC clock, seconds; it can only shorten a caller's wait.
 
     most_keys: of one account, unless its share says otherwise. kept_s: how long a job's record is kept at least.
     """
@@ -150,7 +150,7 @@ class Idempotency:
     async def hold(self, idem: IdempotencyEntry, most: int = 0) -> IdempotencyEntry:
         """Name the job durably before it is published. most: keys its account may have remembered; 0 = the setting's.
 
-        Raises :class:`Conflict` if somebody else does so now, :class:`LimitExceeded` past ``most`` and
+        Raises :class:`Conflict` if another request does so now, :class:`LimitExceeded` past ``most`` and
         :class:`Unavailable` where no more keys can be remembered at all.
         """
         if idem.revision:
@@ -196,7 +196,7 @@ class Idempotency:
                 revision = await self._bus.write(idem.subject, data, expect=idem.revision)
             except StaleRevision as error:
                 stored = await self._bus.leader_get(Bucket.IDEM.stream, idem.subject)
-                # An earlier try of ours, whose answer was lost: nobody else names this job at this revision.
+                # An earlier try of ours, whose answer was lost: no other request names this job at this revision.
                 if stored is None or idem.revision or stored.data != data:
                     raise _in_flight() from error
                 revision = stored.seq
@@ -208,7 +208,7 @@ class Idempotency:
         raise AssertionError  # pragma: no cover  every turn returns, raises or goes on
 
     async def release(self, idem: IdempotencyEntry) -> None:
-        """Say that nobody is publishing now, so that the next try need not wait. Raises nothing of ours."""
+        """Note that no request publishes this job now, so that the next try need not wait. Raises nothing of ours."""
         closed = Idem(job_id=idem.job_id, digest=idem.digest, is_open=False, priority=idem.priority)
         try:
             await self._bus.write(idem.subject, encode(closed), expect=idem.revision)
@@ -216,7 +216,7 @@ class Idempotency:
             return
 
     def _may_be_in_flight(self, subject: str, revision: int, stored_at: float) -> bool:
-        """Whether the one who wrote this revision may still be about to publish.
+        """Whether the writer of this revision may still be about to publish.
 
         Judged by the server's stamp where that is old enough, and at the latest by how long this process has
         known the revision: no clock that is wrong can keep a key closed. Being too early is harmless.

@@ -1,4 +1,4 @@
-"""How much the stored inputs of jobs that have not ended may take: of one account 429 above that, of all 503.
+"""Bounds the stored inputs of jobs that have not ended: 429 above an account's bound, 503 above the bound of all.
 
 Only inputs above the inline limit are stored apart; the others lie in their jobs' messages and cost nothing here.
 """
@@ -16,9 +16,9 @@ from signalbox.wire import names
 from signalbox.wire.names import Stream
 
 FILLED: Final = 0.95
-"""Of ``INPUTS`` that is given away. What is above takes what gateways let in at the same moment."""
+"""Part of ``INPUTS`` that is given away. The rest takes what several gateways let in at the same moment."""
 SHARE: Final = 4
-"""One account may take one part in so many, unless its own share or the setting says otherwise."""
+"""An account may take one part in so many, unless its own share or the setting says otherwise."""
 _STALE_S: Final = 1.0
 _RETRY_AFTER_S: Final = 5.0
 _UNLIMITED: Final = 1 << 62

@@ -1,4 +1,4 @@
-"""Who calls: API keys checked in memory against a table that NATS keeps current.
+"""Checks API keys in memory, against a table that NATS keeps current.
 
 A revocation is in force the moment its message arrives. Without proof that the table is current the
 plugin answers 503 for every key: it neither serves a revoked key nor calls a good one wrong.
@@ -23,7 +23,7 @@ _REFUSED: Final = (
     "revoked, expired, or not for the address you call from."
 )
 _NOBODY: Final = ApiKey(id="", hmac="0" * 64)
-"""In place of a key that is not there; no digest is all zeros."""
+"""Stands in for an unknown key; no digest is all zeros."""
 _MOST_PROVEN: Final = 10_000
 _UNKNOWN: Final = "unknown"
 """All addresses that are not known: they share one count."""
@@ -32,7 +32,7 @@ REFUSED: Final = metrics.counter("keys_refused", "API keys refused, by the reaso
 
 
 class KeyTable(Protocol):
-    """What of :class:`signalbox.bus.table.Table` is needed."""
+    """The part of :class:`signalbox.bus.table.Table` that is needed."""
 
     @property
     def synced_age_s(self) -> float:
@@ -75,9 +75,9 @@ class Keyring:
 
         Raises :class:`Unauthorized`, always with the same words; :class:`LimitExceeded` for a wrong key after too
         many of them from one address, from addresses that are not known, or with one key id; :class:`Unavailable`
-        when the table may be out of date. A right key is looked at before any count, so nobody's guesses lock
-        anybody out. An unknown id costs what a known one does; a key proven before, and not changed since, is not
-        hashed again.
+        when the table may be out of date. A right key is looked at before any count, so wrong guesses lock no key
+        out. An unknown id costs what a known one does; a key proven before, and not changed since, is not hashed
+        again.
         """
         self._require_current()
         proven = self._proven.get(text)
@@ -149,7 +149,7 @@ class Keyring:
 
 
 def tenant_of(key: ApiKey) -> str:
-    """Who owns what is submitted with ``key``: its account, whose keys share jobs, places and bounds."""
+    """The owner of what is submitted with ``key``: its account, whose keys share jobs, places and bounds."""
     return key.tenant or key.id
 
 

@@ -1,7 +1,7 @@
-"""What callers hold for a while of something there is only so much of: a bound for all, and a share for each account.
+"""Units of a bounded resource that callers hold for a while: a bound for all, and a share for each account.
 
-An account may hold no more than is still free, so whoever is alone gets half of everything, each of two a third, and
-somebody who holds nothing always finds some: the dynamic thresholds of :mod:`gateway_plugin.admission.fairness`.
+An account may hold no more than is still free. So one account alone gets half of all units, each of two gets a third,
+and one that holds nothing always finds some: the dynamic thresholds of :mod:`gateway_plugin.admission.fairness`.
 """
 
 from typing import Final, Self
@@ -12,7 +12,7 @@ _RETRY_AFTER_S: Final = 1.0
 
 
 class Pool:
-    """So many units for all. For one thread.
+    """A fixed number of units for all accounts. For one thread.
 
     bound: names the bound in metrics and errors. of_all, of_account: why there is none left, as a sentence without
     its stop. mend: what the caller can do about its account's, a whole sentence.
@@ -29,7 +29,7 @@ class Pool:
 
     @property
     def free(self) -> int:
-        """Units that nobody holds."""
+        """Units that no account holds."""
         return self._size - self.held
 
     def of(self, account: str) -> int:
@@ -87,7 +87,7 @@ class Held:
         self._units = 0
 
     def take(self, units: int, *, most: int = 0) -> None:
-        """More of it. Raises as :meth:`Pool.take`."""
+        """Hold more units. Raises as :meth:`Pool.take`."""
         self._pool.take(self._account, units, most=most)
         self._units += units
 

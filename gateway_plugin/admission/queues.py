@@ -1,7 +1,7 @@
-"""How many jobs of a model may wait, and in which class: 429 above that, before anything is stored.
+"""Bounds how many jobs of a model wait, and in which class: 429 above that, before anything is stored.
 
-NATS is asked how long the queues are only now and then; in between what this plugin let in is added.
-Nobody is refused on that sum alone: it forgets what workers took meanwhile, so it is measured first.
+NATS is asked for the length of the queues only now and then; in between what this plugin let in is added.
+No job is refused on that sum alone: it leaves out what workers took meanwhile, so the queue is measured first.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _STALE_S: Final = 1.0
 _STALE_WHEN_CROWDED_S: Final = 0.1
 _RETRY_AFTER_S: Final = 2.0
 _KEPT: Final = 8
-"""Of a queue's places one in so many, and no more than ``fair_room``, is kept from jobs in ``lo``."""
+"""One place of a queue in so many, and no more than ``fair_room`` of them, is kept from jobs in ``lo``."""
 
 DEMOTED: Final = metrics.counter(
     "jobs_demoted", "Jobs put into lo because their tenant had its share of the class.", "model"
@@ -49,7 +49,7 @@ class Admission:
         """Count one job of a tenant in; returns the class it goes into, ``asked`` or ``lo``.
 
         named: where an earlier try of the same submission went: it is judged once. Raises :class:`QueueFull`;
-        :class:`Unavailable` if nobody knows the length.
+        :class:`Unavailable` if the length is not known.
         """
         queue = self._queues.get(model.name)
         if queue is None:
@@ -76,13 +76,13 @@ class Admission:
             await asyncio.wait(asking)
 
     def _is_stale(self, queue: _Queue, *, is_fair: bool) -> bool:
-        """A crowd is measured more often, and so is whoever would be put into ``lo``."""
+        """Whether to measure again: sooner where the queue is crowded, or where a job would be put into ``lo``."""
         is_crowded = self._room > 0 and (not is_fair or queue.shares.since >= self._room)
         bound_s = _STALE_WHEN_CROWDED_S if is_crowded else _STALE_S
         return self._loop.time() - queue.measured_at > bound_s
 
     def _limit(self, model: Model, given: Priority) -> int:
-        """Jobs that may wait where one more comes into this class: who floods ``lo`` shuts nobody else out."""
+        """How many jobs may wait where one more enters this class: a flood of ``lo`` leaves places for the others."""
         most = model.limits.max_queue
         return most - min(self._room, most // _KEPT) if given == LEAST else most
 
@@ -97,10 +97,10 @@ class Admission:
         )
 
     async def _measure(self, name: str, queue: _Queue) -> None:
-        """One question for all who want to know."""
+        """Measure once for all callers that wait for it."""
         if queue.asking is None:
             queue.asking = asyncio.create_task(self._ask(name, queue), name=f"queue of {name}")
-            # The one who asked may be cancelled; its failure is then nobody's.
+            # The caller that asked may be cancelled; the failure is then read here, else asyncio would log it.
             queue.asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(queue.asking)
 

@@ -1,4 +1,4 @@
-"""Whether there is room for the records and results of more jobs, before anything is stored: 503 where there is not,
+"""Checks for room for the records and results of more jobs, before anything is stored: 503 where there is none,
 429 where an account has its share of what is left.
 
 ``STATE`` takes no more when it is full, so acceptance stops before: what is left takes the ends of jobs accepted until
@@ -8,7 +8,7 @@ and those that could, with the largest records there are, fill what was left at 
 
 Where three quarters of that room are taken, results go as soon as they may. What an account takes then is what its
 jobs stored within that least time, which the workers tell in their presence. It may be no more than is still free, so
-whoever holds nothing always finds some. What the jobs of an account bring that were accepted before comes on top.
+an account that holds nothing always finds some. What jobs bring that were accepted before comes on top.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream
 
 FILLED: Final = 0.8
-"""Of ``STATE`` and ``PAYLOADS``, from where acceptance may have to stop."""
+"""Part of ``STATE`` and ``PAYLOADS`` from which acceptance may have to stop."""
 SHORT: Final = 0.75
-"""Of what may be filled, from where accounts have shares: 0.6 of ``STATE``, where workers call it crowded."""
+"""Part of ``FILLED`` from which accounts have shares: 0.6 of ``STATE``, where workers call it crowded."""
 _STALE_S: Final = 1.0
 _RETRY_AFTER_S: Final = 30.0
 _UNLIMITED: Final = 1 << 62
@@ -45,7 +45,7 @@ class _Room(NamedTuple):
 
     @property
     def share(self) -> int:
-        """What an account may have of it now. Where nothing is free, who has a quarter of all is why."""
+        """Bytes that an account may have of it now. None free: accounts with a quarter of all are the cause."""
         return self.size - self.used if self.used < self.size else int((1 - SHORT) * self.size)
 
 
@@ -87,7 +87,7 @@ class ResultsRoom:
 
     async def require(self, account: str, share: int = 0) -> None:
         """Raise :class:`LimitExceeded` where the account has its share of what is short, and :class:`Unavailable` where
-        nothing more may be accepted, or nobody can say so yet.
+        nothing more may be accepted, or where that is not known yet.
 
         share: bytes that this account may take of it; 0 = what every account may.
         """
@@ -159,6 +159,6 @@ def _large_results(worker: Worker) -> dict[str, int]:
 
 
 def _fillable(info: dict[str, Any]) -> int:
-    """Bytes from where acceptance may have to stop."""
+    """Bytes in the stream from which acceptance may have to stop."""
     most: int = info["config"].get("max_bytes", -1)
     return int(FILLED * most) if most > 0 else _UNLIMITED

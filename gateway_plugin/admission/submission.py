@@ -1,4 +1,4 @@
-"""From an admitted request to its job: what the job says, where its input goes, and whether there is room for it."""
+"""Makes the job of an admitted request and writes it: its fields, the place of its input, and the room for it."""
 
 import time
 import uuid
@@ -23,7 +23,7 @@ from signalbox.wire.messages import ApiKey, Job, Worker
 from signalbox.wire.names import PRIORITIES, Priority
 
 _HEADER_BYTES: Final = 4096
-"""Of a record, beside its result; more than it takes."""
+"""Bytes allowed for a record beside its result; more than it takes."""
 _LONGEST_DEADLINE_S: Final = 7 * 86_400.0
 
 

@@ -1,6 +1,6 @@
-"""Which keys are in use, told to the console once a minute: a sample, at no cost to a request.
+"""Reports to the console once a minute which keys are in use: a sample, at no cost to a request.
 
-A core message with the ids; one that is lost is made good by the next, for a key still in use.
+The report is a core message with the ids. If one is lost, the next one names the keys that are still in use.
 """
 
 import asyncio
