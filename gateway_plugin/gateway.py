@@ -134,7 +134,7 @@ class Gateway:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether requests can be accepted now: NATS is there and the key table is current."""
+        """Whether requests can be accepted now: NATS is connected and the key table is current."""
         return self._bus.is_connected and self._keys.synced_age_s <= self._settings.stale_keys_s
 
     def _check_storing(self) -> None:
@@ -147,11 +147,11 @@ class Gateway:
         self._bus.stalls.check("jobs")
 
     def stop_waiting(self) -> None:
-        """Answer everyone who still waits with 503 and their job's id; the jobs go on."""
+        """Answer every waiting caller with 503 and the id of its job; the jobs go on."""
         self._waiters.abandon()
 
     async def close(self) -> None:
-        """Let go of everything but the connection. Idempotent."""
+        """Close all parts but the connection. Idempotent."""
         await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()

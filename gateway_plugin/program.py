@@ -34,7 +34,7 @@ _GC_THRESHOLDS: Final = (20_000, 20, 50)
 
 
 def run(settings: GatewaySettings) -> None:
-    """Until SIGTERM or SIGINT. Raises what keeps the plugin from starting."""
+    """Run the plugin until SIGTERM or SIGINT. Raises what keeps it from starting."""
     log.configure(settings.log_level, program="gateway_plugin")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(settings))
@@ -58,7 +58,7 @@ async def serve(settings: GatewaySettings) -> None:
         stack.push_async_callback(gateway.close)
         server, edge = await _listen(settings, gateway)
         metrics.serve(settings.metrics_port, host=settings.metrics_host)
-        # What lives now lives for ever: the collector need not look at it again.
+        # Objects that live now live as long as the process: the collector need not look at them again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -109,7 +109,7 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> "tuple[PluginS
 
 
 def _check_folder(listen: str) -> None:
-    """Raise :class:`Misconfigured` if anybody could put a socket of theirs in the place of ours."""
+    """Raise :class:`Misconfigured` if another user could replace our socket with one of their own."""
     if not listen.startswith(UNIX):
         return
     folder = Path(listen.removeprefix(UNIX)).parent
@@ -122,7 +122,7 @@ def _check_folder(listen: str) -> None:
 async def _drain(
     settings: GatewaySettings, gateway: Gateway, server: PluginServer | None, edge: "EdgeServer | None"
 ) -> None:
-    """Listen no more; callers in hand get their answers, and at the end of the grace their job's id."""
+    """Listen no more; calls in flight get their answers, and at the end of the grace their job's id."""
     if server is not None and server.is_replaced:
         await asyncio.sleep(settings.max_connection_age_s * _AGE_JITTER)
     grace_s = settings.drain_s + _LAST_WORDS_S

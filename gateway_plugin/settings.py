@@ -196,7 +196,7 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
 
     @property
     def longest_call_s(self) -> float:
-        """A hook call takes no longer: its body decoded, its result waited for and rendered, NATS asked before it."""
+        """Longest time of a hook call: NATS asked, its body decoded, its result waited for and rendered."""
         return self.max_wait_s + 2 * self.decode_timeout_s + self.request_timeout_s
 
     def problems(self) -> Iterator[str]:

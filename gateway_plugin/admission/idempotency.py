@@ -51,7 +51,7 @@ _PAST_ALL: Final = 1 << 30
 """Offset of a page that holds no subjects, but still their number."""
 _FULL_RETRY_AFTER_S: Final = 60.0
 _TIMEOUTS_IN_FLIGHT: Final = 5
-"""A submission writes at most so often, each for one request timeout, before it has ended one way or the other."""
+"""Most writes of one submission before it has ended one way or the other; each takes at most one request timeout."""
 
 REPLAYS: Final = metrics.counter(
     "idempotent_replay", "Submissions answered with the job of an earlier one with the same key."

@@ -1,6 +1,6 @@
-"""Bodies of our own job API: every field that is taken, and a word about each that is not.
+"""Bodies of our own job API: reads the known fields and refuses the others by name.
 
-A field nobody knows is refused, not dropped: a misspelt ``deadline_s`` would be lost in silence. TensorFlow Serving's
+An unknown field is refused, not dropped: a misspelt ``deadline_s`` would be lost in silence. TensorFlow Serving's
 bodies keep TensorFlow Serving's rule, which is to look at its own fields only.
 """
 
@@ -16,7 +16,7 @@ SUBMIT_FIELDS: Final = ("model", "version", "label", "signature_name", "priority
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 60
 _EMPTY_BOUNDS: Final = Bounds(65_536, 1_000)
-"""Of a body that should have nothing in it."""
+"""Bounds of a body that should be empty."""
 
 
 class ModelTarget(NamedTuple):
@@ -48,7 +48,9 @@ def target_of(fields: Mapping[str, Any]) -> ModelTarget:
 
 
 def require_empty(body: bytes) -> None:
-    """Of a call that takes no fields; ``null`` is none. Raises :class:`InvalidRequest`, :class:`TooLarge`."""
+    """Check the body of a call that takes no fields; ``null`` is none. Raises :class:`InvalidRequest`,
+    :class:`TooLarge`.
+    """
     if body.strip() not in {b"", b"null"}:
         require_known(parse(body, _EMPTY_BOUNDS).doc, ())
 

@@ -37,7 +37,7 @@ class ModelViews:
         self._fleet = fleet
 
     def listed(self, key: ApiKey) -> dict[str, Any]:
-        """The models a key may use: names, and beside them what a caller needs to choose."""
+        """The models that a key may use: their names, and for each what a caller needs to choose."""
         models = [model for model in self._catalog.all() if may_use(key, model.name)]
         return {
             "models": [model.name for model in models],
@@ -77,7 +77,7 @@ class ModelViews:
         return {"version": str(version), "state": state, "status": {"error_code": code, "error_message": text}}
 
     def _state(self, model: Model, version: int) -> tuple[str, str, str]:
-        """A version a job could run on now is AVAILABLE, loaded already or not."""
+        """State, error code and message of a version. It is AVAILABLE if a job could run on it now, loaded or not."""
         if not model.is_enabled:
             return "END", "UNAVAILABLE", "The model is disabled."
         if model.replicas <= 0:

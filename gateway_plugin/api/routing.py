@@ -1,4 +1,4 @@
-"""From a method and a path to what is asked for. Pure; nothing is looked up.
+"""Maps a method and a path to a route: what is asked for. Pure; nothing is looked up.
 
 TensorFlow Serving's paths match without regard to case except verbs and ``metadata``
 (docs/api.md); model names and labels are percent-decoded.
@@ -19,7 +19,7 @@ _MODELS: Final = re.compile(
 _JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<cancel>/cancel)?\Z")
 _LARGEST_VERSION: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
-"""More are not read as a number at all: Python refuses very long ones, and takes its time with long ones."""
+"""A longer text is not read as a number: Python refuses very long ones and is slow with long ones."""
 _MOST_REMEMBERED: Final = 1024
 
 
@@ -69,7 +69,9 @@ class Routes:
 
 
 def route(method: str, path: str) -> Route:
-    """Raises :class:`NotFound`, :class:`MethodNotAllowed` (with ``allow``), :class:`InvalidRequest`."""
+    """The route of a request. Raises :class:`NotFound`, :class:`MethodNotAllowed` (with ``allow``),
+    :class:`InvalidRequest`.
+    """
     if path.lower().startswith("/v1/models"):
         return _models(method, path)
     if path in {"/v1/predict", "/v1/jobs"}:

@@ -25,7 +25,7 @@ INPUT_FIELDS: Final = frozenset({"instances", "inputs", "input"})
 _GZIP_WINDOW: Final = 31
 _MOST_FIELDS_BYTES: Final = 65_536
 _LONGEST_TEXT: Final = 1024
-"""Characters of a text beside the inputs that are handed on: more than any name has."""
+"""Characters handed on of a text that is not an input: more than any name has."""
 
 
 class ParseAsk(msgspec.Struct, tag="parse"):
@@ -100,7 +100,7 @@ def inflate(body: bytes, limit: int) -> bytes:
 
 
 def too_large(size_bytes: int, limit: int) -> ResultTooLarge:
-    """Why a result is not answered. size_bytes: of its tensors."""
+    """The error for a result that is too large to answer. size_bytes: of its tensors."""
     return ResultTooLarge(
         f"The job succeeded, but its result, tensors of {size_bytes} bytes, has more than the {limit} bytes that an "
         "answer may have as JSON. Send fewer rows at once, or have the model give out less.",
@@ -129,9 +129,9 @@ def rendered(frame: bytes, style: str, limit: int) -> bytes:
 
 
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """A body without its inputs, and without what other fields hold that only inputs are as large as.
+    """A body's fields without its inputs, and without the contents of large values in other fields.
 
-    Such a field may be a misspelt input, so its name goes on, and its type: an empty list is no null.
+    Such a field may be a misspelt input, so its name and its type are kept: an empty list is no null.
     """
     return {name: _outline(value) for name, value in doc.items() if name not in INPUT_FIELDS}
 
@@ -144,7 +144,7 @@ def _outline(value: Any) -> Any:
 
 
 def too_costly(ask: Ask, bound: str) -> SignalboxError:
-    """What it means that a process ran out of ``bound``, memory or time, over this."""
+    """The error for a body that made a process run out of ``bound``, memory or time."""
     if isinstance(ask, RenderAsk):
         return ResultTooLarge(
             f"The job succeeded, but its result could not be written as JSON within the {bound} allowed for one. Send "
@@ -165,7 +165,7 @@ class Decoder:
         self._kept: Body | None = None
 
     def perform(self, ask: Ask) -> Reply:
-        """Errors of ours become :class:`Refused`."""
+        """Do what is asked. Errors of ours become :class:`Refused`."""
         try:
             if isinstance(ask, ParseAsk):
                 return self._parse(ask)

@@ -1,4 +1,4 @@
-"""Errors by the code they have on the wire: a decoder's, or those of a job that failed."""
+"""Makes errors from their codes on the wire: a decoder's errors, and those of failed jobs."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -282,7 +282,7 @@ class Plan:
     def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
         """``(rows, key)`` of these inputs; ``(1, "")`` where they must run alone.
 
-        That dimension 0 counts rows is the signature's word, and holds for as many dimensions as it says: a
+        The signature says that dimension 0 counts rows, and this holds only for the rank that it declares: a
         model for ``[-1, 8]`` that gets ``[8]`` may work along the one dimension there is.
         """
         rows = tensors[0].shape[0] if tensors and tensors[0].shape else 0
@@ -338,7 +338,7 @@ def plans(signatures: Mapping[str, Signature], *, batch_prefix: str = "") -> dic
 def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> Decoded:
     """The inputs of a predict request: ``{signature_name?, instances | inputs | input}``.
 
-    ``input`` is our own word for ``inputs`` in its named form. Raises :class:`InvalidRequest`,
+    ``input`` is our own name for ``inputs`` in its named form. Raises :class:`InvalidRequest`,
     :class:`InvalidInput`, or :class:`TooLarge` when the tensors, or the empty lists in them, exceed their bound.
     """
     doc = body.doc
@@ -382,7 +382,7 @@ def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
 
 
 def _some(names: Iterable[str]) -> list[str]:
-    """The first of a caller's names, cut short: an answer is not as long as a body."""
+    """The first of a caller's names, cut short, so that an error is not as long as the body."""
     return [name[:_LONGEST_NAME] for name in heapq.nsmallest(_MOST_SHOWN, names)]
 
 

@@ -1,7 +1,8 @@
-"""Bodies in, answers out: small ones here, large ones in a small pool of processes.
+"""Decodes bodies and renders answers: small ones in this process, large ones in a small pool of processes.
 
-The pool starts with the first large body and each of its processes does one body at a time; whose, says
-:mod:`gateway_plugin.codec.turns`. A process that dies, or takes too long, is replaced; its body is refused.
+The pool starts with the first large body, and each of its processes does one body at a time;
+:mod:`gateway_plugin.codec.turns` decides whose. A process that dies, or takes too long, is replaced; its body is
+refused.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class _Process:
         return cls(process, timeout_s)
 
     async def ask(self, ask: Ask) -> Done:
-        """Raises the error the process answers with, or what its death or silence means."""
+        """Have the process do one thing. Raises the error it answers with, or the one for its death or silence."""
         source, sink = self._process.stdout, self._process.stdin
         if source is None or sink is None:
             raise Unavailable
@@ -107,12 +108,12 @@ class _Process:
         return reply
 
     async def end(self) -> None:
-        """No process is left after this. Idempotent."""
+        """End the process and wait until it is gone. Idempotent."""
         self._kill()
         await self._process.wait()
 
     def _kill(self) -> None:
-        """Its end is seen later; it is not used again from now on."""
+        """Kill the process without waiting for its end; it is not used again."""
         self._is_killed = True
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -201,7 +202,7 @@ class Intake:
                     self._idle.append(process)
 
     def _crowded(self, account: str) -> SignalboxError:
-        """Why a turn did not come in time."""
+        """The error for a turn that did not come in time."""
         if self._turns.holds(account):
             return LimitExceeded(
                 "Too many large bodies of your account at once; send fewer at a time, or smaller ones.",

@@ -1,8 +1,8 @@
-"""Whose large body is decoded next: turns at a few processes, shared by accounts in time and not in bodies.
+"""Decides which account's large body is decoded next: accounts share a few processes by time, not by bodies.
 
 An account is charged the time that its bodies take there, refused ones too, and the account that was charged least
-goes next: start-time fair queueing (P. Goyal, H. Vin and H. Cheng, 1996) with the charge known afterwards. It holds no
-more turns than are still free, so that somebody who comes finds one at once. For one event loop.
+goes next: start-time fair queueing (P. Goyal, H. Vin and H. Cheng, 1996) with the charge known afterwards. An account
+holds no more turns than are still free, so that a newcomer finds one at once. For one event loop.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Turns:
                 await granted
         except BaseException:
             if granted.cancelled():
-                with suppress(ValueError):  # taken out in passing
+                with suppress(ValueError):  # _grant has removed it already
                     mine.waiting.remove(granted)
                 self._grant()
             else:
@@ -74,7 +74,7 @@ class Turns:
         self._grant()
 
     def _grant(self) -> None:
-        """Give free turns to whoever waits and was charged least."""
+        """Give free turns to the waiting accounts that were charged least."""
         while ready := [
             account for account in self._accounts.values() if account.waiting and account.held < self._free
         ]:
@@ -89,7 +89,7 @@ class Turns:
         self._forget()
 
     def _forget(self) -> None:
-        """Whoever is idle and was charged no more than the rest begins anew; so does everybody once all are idle."""
+        """Forget idle accounts that were charged no more than the rest, and every account once all are idle."""
         busy = any(account.held or account.waiting for account in self._accounts.values())
         self._accounts = {
             name: account

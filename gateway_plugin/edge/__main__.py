@@ -24,7 +24,7 @@ _PREFIX = "SIGNALBOX_EDGE_"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 when settings or files do not do."""
+    """The command; returns its exit status: 0, or 2 when settings or files are not valid."""
     parser = argparse.ArgumentParser(
         prog="python -m gateway_plugin.edge",
         description="A front for machines without Tyk. It reads the files of tyk/ and calls the "

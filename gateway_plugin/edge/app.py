@@ -38,7 +38,7 @@ _REASONS: Final = {
     responses.RATE_EXCEEDED: "limit_exceeded:rate",
     responses.QUOTA_EXCEEDED: "limit_exceeded:quota",
 }
-"""Why a caller is refused here. What the plugin refuses it counts itself; the rest is no fault of a caller's."""
+"""Refusals that the edge counts. The plugin counts its own; other errors are no fault of a caller's."""
 
 _log = get_logger()
 
@@ -83,7 +83,7 @@ class Edge:
             return
         except asyncio.CancelledError:
             if exchange.is_given_up:
-                return  # the cancellation was ours, and nobody is left to answer
+                return  # the cancellation was ours, and no client is left to answer
             raise
         finally:
             timer.cancel()
@@ -92,7 +92,7 @@ class Edge:
         await _send(answer, body, send)
 
     async def answer(self, scope: Scope, receive: Receive) -> Response:
-        """The answer to one request, whoever gives it."""
+        """The answer to one request, from a hook or from the edge itself."""
         try:
             target = read(scope["raw_path"], scope["query_string"])
             headers = headers_of(scope["headers"])
@@ -109,7 +109,7 @@ class Edge:
         except BodyTooLargeError:
             count_refusal("too_large:http")
             answer = responses.TOO_LARGE
-        # Whoever is refused before the body was read sends it all the same, and sees why only then.
+        # A client refused before its body was read sends the body all the same, and reads the answer only then.
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
@@ -129,7 +129,7 @@ class Edge:
     async def _hooked(
         self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
     ) -> Response:
-        """The key first, from the headers alone; its body only once it may call."""
+        """Check the key first, from the headers alone; read the body only once the key may call."""
         try:
             sent = self._objects.auth(scope["method"], target, headers)
         except ValueError:  # a protobuf string must be UTF-8
@@ -166,7 +166,7 @@ class Edge:
             return await self._post(sent, replied, target, headers, shown, scope, data)
 
     async def _body(self, body: RequestBody, own: int, share: Held) -> bytes:
-        """The body of a caller who may call. own: the key's limit, 0 = the gateway's."""
+        """Read the body of a request whose key may call. own: the key's limit, 0 = the gateway's."""
         most = self._front.max_body_bytes
         if not own or (most and own >= most):
             return await body.read(most, share)
@@ -204,7 +204,7 @@ class Edge:
         return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
 
     async def _dispatch(self, sent: Object) -> Object | None:
-        """The plugin's reply; None when it failed or gave back something else than it got."""
+        """The plugin's reply; None when it failed or returned another object than it got."""
         try:
             replied = await self._call(sent)
         except SignalboxError as error:
@@ -248,7 +248,7 @@ class Edge:
 
 
 async def _send(answer: Response, body: bytes, send: Send) -> None:
-    """One whole answer."""
+    """Send one whole answer."""
     headers = answer.headers
     if answer.status not in _BODILESS:
         headers = [*headers, (b"Content-Length", b"%d" % len(body))]
@@ -264,14 +264,14 @@ def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> Re
 
 
 def _closing(answer: Response) -> Response:
-    """An answer after which the connection cannot go on: what comes next is the rest of a body."""
+    """An answer that closes the connection: what comes next on it is the rest of a body."""
     if (b"Connection", b"close") in answer.headers:
         return answer
     return answer._replace(headers=[*answer.headers, (b"Connection", b"close")])
 
 
 def _later(page: Response, left_s: float | None) -> Response:
-    """The page of a limit, with when it can be tried again; Tyk's overrides know constants only."""
+    """The page of a limit, with the time of the next try; Tyk's overrides know constants only."""
     if left_s is None:
         return page
     kept = [pair for pair in page.headers if pair[0] != _RETRY_AFTER]

@@ -11,7 +11,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 BODIES_BYTES: Final = 512 * 1024 * 1024
 """Bytes of bodies held at once, where nothing else is said."""
 _DRAIN_S: Final = 2.0
-"""How long the rest of a refused body is thrown away: a connection closed on unread bytes would lose our answer."""
+"""How long the rest of a refused body is read and dropped: closing on unread bytes would lose our answer."""
 
 
 class BodyTooLargeError(Exception):
@@ -34,7 +34,7 @@ class RequestBody:
         self.is_over = self._declared == 0 or (self._declared is None and not has_chunks)
 
     def require_within(self, limit: int) -> None:
-        """Raise :class:`BodyTooLargeError` for a body that says itself that it is larger. limit: 0 = none."""
+        """Raise :class:`BodyTooLargeError` if the headers announce a larger body. limit: bytes, 0 = none."""
         if limit and self._declared is not None and self._declared > limit:
             raise BodyTooLargeError
 

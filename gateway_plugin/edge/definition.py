@@ -70,7 +70,7 @@ class HookedApi(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """All of ``tyk/`` that shows. Sizes in bytes, times in seconds.
+    """All of ``tyk/`` that callers can observe. Sizes in bytes, times in seconds.
 
     shows_rate: X-RateLimit headers describe the rate limit. error_json, error_xml: templates with
     ``{{.Message}}``. xff_depth: which entry of X-Forwarded-For is believed, 0 = the first.

@@ -98,7 +98,7 @@ class KeyLimits:
         return Quota(counter.calls <= session.quota_max, left_s)
 
     def _sweep(self, now: float) -> None:
-        """Forgets what has run out, once the tables have doubled since the last time."""
+        """Forgets windows and quotas that have run out, once the tables have doubled since the last time."""
         if len(self._windows) + len(self._counters) < self._sweep_at:
             return
         self._windows = {k: w for k, w in self._windows.items() if now <= w.ends}

@@ -15,8 +15,8 @@ _SIZES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_lengt
 class RemotePlugin:
     """A plugin at ``target`` (``unix:///path``, ``host:port`` or ``dns:///name:port``). Retries nothing.
 
-    A call has no time of its own: the edge cancels it when the request's time is over, and a second timer for the
-    same instant would at times be first and answer 503 where the connection has to end.
+    A call has no timeout of its own: the edge cancels it when the request's time is over. A second timer for the
+    same instant would at times fire first and answer 503 where the connection has to end.
     """
 
     def __init__(self, target: str) -> None:

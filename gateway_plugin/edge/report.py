@@ -1,6 +1,6 @@
-"""Tells the operators' board that the edge turns connections away, as long as it does.
+"""Reports to the operators' board that the edge turns connections away, as long as it does.
 
-It travels as a header of the message that says which keys are in use, which consoles of any age read past.
+The report is a header of the message that lists the keys in use; a console that does not know the header ignores it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""From an HTTP request to the coprocess object Tyk would send, and from auth reply to Post object."""
+"""Makes the coprocess objects that Tyk would send: the auth object from a request, the Post object from its reply."""
 
 import ipaddress
 import random
@@ -34,7 +34,7 @@ def canonical(name: bytes) -> str:
 def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8.
 
-    Only the lines of X-Forwarded-For are joined: whoever is trusted wrote the last of them. Tyk shows the first alone.
+    Only the lines of X-Forwarded-For are joined: the trusted proxy wrote the last of them. Tyk shows the first alone.
     """
     found: dict[str, str] = {}
     for name, value in raw:
@@ -80,7 +80,7 @@ def request_id() -> str:
 
 
 def _form_as_tyk_has_it(headers: Mapping[str, str], body: bytes) -> bytes:
-    """Context variables make Tyk read forms, and what it read of a large one is all or none it keeps."""
+    """The body as Tyk passes it on: Tyk reads forms for context variables, and keeps what it read or only the rest."""
     content_type = headers.get("Content-Type", "")
     if content_type == _FORM:
         return body[:_FORM_LIMIT]

@@ -1,4 +1,4 @@
-"""What the edge answers by itself, in the words and forms Tyk uses for the same events."""
+"""The edge's own answers, in the texts and formats that Tyk uses for the same events."""
 
 import functools
 import re
@@ -57,7 +57,7 @@ TOO_LARGE: Final = Response(
 
 
 def bad_request() -> Response:
-    """What Go's HTTP server says before any gateway code runs."""
+    """The answer of Go's HTTP server before any gateway code runs."""
     headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
     return Response(400, wire_headers(headers), b"400 Bad Request")
 

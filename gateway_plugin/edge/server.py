@@ -22,11 +22,11 @@ _FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's t
 
 
 class _Server(uvicorn.Server):
-    """A server in a program that looks after its signals itself."""
+    """A server in a program that handles its signals itself."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None of them."""
+        """Capture no signals."""
         yield
 
 
@@ -54,7 +54,7 @@ class EdgeServer:
         """Listens on ``host:port`` (port 0: any) with the files of ``folder``.
 
         secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. bodies: see
-        :class:`Edge`. Raises Misconfigured when the files or the address do not do.
+        :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
         """
         edge = Edge(load(folder, secret=secret), call, bodies=bodies)
         return await cls.serve(edge, listen=listen, bounds=bounds, has_proxy=has_proxy)

@@ -25,7 +25,7 @@ from signalbox.program.errors import Misconfigured
 _SPARE_STREAMS: Final = 2
 _MAX_HEADER_BYTES: Final = 65_536
 _IDENTITY_ONLY: Final = 1
-"""Of the compressions: a message that grows when it is unpacked would pass the limit."""
+"""Bit mask of the accepted compressions: a message that grows when it is unpacked would pass the limit."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -67,7 +67,7 @@ class GrpcServer:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another process listens on our socket now, so that whoever redials reaches it."""
+        """Whether another process listens on our socket now, so that a client that redials reaches it."""
         return self._socket is not None and self._socket.is_replaced
 
     async def stop(self, grace_s: float) -> None:
@@ -81,7 +81,7 @@ class GrpcServer:
     # ------------------------------------------------------------------------------ calls
 
     async def dispatch(self, _messages: object, context: Context) -> bytes:
-        """One hook call."""
+        """Answer one hook call."""
         peer = context.peer()
         try:
             async with self._reading.place(peer):
@@ -106,7 +106,7 @@ class GrpcServer:
             self._in_flight -= 1
 
     async def event(self, _messages: object, _context: Context) -> bytes:
-        """An event of the gateway, of which nothing is wanted."""
+        """Acknowledge an event of the gateway, which is ignored."""
         return EVENT_REPLY
 
     async def health(self, _messages: object, _context: Context) -> bytes:
@@ -158,7 +158,7 @@ def _options(settings: GatewaySettings) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", _MAX_HEADER_BYTES),
         ("grpc.max_concurrent_streams", settings.max_concurrent * _SPARE_STREAMS),
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
-        ("grpc.http2.bdp_probe", 0),  # it would let clients send ahead what nobody reads
+        ("grpc.http2.bdp_probe", 0),  # it would let clients send ahead of what the server reads
         ("grpc.so_reuseport", 1),
     ]
     if settings.max_connection_age_s:

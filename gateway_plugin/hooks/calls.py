@@ -1,4 +1,4 @@
-"""What the gateway calls, whatever carries it: the methods, and of an answered object what the gateway reads."""
+"""The gateway's calls, whatever the transport: their methods, and the part of an answer that the gateway reads."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ MALFORMED: Final = "not a message of this method"
 
 
 def reply(obj: Object) -> bytes:
-    """The object as far as the gateway reads it (docs/tyk.md): it keeps its own copy of the rest."""
+    """The part of an object that the gateway reads (docs/tyk.md): it keeps its own copy of the rest."""
     request = obj.request
     if request.return_overrides.response_code > 0:
         given = Object()

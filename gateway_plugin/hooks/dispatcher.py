@@ -1,4 +1,4 @@
-"""Takes the gateway's hook calls: who may call, which hook it is, and what an error looks like outside.
+"""Takes the gateway's hook calls: checks the caller, runs the hook, and turns errors into answers.
 
 Whatever happens, the object that came in is the object that goes back, changed.
 """
@@ -20,7 +20,7 @@ AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
-"""Characters of a caller's spec that is remembered; a longer one is looked at in each call, and said once of all."""
+"""Longest caller's spec that is remembered, in characters; a longer one is checked in each call, and logged once."""
 
 ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
 REFUSED = metrics.counter(
@@ -138,12 +138,15 @@ class Dispatcher:
             known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
             known = self._holds_secret(config) and known
             is_new = self._remember(caller, is_trusted=known)
-            if is_new and not known:  # said once, and of so many: strangers must not fill the log
+            if is_new and not known:  # logged once, and only for so many: strangers must not fill the log
                 log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
         return known
 
     def _remember(self, caller: tuple[str, str, str], *, is_trusted: bool) -> bool:
-        """Within bounds, as strangers must not fill memory. Returns whether this verdict is news."""
+        """Remember whether a caller is trusted, within bounds, as strangers must not fill memory.
+
+        Returns whether this verdict is new.
+        """
         if sum(map(len, caller)) > _LONGEST_SPEC:
             is_new = not self._is_long_refused
             self._is_long_refused |= not is_trusted

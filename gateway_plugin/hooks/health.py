@@ -1,6 +1,6 @@
-"""Whether a running plugin serves: what a container's health check asks, a new process every few seconds.
+"""Checks whether a running plugin serves: a container's health check, in a new process every few seconds.
 
-So this imports nothing of the plugin but its settings, and gRPC, which the plugin itself does without, only to ask.
+So this imports nothing of the plugin but its settings, and gRPC only to ask.
 """
 
 import enum
@@ -16,11 +16,11 @@ HEALTH: Final = "/grpc.health.v1.Health/Check"
 SERVING: Final = b"\x08\x01"
 NOT_SERVING: Final = b"\x08\x02"
 STUCK_S: Final = 15.0
-"""A plugin that takes connections and says nothing for so long does not come back. gRPC itself gives up after 20 s."""
+"""A plugin that takes connections and sends nothing for so long is stuck. gRPC itself gives up after 20 s."""
 
 
 class Health(enum.Enum):
-    """What was found. SILENT: the connection was taken, and nothing was said in time."""
+    """The outcome of a check. SILENT: the connection was taken, and no answer came in time."""
 
     SERVES = "serves"
     AWAY = "away"
@@ -50,7 +50,7 @@ async def ask(listen: str, timeout_s: float) -> Health:
 async def end_stuck(listen: str, pid_file: Path, stuck_s: float = STUCK_S) -> bool:
     """Whether the server at ``listen`` serves. One that is silent for ``stuck_s`` is killed, to be started again.
 
-    Tyk has no deadline for a call: while one of two plugins is stopped it answers nearly nobody, until that one ends.
+    Tyk has no deadline for a call: while one of two plugins is stopped Tyk answers hardly any caller, until it ends.
     """
     lock = HeldFile(pid_file)
     asked = lock.holder()

@@ -1,6 +1,6 @@
 """The post hook: every request that got past the front's checks, answered here.
 
-A prediction is accepted durably before anything is answered; whoever waits is told by the worker's
+A prediction is accepted durably before anything is answered. A caller that waits gets its answer by the worker's
 reply, and otherwise fetches the job later by the id that every answer carries.
 """
 
@@ -145,7 +145,7 @@ class Post:
 
         options, ready, inputs = await self._inputs(request, key, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
-        # Whoever asked for an id, or may ask again under a key, is promised the result for a day.
+        # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
         entry = await self._acceptance.admit(
             headers,
             key,
@@ -183,7 +183,7 @@ class Post:
         raise DeadlineExceeded(_TIMED_OUT, job_id=record.id)
 
     async def _predicted(self, end: End, prefer: Preference) -> Answer:
-        """What a prediction that has ended is answered with."""
+        """The answer of a prediction that has ended."""
         if end.record.state is State.EXPIRED:
             raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
         body = await self._jobs.result(end)
@@ -244,11 +244,11 @@ class Post:
         return await self._intake.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
 
     async def _run(self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
-        """Write the job and wait for its end. A caller who leaves takes the queued job along.
+        """Write the job and wait for its end. The queued job of a caller that leaves is cancelled.
 
         Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
         is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
-        with an Idempotency-Key: whoever sends one means to ask again.
+        with an Idempotency-Key: a caller that sends one means to ask again.
         """
         job = entry.job
         with self._place(key):
@@ -285,7 +285,7 @@ class Post:
         return await self._accepted_answer(Found.unclaimed(entry.job, seq), prefer, entry.options)
 
     async def _still_going(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
-        """202 for a job whose end was waited for in vain; found: as it was last known."""
+        """202 for a job that did not end within the wait; found: as it was last known."""
         with contextlib.suppress(SignalboxError):
             found = await self._jobs.find(found.record.id, found.record.key_id)
         return await self._accepted_answer(found, prefer, options)

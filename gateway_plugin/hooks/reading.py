@@ -1,4 +1,4 @@
-"""How many messages may be on their way into memory at once, and how long one of an unproven client may take."""
+"""Bounds the messages that are being read at once, and the time that one of an unproven client may take."""
 
 import asyncio
 from collections import OrderedDict

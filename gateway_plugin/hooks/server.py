@@ -20,7 +20,7 @@ class PluginServer(Protocol):
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another process listens on our socket now, so that whoever redials reaches it."""
+        """Whether another process listens on our socket now, so that a client that redials reaches it."""
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""

@@ -1,10 +1,10 @@
-"""Names of what a session's metadata holds: from the auth hook to the front, and on to the post hook."""
+"""Names of the fields of a session's metadata: the auth hook gives it to the front, the front to the post hook."""
 
 from typing import Final
 
 TOKEN: Final = "token"  # noqa: S105  the field's name in Tyk
 KEY_ID: Final = "key_id"
 ACCOUNT: Final = "account"
-"""Whose bytes a body's are."""
+"""The account that a body's bytes are counted for."""
 BODY_BYTES: Final = "body_bytes"
 """The largest body that the key may send."""

@@ -1,11 +1,11 @@
-"""The unix socket's name: bound under one of its own, then renamed over the public one, which is never without."""
+"""Publishes a unix socket: bound under a name of its own, then renamed over the public name, which always exists."""
 
 import os
 from pathlib import Path
 from typing import Final
 
 _LONGEST: Final = 100
-"""Bytes that a unix socket's path may have, less some."""
+"""Longest path of a unix socket, in bytes; a little below what the kernel takes."""
 
 
 class SocketName:
@@ -20,14 +20,14 @@ class SocketName:
         self.bound.unlink(missing_ok=True)  # of a process that had our number and died
 
     def publish(self, mode: int) -> None:
-        """The bound socket takes the public name, from whatever process had it."""
+        """Rename the bound socket to the public name, which another process may have had."""
         self.bound.chmod(mode)
         self.bound.rename(self.path)
         self._inode = _inode(self.path)
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another process has published its socket since, so that whoever redials reaches it."""
+        """Whether another process has published its socket since, so that a client that redials reaches it."""
         return bool(self._inode) and _inode(self.path) not in {0, self._inode}
 
     def remove(self) -> None:

@@ -1,4 +1,4 @@
-"""What the client is answered, and errors in the shape of the protocol it spoke.
+"""Answers to clients, with errors in the format of the protocol that the client spoke.
 
 TensorFlow Serving's paths get ``{"error": text}``, ours ``application/problem+json`` (RFC 9457).
 """
@@ -40,7 +40,7 @@ def answer(status: int, doc: Any, headers: Mapping[str, str] | None = None) -> A
 
 
 def dialect_of(path: str) -> Dialect:
-    """Which protocol's errors a path gets."""
+    """The protocol in whose format a path's errors are answered."""
     return Dialect.TF_SERVING if path.lower().startswith("/v1/models") else Dialect.OURS
 
 

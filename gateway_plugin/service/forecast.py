@@ -1,9 +1,9 @@
-"""When a job that waits is likely to start: from presence and its place in the queue. Pure.
+"""Estimates when a waiting job starts, from presence and its place in the queue. Pure.
 
-Everything counts that a device has before it: what its runner does now, the jobs its worker has pulled and not
-begun, and the queue. A load ahead of need counts not at all: runs go on beside it. What is not known is not told, nor
-is nought: of a job that has not started nobody says that it starts now. So None also stands for a job before which
-nothing is left. Workers that do not say what they do, from before they could, count as idle.
+Everything that a device does before the job counts: what its runner does now, the jobs its worker has pulled and not
+begun, and the queue. A load ahead of need does not count: runs go on beside it. An unknown time is None. So is a time
+of zero, since a job that has not started is not said to start now: None also stands for a job with nothing before it.
+Workers of older versions, which do not say what they do, count as idle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _IN_MEMORY: Final = frozenset({"ready", "spare"})
 
 
 class _Outlook(NamedTuple):
-    """One device and a model. free_s: until it comes to the model's jobs. pulled: of these, so many are not begun.
+    """One device and a model. free_s: until it comes to the model's jobs. pulled: those pulled and not begun.
 
     rate: jobs of the model a second, 0 = unknown.
     """
@@ -49,7 +49,7 @@ def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int 
 
 
 def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
-    """What the device that a job waits for does for others, in words; empty where one is idle or nobody says."""
+    """What the device that a job waits for does for others, in words; empty where one is idle or it is not known."""
     holders = [w for w in _holders(workers) if not is_pulled or w.waiting.get(model)]
     runs = [w.run for w in holders if w.run is not None and not w.run.is_ahead]
     if not runs or len(runs) < len(holders):
@@ -61,12 +61,12 @@ def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
 
 
 def _holders(workers: Iterable[Worker]) -> list[Worker]:
-    """Those that hold their device: two workers may share one, and the other's runner does nothing."""
+    """The workers that hold their device: two may share one, and the other's runner does nothing."""
     return [worker for worker in workers if worker.token]
 
 
 def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -> float | None:
-    """Of a job that one of these has pulled: nobody says which, nor in which order, so the last of all."""
+    """Seconds until a pulled job starts. Which worker has it, and in which order, is unknown: the latest counts."""
     starts_s = [0.0]
     for worker in workers:
         outlook = _outlook(model, version, worker, now)
@@ -80,7 +80,7 @@ def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -
 
 
 def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook | None:
-    """None where the worker has something to do first that nobody knows the length of."""
+    """The outlook of a worker's device; None where it first does something of unknown length."""
     free_s = _left_s(worker, now)
     if free_s is None or not _is_at_hand(model.name, version, worker):
         return None

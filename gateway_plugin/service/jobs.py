@@ -1,4 +1,4 @@
-"""A job as its owner sees it: found, described, cancelled. Another key's job does not exist."""
+"""Finds, describes and cancels jobs for their owner. A job of another owner counts as not there."""
 
 import math
 import time
@@ -69,7 +69,7 @@ class Jobs:
         await self._majority.close()
 
     async def find(self, job_id: str, tenant: str) -> Found:
-        """The job: the one place where it is decided whose it is.
+        """The job of an owner: the one place that checks ownership.
 
         Raises :class:`NotFound`, in the same words for an unknown, a malformed and a foreign id, and
         :class:`Unavailable` where a majority of NATS may know more.
@@ -91,7 +91,7 @@ class Jobs:
         raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
 
     async def may_be_forgotten(self, named_at: float, *, kept_s: float) -> bool:
-        """Whether a job named then, of which nothing is known, may have run and ended: it must not run again."""
+        """Whether a job named at ``named_at``, now unknown, may have run and ended: it must not run again."""
         return await self._records.may_have_gone(named_at, now=self._wall(), kept_s=kept_s)
 
     async def cancel(self, job_id: str, tenant: str) -> Found:
@@ -111,7 +111,9 @@ class Jobs:
         await withdraw(self._records, job, now=self._wall())
 
     async def result(self, end: End) -> bytes:
-        """The rendered answer of a job that succeeded. Raises what ended it otherwise, or stops its answer."""
+        """The rendered answer of a job that succeeded. Raises the error that ended it otherwise, or that rendering
+        meets.
+        """
         record = end.record
         if record.state is not State.SUCCEEDED:
             raise failure(record)
@@ -130,7 +132,7 @@ class Jobs:
         return body if ref is None else await payloads.fetch(self._bus, ref)
 
     async def locate(self, record: Record, seq: int | None) -> QueuePosition:
-        """Where a queued job stands; unknown rather than an error."""
+        """Where a queued job stands. Raises nothing: what cannot be read is unknown."""
         model = self._catalog.find(record.model)
         workers = [] if model is None else self._fleet.serving(model, record.version)
         if seq is None or model is None or not workers:
@@ -226,7 +228,7 @@ def _in_words(position: QueuePosition) -> str:
 
 
 def failure(record: Record) -> SignalboxError:
-    """The error a job that did not succeed stands for, with its id."""
+    """The error for a job that did not succeed, with the job's id."""
     if record.state is State.CANCELLED:
         error = error_of("cancelled", "The job was cancelled.", {})
     elif record.state is State.EXPIRED:

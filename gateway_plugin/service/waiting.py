@@ -1,7 +1,7 @@
 """Callers that wait for a job's end: one subscription for all of them, a future for each.
 
-A reply is a core message and may be lost, so the record is the truth: it is read when a wait runs out,
-after every reconnect, and for whoever has waited unusually long.
+A reply is a core message and may be lost, so the record decides: it is read when a wait runs out,
+after every reconnect, and for a caller that has waited unusually long.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class End(NamedTuple):
 
 
 class RecordReader(Protocol):
-    """What of :class:`signalbox.jobs.records.Records` is needed."""
+    """The part of :class:`signalbox.jobs.records.Records` that is needed."""
 
     async def read(self, job_id: str) -> tuple[Record, int, bytes] | None:
         """The record, its revision and its body."""
@@ -70,7 +70,7 @@ class Waiters:
             await asyncio.wait([checker])
 
     def abandon(self) -> None:
-        """Whoever still waits gets :class:`Unavailable` with the job's id; the jobs go on."""
+        """Fail every open wait with :class:`Unavailable` and the job's id; the jobs go on."""
         self._is_abandoned = True
         for job_id, (future, _) in self._waiting.items():
             if not future.done():
@@ -102,9 +102,9 @@ class Waiters:
         return await self.look_up(job_id) if end is None else end
 
     async def follow(self, job_id: str, timeout_s: float) -> End | None:
-        """The end of a job that somebody else submitted, or None if it has not ended within ``timeout_s``.
+        """The end of a job that another call submitted, or None if it has not ended within ``timeout_s``.
 
-        Its reply goes to the one who submitted it, so its record's changes are listened to instead. Raises
+        Its reply goes to the call that submitted it, so its record's changes are listened to instead. Raises
         :class:`Unavailable` when this process is being replaced.
         """
         changed = asyncio.Event()

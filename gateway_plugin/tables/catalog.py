@@ -1,4 +1,4 @@
-"""Which models there are, as the console last published them, with their signatures made ready.
+"""The models that exist, as the console last published them, with their signatures made ready.
 
 Requests without a version get the one that the rollout's record names (:mod:`gateway_plugin.tables.rollouts`).
 """

@@ -1,4 +1,4 @@
-"""Who would run a job, from the workers' presence: for words and estimates, never for decisions."""
+"""The workers that would run a job, from their presence: for texts and estimates, never for decisions."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -19,11 +19,11 @@ class DesiredTable(Protocol):
     """What of :class:`signalbox.bus.table.Table` is needed."""
 
     def get(self, key: str) -> Desired | None:
-        """An operator's wish."""
+        """An operator's decision under a key."""
 
 
 class Fleet:
-    """Answers from presence."""
+    """Answers questions about workers from their presence."""
 
     def __init__(self, workers: WorkerTable, desired: DesiredTable) -> None:
         self._workers = workers

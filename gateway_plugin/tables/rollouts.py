@@ -1,7 +1,7 @@
 """Keeps the record of which versions requests get, together with every other gateway (ADR 0166).
 
-Every gateway looks at every change and writes the same decision; compare-and-set lets one of them through, and all of
-them, the writer too, act on what the table then says. So requests move at all gateways by one durable write.
+Every gateway looks at every change and writes the same decision. Compare-and-set lets one write through, and every
+gateway, the writer too, acts on what the table then says. So requests move at all gateways by one durable write.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from signalbox.wire.messages import Model, Serving, Worker
 from signalbox.wire.names import Bucket
 
 DESERTED_S: Final = 10.0
-"""A model that nobody serves for so long waits for nobody: longer than presence takes to come back after NATS."""
+"""The rollout of a model that no worker serves for so long waits no more: longer than presence takes to return after
+an outage of NATS."""
 _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
 _MOMENT_S: Final = 0.01
@@ -38,10 +39,10 @@ class Rollouts:
         self._workers = workers
         self._dirty: set[str] = set()
         self._open: set[str] = set()
-        """Models whose requests do not get yet what they shall get."""
+        """Models whose requests do not get the published version yet."""
         self._deserted_at: dict[str, float] = {}
         self._delays_s: dict[str, float] = {}
-        """Until a model is looked at again, should this fail once more."""
+        """Seconds until a model is looked at again after the next failure."""
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -125,7 +126,7 @@ class Rollouts:
         )
 
     async def _forget(self, key: str) -> None:
-        """The model was removed: so is its record, but not by who has not heard of the model yet."""
+        """Remove the record of a removed model, but not where this gateway has not heard of the model yet."""
         record = self._serving.get(key)
         if record is None or self._models.revision(key) <= record.publication:
             return
@@ -133,7 +134,7 @@ class Rollouts:
             await remove(self._bus, Bucket.SERVING, key, expect=self._serving.revision(key))
 
     def _retry(self, key: str) -> None:
-        """Look at a model again later, each time twice as late; a change of a table comes before that."""
+        """Look at a model again later, after a pause that doubles each time; a change of a table comes before that."""
         delay_s = self._delays_s.get(key, _RETRY_S)
         self._delays_s[key] = min(2 * delay_s, _LONGEST_RETRY_S)
         if key in self._retries:

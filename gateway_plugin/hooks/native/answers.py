@@ -23,9 +23,10 @@ from gateway_plugin.hooks.native.frames import (
 )
 
 _FAREWELL_S: Final = 1.0
-"""What a client sends while we close would make the kernel drop answers that it has not read (TCP reset)."""
+"""Seconds between our last answer and our close: bytes that come in after a close make the kernel drop unread
+answers (TCP reset)."""
 _MAX_UNREAD: Final = 10_000
-"""Answers to pings and settings that a client leaves unread."""
+"""Most answers to pings and settings that a client may leave unread."""
 
 
 class Stream:
@@ -57,7 +58,7 @@ class Stream:
         self._answers.refuse(self, trailers)
 
     def abandon(self) -> None:
-        """The caller has gone: whoever works on the call is told, and nothing more is sent."""
+        """The caller has gone: tell the handler of the call, and send nothing more."""
         self.unsent = None
         cancelled, self.cancelled = self.cancelled, None
         if cancelled is not None:
@@ -87,7 +88,7 @@ class Answers:
     # ------------------------------------------------------------------------------ answers
 
     def send(self, stream: Stream, headers: bytes, body: bytes, trailers: bytes) -> None:
-        """Headers, body and trailers, as far as the client's windows let the body go now."""
+        """Send headers, body and trailers, as far as the client's windows have room for the body now."""
         if self.streams.get(stream.id) is not stream:
             return
         self.ended += 1
@@ -105,7 +106,7 @@ class Answers:
         self.pump()
 
     def refuse(self, stream: Stream, trailers: bytes) -> None:
-        """Headers that are the whole answer."""
+        """Send headers that are the whole answer."""
         if self.streams.get(stream.id) is stream:
             self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream.id, trailers))
             self._close(stream)
@@ -162,12 +163,12 @@ class Answers:
     # ------------------------------------------------------------------------------ frames
 
     def write(self, data: bytes) -> None:
-        """Frames that wait for no window."""
+        """Send frames that wait for no window."""
         if self.transport is not None:
             self.transport.write(data)
 
     def write_control(self, data: bytes) -> None:
-        """An answer the client can provoke at will: one that never reads its answers is let go.
+        """Write an answer that the client can provoke at will; end a client that never reads its answers.
 
         Counted, because bytes alone do not tell: a large answer waits there too, as far as the client's own
         windows let it.
@@ -182,13 +183,13 @@ class Answers:
     # ------------------------------------------------------------------------------ the end
 
     def finish(self, last: int) -> None:
-        """Take nothing after the call ``last``, and close when those in hand are answered."""
+        """Take nothing after the call ``last``, and close when those in flight are answered."""
         self._is_final = True
         self.write(frame(GOAWAY, 0, 0, WORD.pack(last) + WORD.pack(NO_ERROR)))
         self.drained()
 
     def drained(self) -> None:
-        """Nothing is in hand: the client closes now, or else we do, but not while it may still be reading."""
+        """Close after the last call, once none is in flight: the client closes first, or we do a moment later."""
         if self._is_final and not self.streams and self.transport is not None:
             self.stay()
             loop = asyncio.get_running_loop()
@@ -201,7 +202,7 @@ class Answers:
             self._farewell = None
 
     def lost(self) -> None:
-        """The connection is gone: whoever still works for this client may stop."""
+        """The connection is gone: tell handlers of this client's open calls that they may stop."""
         self.transport = None
         self.stay()
         streams = list(self.streams.values())

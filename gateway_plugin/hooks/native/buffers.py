@@ -1,4 +1,4 @@
-"""Bytes of messages that have come in part: of all connections of a server, and of those nobody has vouched for."""
+"""Counts the bytes of unfinished messages: of all connections, and of those that have not shown the secret."""
 
 
 class Buffers:
@@ -11,7 +11,7 @@ class Buffers:
         self._unproven = 0
 
     def take(self, size: int, *, is_proven: bool) -> bool:
-        """More, until :meth:`give_back`. False: there is no room, and nothing was taken."""
+        """Take ``size`` bytes until :meth:`give_back`. False: there is no room, and nothing was taken."""
         if self._held + size > self._most:
             return False
         if not is_proven:
@@ -22,11 +22,11 @@ class Buffers:
         return True
 
     def give_back(self, size: int, *, is_proven: bool) -> None:
-        """What :meth:`take` took."""
+        """Give back what :meth:`take` took."""
         self._held -= size
         if not is_proven:
             self._unproven -= size
 
     def prove(self, size: int) -> None:
-        """A connection that holds so many has shown the secret."""
+        """Count a connection's ``size`` held bytes as proven: it has shown the secret."""
         self._unproven -= size

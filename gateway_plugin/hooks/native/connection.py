@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._answers.write(self._windows.hello(self._max_streams))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever still works for this client may stop."""
+        """Tell handlers of this client's open calls that they may stop."""
         for stream in self._streams.values():
             self._let_go_of_body(stream)
         self._end_patience()
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
         self._on_close(self)
 
     def data_received(self, data: bytes) -> None:
-        """Whatever came; whole frames are handled, the rest waits."""
+        """Handle the whole frames in what came; the rest waits."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
             self._refused_early(id_, flags)
 
     def _late(self, flags: int, id_: int) -> None:
-        """Headers or data of no open call: only of one that was refused before its request had ended."""
+        """Take headers or data of a call that is not open: allowed only if it was refused before its request ended."""
         if id_ > self._last or not id_:
             raise Broken(PROTOCOL_ERROR, "data for a stream that was never opened")
         if id_ not in self._unended:
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             del self._unended[id_]
 
     def _refused_early(self, id_: int, flags: int) -> None:
-        """What the client has sent of such a call meanwhile is let pass; of many the oldest is forgotten."""
+        """Remember a call refused before its request ended, to ignore its later frames; of many forget the oldest."""
         if not flags & END_STREAM:
             self._unended[id_] = None
             if len(self._unended) > self._max_streams:
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _lose_patience(self) -> None:
-        """A stranger that sends slowly does not keep its bytes for ever."""
+        """End a connection that has not shown the secret in time, so that slow senders do not hold bytes for ever."""
         self._patience = None
         if self._buffered:
             self._note_refusal("limit_exceeded:proof")
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
         self._call(stream, body)
 
     def _end_body(self, stream: Stream) -> None:
-        """Nothing more of it comes, or is wanted."""
+        """End the request's body: nothing more of it comes, or is wanted."""
         self._let_go_of_body(stream)
         begun = (other.id for other in self._streams.values() if other.body)
         self._tell(self._windows.ended(stream.id, begun))
@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol):
             self._count_reset()
 
     def _count_reset(self) -> None:
-        """Each costs us a call begun for nothing. Whoever lets calls end may reset as many, a burst apart."""
+        """Count a reset, which wastes a call. A client may reset as many calls as it lets end, plus a burst."""
         self._resets += 1
         if self._resets > self._max_streams + self._answers.ended:
             raise Broken(CALM_DOWN, "calls begun only to be reset")
@@ -386,13 +386,13 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------ the end
 
     def drain(self) -> None:
-        """Let the client redial: no new calls after a round trip, close when those in hand are answered."""
+        """Let the client redial: no new calls after a round trip, close when those in flight are answered."""
         if not self._is_draining:
             self._is_draining = True
             goaway = WORD.pack(LARGEST_WINDOW) + WORD.pack(NO_ERROR)
             self._answers.write(frame(GOAWAY, 0, 0, goaway) + frame(PING, 0, 0, bytes(8)))
 
     def abort(self) -> None:
-        """End at once, whatever is in hand."""
+        """End at once, whatever calls are in flight."""
         if self._answers.transport is not None:
             self._answers.transport.abort()

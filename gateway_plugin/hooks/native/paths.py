@@ -1,4 +1,4 @@
-"""Which method a call asks for: the one header field that we read, found once where clients repeat themselves."""
+"""Reads a call's method, the only header field that we need, from its header block; repeated blocks are cached."""
 
 from collections.abc import Iterable
 from typing import Final

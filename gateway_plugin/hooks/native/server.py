@@ -23,8 +23,8 @@ from signalbox.program.errors import Misconfigured
 
 _BUFFERED_BODIES: Final = 8
 _UNPROVEN_BODIES: Final = 2
-"""Largest messages that all connections together may have sent of before they have shown the secret, if that is no
-more than half of what all may have: the other half is for those that have."""
+"""Bytes of unfinished messages, in largest messages, that all connections without proof of the secret may hold
+together; at most half of what all connections may hold. The other half is for those with proof."""
 _SPARE_STREAMS: Final = 2
 _AGE_SPREAD: Final = 0.1
 _PREFIX: Final = struct.Struct(">BI")
@@ -95,7 +95,7 @@ class NativeServer:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another process listens on our socket now, so that whoever redials reaches it."""
+        """Whether another process listens on our socket now, so that a client that redials reaches it."""
         return self._socket is not None and self._socket.is_replaced
 
     async def stop(self, grace_s: float) -> None:
@@ -138,7 +138,7 @@ class NativeServer:
         return connection
 
     def _age(self, connection: Connection) -> None:
-        """It is to redial, and is cut once no call of it can rightly be left."""
+        """Ask an old connection to redial, and cut it once its longest call must be over."""
         connection.drain()
         if connection in self._connections:
             self._connections[connection] = self._loop.call_later(self._settings.longest_call_s, connection.abort)
@@ -153,7 +153,7 @@ class NativeServer:
     # ------------------------------------------------------------------------------ calls
 
     def _call(self, stream: Stream, body: bytes) -> bool:
-        """Answer one call, or begin to. Returns whether it shows the deployment's secret."""
+        """Answer one call, or start to. Returns whether it shows the deployment's secret."""
         size = len(body) - _PREFIX.size
         if size < 0 or _PREFIX.unpack_from(body)[1] != size:
             _refuse(stream, _MALFORMED)

@@ -23,12 +23,12 @@ _FIRST_BYTES: Final = MAX_FRAME_BYTES
 
 
 class Windows:
-    """Says what to tell the client, as frames; empty where there is nothing to say.
+    """Computes the frames that open the client's windows; empty where there is nothing to send.
 
-    Whoever has shown the secret (is_proven) may send all of each call, ``most`` bytes, without asking. Before that a
-    client may have unfinished no more than one call's bytes; several large calls at once on a fresh connection would
-    each bring a part of themselves and none be whole. So one at a time is let past its first 16 KiB, and the others
-    wait in the client until one of them has shown the secret.
+    A client that has shown the secret (is_proven) may send all of each call, ``most`` bytes, without asking. Before
+    that it may have no more than one call's bytes unfinished. Several large calls at once on a fresh connection would
+    each send a part and none be whole. So one at a time is let past its first 16 KiB, and the others wait in the
+    client until one of them has shown the secret.
     """
 
     def __init__(self, most: int, *, is_proven: bool) -> None:
@@ -46,7 +46,7 @@ class Windows:
         return frame(SETTINGS, 0, 0, settings) + frame(WINDOW, 0, 0, more)
 
     def received(self, size: int) -> bytes:
-        """So many bytes have come, of whichever call."""
+        """Count ``size`` bytes that have come, of any call."""
         self._consumed += size
         if self._consumed < _REPLENISH_BYTES:
             return b""
