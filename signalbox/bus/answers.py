@@ -1,4 +1,4 @@
-"""What JetStream answers, and our errors for it; what a write's header looks like. No I/O."""
+"""Reads JetStream's answers and makes our errors of its refusals; encodes the header of a write. No I/O."""
 
 import re
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ _BATCH_GET_LIMIT: Final = 1000
 
 
 class ConsumerInfo(NamedTuple):
-    """Where a consumer stands.
+    """The state of a consumer.
 
     num_pending: not yet delivered. num_ack_pending: delivered, not acknowledged. delivered_stream_seq: stream
     sequence of the last delivery. stream_last_seq is not known to a consumer, see :mod:`signalbox.jobs.queues`.
@@ -103,7 +103,7 @@ class Bus(Requests):
     async def publish(
         self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None, reply: str = ""
     ) -> None:
-        """A core message, at most once, to whoever listens now. Dropped without a word when disconnected."""
+        """Send a core message, at most once, to the present subscribers. It is dropped silently when disconnected."""
         if not self.connection.is_open:
             return
         self.send(subject, reply.encode(), header_fields(headers) if headers else b"", data)
@@ -114,7 +114,7 @@ class Bus(Requests):
     # ------------------------------------------------------------------------------ reading
 
     async def leader_get(self, stream: str, subject: str) -> Stored | None:
-        """The last message of ``subject`` as the stream's leader knows it: what decisions are made on."""
+        """The last message of ``subject`` as the stream's leader knows it: for reads that decisions depend on."""
         try:
             answer = await self.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         except NotFound:
@@ -130,7 +130,7 @@ class Bus(Requests):
         )
 
     async def direct_get(self, stream: str, subject: str) -> Stored | None:
-        """The last message of ``subject`` as any replica knows it: fast, and a write behind at times."""
+        """The last message of ``subject`` as any replica knows it: fast, and at times one write behind."""
         head, body = await self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")
         if status(head) == 404:
             return None
@@ -153,7 +153,7 @@ class Bus(Requests):
         return sorted(found, key=lambda stored: stored.seq)
 
     async def consumer_info(self, consumer: str, stream: str = Stream.JOBS) -> ConsumerInfo:
-        """Where a consumer stands. Raises :class:`NotFound` if there is none of that name."""
+        """The state of a consumer. Raises :class:`NotFound` if there is none of that name."""
         info = await self.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
         return ConsumerInfo(
             name=consumer,

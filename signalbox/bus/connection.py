@@ -34,7 +34,7 @@ _PERMISSIONS: Final = "permissions violation"
 
 
 class Events(NamedTuple):
-    """Who is told what becomes of a connection.
+    """Callbacks for the events of a connection.
 
     fault: exceptions a handler raised. refusal: the server's text when it denies a publish or a subscription; the
     server names the subject in it. error: why connecting failed. lost, restored: the connection went and came back.
@@ -64,7 +64,7 @@ class Transport(Protocol):
 
     @property
     def server_version(self) -> str:
-        """Version of the connected server, as it says itself."""
+        """Version of the connected server, as it reports it."""
 
     async def open(self, settings: Wire, role: str, name: str) -> None:
         """Connect, and from then on reconnect for ever; returns when first connected."""
@@ -177,7 +177,7 @@ class Connection(Client):
         self._is_write_due = False
         out, self._out = self._out, []
         if out and self.is_open and self._transport is not None:
-            with contextlib.suppress(RuntimeError):  # uvloop's word for a closed socket: the reader knows too
+            with contextlib.suppress(RuntimeError):  # uvloop's error for a closed socket; the reader sees it too
                 self._transport.writelines(out)
 
     def listen(self, subject: str, handler: Handler) -> int:
@@ -217,8 +217,8 @@ class Connection(Client):
     async def _connect_to_server(self, s: Any) -> None:
         """nats-py's connecting, after the end of what an attempt that failed has left.
 
-        nats-py would forget its socket open, subscribed at the server for as long as nobody collects garbage, and its
-        reader running, which takes the first bytes of the new connection away from the handshake.
+        nats-py would leave its socket open, subscribed at the server until garbage is collected, and its reader
+        running, which takes the first bytes of the new connection away from the handshake.
         """
         for left in (self._reading_task, self._ping_interval_task, self._flusher_task):
             if left is not None:
@@ -241,8 +241,9 @@ class Connection(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """nats-py's reading of what a server says of itself, but for the addresses of others.
 
-        The first INFO comes before TLS, from anybody: nats-py would offer the password to whom it names. And it would
-        ask one server's certificate for the name of another. Servers are those of the settings.
+        The first INFO comes before TLS, so anyone on the network may have sent it: nats-py would offer the password to
+        the servers that it names. And it would check one server's certificate against the name of another. Servers are
+        those of the settings.
         """
         is_socket = self._current_server is not None and self._current_server.uri.scheme != "ws"
         if initial_connection and is_socket and info.get("tls_required") and not self._needs_tls:
@@ -250,7 +251,7 @@ class Connection(Client):
         await super()._process_info({**info, "connect_urls": []}, initial_connection)
 
     def _connect_command(self) -> bytes:
-        """nats-py's CONNECT, which holds the password; by itself it sends that in the clear where there is no TLS."""
+        """nats-py's CONNECT, which holds the password; nats-py would send it in the clear where there is no TLS."""
         if self._needs_tls and not self._is_encrypted:
             raise Error(f"nats: {encryption.NO_TLS}")
         return super()._connect_command()
@@ -317,7 +318,7 @@ class Connection(Client):
         await self.round_trip(timeout)
 
     async def _end_socket(self) -> None:
-        """Abort the socket and wait for its end; a cancellation then would end the wait of all who wait for it."""
+        """Abort the socket and wait for its end; cancelling that wait would end it for every waiting task."""
         self._abort()
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
@@ -325,19 +326,19 @@ class Connection(Client):
                 await asyncio.shield(self._transport.wait_closed())  # type: ignore[no-untyped-call]
 
     def _abort(self) -> None:
-        """End the socket now. nats-py waits for the other end to take what is left and, with TLS, to say goodbye."""
+        """End the socket now. nats-py waits for the peer to take what is left and, with TLS, for its close message."""
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
 
     async def _read_loop(self) -> None:
-        """nats-py's reader, whose end is the end of this connection, whatever it ended of."""
+        """Run nats-py's reader; when it ends, for whatever reason, the connection is lost."""
         await super()._read_loop()
         if self._reading_task is asyncio.current_task():
             await self._lose("the reader ended")
 
     async def _ping_interval(self) -> None:
-        """nats-py's pings, which end without a word when a write fails: nobody would notice a dead server then."""
+        """Run nats-py's pings, which end silently when a write fails: a dead server would then go unnoticed."""
         await super()._ping_interval()
         if self._ping_interval_task is asyncio.current_task():
             await self._lose("no pings can be sent")

@@ -1,4 +1,4 @@
-"""What nats-server itself says it has lost of a stream: blocks it could not read when it started."""
+"""Reads what nats-server reports as lost from a stream: blocks it could not read when it started."""
 
 from typing import Final, NamedTuple
 
@@ -7,11 +7,11 @@ from signalbox.program.errors import NotFound
 from signalbox.wire.assets import COUNTED, STREAMS
 
 _MOST_DELETED: Final = 50_000
-"""The server tells what it lost only together with every number it has deleted between others: about a megabyte."""
+"""Most deleted sequences of a stream that is asked: the server lists them all in its answer, about a megabyte."""
 
 
 class Damage(NamedTuple):
-    """One stream. messages: how many the server knows to be lost; 0 = it knows only their bytes."""
+    """The damage of one stream. messages: how many the server knows to be lost; 0 = it knows only their bytes."""
 
     stream: str
     messages: int

@@ -1,4 +1,4 @@
-"""Room on the disk that NATS keeps its streams on, as far as this machine can see that disk."""
+"""Measures the room on the disk that holds NATS's streams, where this machine can see that disk."""
 
 import os
 import time

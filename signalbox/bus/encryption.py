@@ -1,7 +1,7 @@
-"""How a connection to NATS is encrypted: when it must be, whom it believes, and what a refusal means.
+"""Encryption of connections to NATS: when it is required, which authorities are trusted, what a refusal means.
 
-One ``tls://`` address or an authority's file asks for TLS, and then nothing is said to any server in the clear. Without
-either nothing is said to a server that asks for TLS: who stands between could take its question away.
+One ``tls://`` address or an authority's file asks for TLS, and then nothing is sent to any server in the clear. Without
+either nothing is sent to a server that asks for TLS: an attacker in between could remove that request.
 """
 
 import ipaddress
@@ -29,12 +29,12 @@ def is_asked(settings: Wire) -> bool:
 
 
 def is_encrypted(nats_url: str, ca_file: str) -> bool:
-    """What :func:`is_asked` says of settings as text."""
+    """:func:`is_asked` for settings as text."""
     return bool(ca_file) or any(one.scheme in _ENCRYPTED for one in _servers(nats_url))
 
 
 def readable(nats_url: str, ca_file: str) -> list[str]:
-    """Hosts that passwords and payloads would cross a network to unencrypted."""
+    """Hosts to which passwords and payloads would cross a network unencrypted."""
     if is_encrypted(nats_url, ca_file):
         return []
     return [host for one in _servers(nats_url) if not is_loopback(host := one.hostname or "")]
@@ -52,7 +52,10 @@ def is_loopback(host: str) -> bool:
 
 
 def context(ca_file: str) -> ssl.SSLContext:
-    """Believes the authorities of the file, or the system's, and asks for the name. Raises :class:`Misconfigured`."""
+    """A TLS context that trusts the authorities of the file, or the system's, and checks the server's name.
+
+    Raises :class:`Misconfigured`.
+    """
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:  # ssl.SSLError is one: the file holds no certificate
@@ -60,7 +63,7 @@ def context(ca_file: str) -> ssl.SSLContext:
 
 
 def explained(error: Exception) -> str:
-    """The words of an error of connecting; of a certificate that is not believed, with the mend."""
+    """The text of an error of connecting; for a certificate that is not trusted, with the mend."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"the server's certificate is refused: {error.verify_message.rstrip('.')}. SIGNALBOX_NATS_CA_FILE names "

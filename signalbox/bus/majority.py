@@ -1,6 +1,6 @@
-"""Whether the leader of a stream still leads. One that is cut off from the others goes on answering reads for seconds.
+"""Checks that the leader of a stream still leads. One that is cut off from the others answers reads for seconds more.
 
-Nobody is elected before the others have heard nothing of their leader for four seconds. So what a leader says is
+The other nodes elect no new leader before they have heard nothing of theirs for four seconds. So a leader's answers are
 true until :data:`LEADS_S` after a majority of its replicas last answered it, which ``STREAM.INFO`` tells.
 """
 
@@ -25,7 +25,7 @@ def unheard_s(info: dict[str, Any]) -> float:
 
 
 class Majority:
-    """Proof that nobody else leads, kept for as long as it holds: the leader is asked every two seconds at most."""
+    """Proof that no other node leads, kept for as long as it holds: the leader is asked every two seconds at most."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -34,9 +34,9 @@ class Majority:
         self._asking: dict[Stream, asyncio.Task[None]] = {}
 
     async def require(self, *streams: Stream) -> None:
-        """Return if what the leaders of these streams said just now is what a majority knows.
+        """Return if what the leaders of these streams answered just now is what a majority knows.
 
-        Raises :class:`Unavailable` where another leader may know more, or where nobody answers.
+        Raises :class:`Unavailable` where another leader may know more, or where no leader answers.
         """
         for stream in streams:
             if self._loop.time() >= self._until.get(stream, 0.0):
@@ -53,7 +53,7 @@ class Majority:
             await asyncio.wait(list(self._asking.values()))
 
     async def _ask(self, stream: Stream) -> None:
-        """One question for all who want to know."""
+        """Ask once for all callers that wait for the answer."""
         asking = self._asking.get(stream)
         if asking is None:
             asking = asyncio.create_task(self._fetch(stream), name=f"majority of {stream}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from signalbox.bus.client import Bus
 
 _GRACE_S: Final = 1.0
-"""After a request's own expiry: how long the server's word for it may take."""
+"""Seconds after a request's expiry within which the server's status message for it must come."""
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _encode_json: Final = msgspec.json.Encoder().encode
@@ -57,7 +57,7 @@ class Delivery:
 
     @property
     def number(self) -> int:
-        """Which of its consumer's deliveries this is: the only reader hears 1, 2, 3 without a gap."""
+        """The number of this delivery among its consumer's: a consumer's only reader gets 1, 2, 3 without a gap."""
         return int(self._reply.split(".")[-3])
 
     @property
@@ -68,11 +68,11 @@ class Delivery:
         return self._job
 
     async def ack(self) -> None:
-        """Done: remove it, and return when the server has. Raises :class:`Unavailable`, :class:`Ambiguous`."""
+        """Acknowledge, and return when the server has noted it. Raises :class:`Unavailable`, :class:`Ambiguous`."""
         await self._bus.request(self._reply, b"+ACK", is_write=True)
 
     def ack_soon(self) -> None:
-        """Done, fire and forget: if it is lost, a redelivery finds the durable end and repeats it."""
+        """Acknowledge, fire and forget: if the ack is lost, a redelivery finds the job's durable end and repeats it."""
         if self._bus.is_connected:
             self._bus.send(self._reply, b"", b"", b"+ACK")
 
@@ -82,7 +82,7 @@ class Delivery:
         await self._bus.request(self._reply, text, is_write=True)
 
     def in_progress(self) -> None:
-        """Still being worked on: the acknowledgement wait starts anew. Fire and forget."""
+        """Say that work on the message goes on: its acknowledgement wait starts anew. Fire and forget."""
         if self._bus.is_connected:
             self._bus.send(self._reply, b"", b"", b"+WPI")
 
@@ -181,7 +181,7 @@ class Puller:
             self._ended(int(subject[len(self._inbox) :]), code, head)
 
     def _charge(self, n: int) -> None:
-        """``n`` deliveries came; whichever request they answered, count them against the oldest."""
+        """Count ``n`` deliveries against the oldest request, whichever request they answered."""
         for number, asked in list(self._asked.items()):
             taken = min(n, asked.remaining)
             asked.remaining -= taken
@@ -192,7 +192,7 @@ class Puller:
                 return
 
     def _ended(self, number: int, code: int, head: bytes) -> None:
-        """The server closed a request and says how much of it is left."""
+        """Take in that the server closed a request, and how many deliveries of it were left."""
         if number in self._given_up:
             self._given_up.discard(number)
             return

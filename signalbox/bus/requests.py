@@ -1,4 +1,4 @@
-"""Questions and answers over one connection to NATS: one inbox for all that is answered, deadlines, outages.
+"""Requests and their answers over one connection to NATS: one inbox for all answers, deadlines, outages.
 
 Everything that is answered (writes, reads, acknowledgements) shares one inbox subscription. Nothing here knows streams;
 :class:`signalbox.bus.client.Bus` does.
@@ -74,7 +74,7 @@ class Requests:
 
     @property
     def server_version(self) -> str:
-        """Version of the connected server, as it says itself."""
+        """Version of the connected server, as it reports it."""
         return self.connection.server_version
 
     async def request(
@@ -88,8 +88,8 @@ class Requests:
     ) -> Reply:
         """Send and wait for the one answer: ``(header block, body)``.
 
-        Raises :class:`Unavailable` when disconnected or when nobody listens, :class:`TooLarge` above the server's
-        payload limit, and on a lost answer :class:`Ambiguous` for writes, :class:`Unavailable` for reads.
+        Raises :class:`Unavailable` when disconnected or when the subject has no listener, :class:`TooLarge` above the
+        server's payload limit, and on a lost answer :class:`Ambiguous` for writes, :class:`Unavailable` for reads.
         """
         if not self.connection.is_open:
             raise Unavailable("NATS cannot be reached; nothing was sent.", retry_after_s=1.0)
@@ -271,14 +271,14 @@ class Requests:
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep) if self._waiting else None
 
     def _tell(self) -> None:
-        """Have the board say that NATS stores nothing, for as long as that is known. It needs no disk to pass it on."""
+        """Report to the board that NATS stores nothing, for as long as that is known. The report needs no disk."""
         self._teller = None
         if self.connection.is_open and self.stalls.faults():
             self.send(NATS_STALLED, b"", b"", b"")
             self._teller = self._loop.call_later(TELL_S, self._tell)
 
     async def _disconnected(self) -> None:
-        """What was sent on the lost connection will not be answered any more."""
+        """Fail what was sent on the lost connection: it will not be answered any more."""
         self.stalls.clear()
         for answer, _, _ in list(self._waiting.values()):
             if not answer.done():

@@ -1,7 +1,7 @@
-"""UTC as NATS has it: the one clock that all programs can ask, so a machine with a wrong one ends no job early or late.
+"""UTC as NATS has it: one clock for all programs, so that a machine with a wrong clock ends no job early or late.
 
-Measured at the start and every half minute, and carried on by CLOCK_BOOTTIME in between, which knows no steps. Whatever
-must be exclusive never asks it: that is what BOOTTIME alone is for (ADR 0145).
+It is measured at the start and every half minute, and continued by CLOCK_BOOTTIME in between, which has no steps.
+Exclusion never depends on it: leases are timed by CLOCK_BOOTTIME alone (ADR 0145).
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from signalbox.wire.names import Stream
 
 PERIOD_S: Final = 30.0
 _PAUSE_S: Final = 2.0
-"""An answer that took longer says too little about when it was given."""
+"""An answer that took longer is not used: it says too little about when it was given."""
 _WRONG_S: Final = 2.0
-"""A machine that is off by more should be told of."""
+"""A machine's clock that is off by more is reported."""
 
 
 def _boottime() -> float:

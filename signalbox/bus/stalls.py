@@ -1,8 +1,8 @@
-"""Streams that NATS stores nothing in, though it answers everything else.
+"""Detects streams in which NATS stores nothing, though it answers everything else.
 
-A stream whose disk was full, or that has no quorum, answers no write and is silent about the reason. One lost answer
-says nothing, however long ago; another :data:`STALLED_S` later, with none between that was answered and on a
-connection that holds, is longer than any election of a leader.
+A stream whose disk was full, or that has no quorum, answers no write and gives no reason. One lost answer proves
+nothing, however long ago. Two that are :data:`STALLED_S` apart, on one connection and with no answered write between
+them, do: no election of a leader takes so long.
 """
 
 import time
@@ -14,9 +14,9 @@ from signalbox.program.errors import Unavailable
 
 STALLED_S: Final = 10.0
 TRY_S: Final = 2.0
-"""How often one write is let through while a stream is stalled, to learn when it is no more."""
+"""How often one write is let through while a stream is stalled, to learn when the stall is over."""
 KNOWN_S: Final = 30.0
-"""How long after the last lost answer a stream is said to be stalled to those who ask."""
+"""How long after the last lost answer a stream is still reported as stalled."""
 TELL_S: Final = 1.0
 """How often the board is told while a stream is stalled."""
 WHY: Final = (
@@ -31,7 +31,7 @@ _STALLED: Final = metrics.gauge(
 
 
 class Stalls:
-    """Told of every write of one connection whose answer was lost, and of those answered while any is known."""
+    """Counts the lost answers to writes on one connection, and the answered writes while any stall is known."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -72,8 +72,8 @@ class Stalls:
     def faults(self) -> list[str]:
         """What is stalled, with cause and mend.
 
-        Where no write was tried lately it is not known any more: whoever sends no work to a program with faults would
-        keep it from learning that the stall is over.
+        A stall is forgotten where no write was tried lately: a caller that sends no work to a program with faults
+        would keep it from learning that the stall is over.
         """
         now = self._clock()
         known = [each for each in sorted(self._said) if now < self._lost_at[each] + KNOWN_S]

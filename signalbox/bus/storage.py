@@ -7,9 +7,9 @@ from signalbox.wire.assets import SHARES
 from signalbox.wire.names import Stream
 
 NEARLY_FULL: Final = 0.8
-"""Of its limit: time to make room before something is refused or let go too early."""
+"""Part of a stream's limit from which room must be made, before it refuses messages or drops them too early."""
 WATCHED: Final = tuple(stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.ADVISORY})
-"""The others are history, which is full by design and lets go of its oldest."""
+"""Streams whose use is reported. The others are history, which is full by design and drops its oldest."""
 
 
 class Filled(NamedTuple):

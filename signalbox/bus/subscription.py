@@ -1,4 +1,4 @@
-"""Core messages as they arrive, and who listens to them."""
+"""Core messages as they arrive, and the subscriptions that take them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

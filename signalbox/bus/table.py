@@ -1,7 +1,8 @@
-"""A bucket kept in memory, current to the moment, and writing to one.
+"""Keeps a bucket in memory and current; writes keys of a bucket.
 
-Subscribed first, then read as a whole, so nothing falls between. Every change of a bucket is republished, so stream
-sequences without a hole prove that nothing was missed; after a hole or a reconnect the bucket is read again.
+A table subscribes first and then reads the bucket as a whole, so no change is missed. Every change of a bucket is
+republished, so stream sequences without a gap prove that nothing was missed. After a gap or a reconnect the bucket is
+read again.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ OnChange = Callable[[str, T | None, int], None]
 _PROOF_S: Final = 3.0
 """How often a table asks for proof that the server still reaches it."""
 _RESYNC_S: Final = 60.0
-"""How often it is read again as a whole, whatever happens: the backstop against the unforeseen."""
+"""How often a table is read again as a whole in any case, against unforeseen errors."""
 _RETRY_S: Final = 0.25
 
 
@@ -89,7 +90,7 @@ class Table(Generic[T]):
 
     @property
     def synced_age_s(self) -> float:
-        """Seconds since the last proof that this table is current; what decides on it may fail closed above a limit."""
+        """Seconds since the last proof that this table is current; decisions may be refused above a limit."""
         return self._loop.time() - self._proven_at
 
     async def close(self) -> None:
@@ -151,11 +152,11 @@ class Table(Generic[T]):
             self._proven_at = asked_at
 
     def _is_behind(self, newest: int, known: int) -> bool:
-        """Whether a read came from a replica that has not got all that we know: it says nothing of what is gone.
+        """Whether a read came from a replica that lacks messages we know: it then does not prove any key removed.
 
-        The newest message of a bucket is always in a read, but where keys expire their markers do too. Numbers that
-        stay lower are those of a stream that was put back to an earlier day. Where we know of nothing nothing can go,
-        and the number that we know may be that of an empty stream.
+        The newest message of a bucket is always in a read, but where keys expire their markers do too. Sequences that
+        stay lower are those of a stream that was restored to an earlier day. A table that knows no key has none to
+        remove, and the sequence that it knows may be that of an empty stream.
         """
         if newest >= known or not self._items or self._bucket in EXPIRING:
             self._behind_since = None
@@ -165,8 +166,8 @@ class Table(Generic[T]):
         return now - self._behind_since < _RESYNC_S
 
     async def _read_behind(self) -> None:
-        """What to do after such a read: it proves nothing and is to be repeated."""
-        if self._asks_leader:  # who knows whether the numbers were put back
+        """Repeat a read from a replica that is behind: it proves nothing."""
+        if self._asks_leader:  # the leader knows whether the sequences were put back
             proven_at = self._proven_at
             await self._prove()
             self._proven_at = proven_at
@@ -182,15 +183,15 @@ class Table(Generic[T]):
             return
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._bucket.stream}")
         state = info["state"]
-        if not (state["messages"] or self._items):  # an empty stream's last number is one nobody wrote
+        if not (state["messages"] or self._items):  # an empty stream's last number belongs to no message
             self._last_seq = state["last_seq"]
         if state["last_seq"] == (self._last_seq or 0):
-            # A leader that was cut off answers on: its word is as old as what it last heard of the others.
+            # A leader that was cut off still answers: its answer is as old as its last contact with the others.
             self._proven_at = max(self._proven_at, asked_at - unheard_s(info))
             return
         self._stale.set()
         if state["last_seq"] < (self._last_seq or 0):
-            # The stream was lost, or put back to an earlier day: what counts now has lower numbers.
+            # The stream was lost, or restored to an earlier day: its present messages have lower sequences.
             log.warning("table.rolled_back", bucket=self._bucket.value, seq=state["last_seq"])
             self._revisions.clear()
             self._last_seq = None
@@ -201,7 +202,7 @@ class Table(Generic[T]):
         return key
 
     async def _keep(self) -> None:
-        """Read again when stale, and every so often anyway; in between a round trip proves the table current."""
+        """Read again when stale and every :data:`_RESYNC_S`; in between a round trip proves the table current."""
         read_at = self._loop.time()
         resync_s = _RESYNC_S * random.uniform(0.9, 1.1)  # noqa: S311  jitter
         while True:

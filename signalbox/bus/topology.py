@@ -28,7 +28,7 @@ from signalbox.wire.names import consumer as consumer_name
 
 OLDEST: Final = (2, 12)
 REMEMBERED: Final = frozenset({Stream.STATE.value, Bucket.LEASES.stream})
-"""Programs remember revisions and tokens of these: where one was lost, every program must start anew."""
+"""Streams whose revisions and tokens programs remember: where one was lost, every program must start anew."""
 _SOURCES_TIMEOUT_S: Final = 15.0
 _SOURCES_PAUSE_S: Final = 0.02
 _NEW: Final = frozenset({"created", "made anew", "numbered"})
@@ -88,7 +88,7 @@ async def check(bus: Bus) -> list[str]:
 
 
 async def last_sequences(bus: Bus) -> dict[str, int]:
-    """The last number given in each stream that is there and that ``apply`` numbers; 0 = it has lost even that."""
+    """The last sequence of each existing stream whose first one ``apply`` sets; 0 = the stream has lost even that."""
     found = {}
     for declared in STREAMS:
         info = await _info(bus, declared["name"])
@@ -118,10 +118,10 @@ async def ensure_consumers(bus: Bus, model: str) -> None:
 
 
 def numbers_from(now: float) -> int:
-    """Where a stream made at ``now`` (UTC unix seconds) begins to count: at its microseconds.
+    """The first sequence of a stream made at ``now`` (UTC unix seconds): ``now`` in microseconds.
 
-    Above all that a stream of that name ever gave, without anything that remembers it, as none is written to a million
-    times a second: so no fencing token and no revision goes backwards when a stream was lost (ADR 0022).
+    It is above every sequence that a stream of that name ever gave, without a record of them, as no stream is written
+    to a million times a second. So no fencing token and no revision goes backwards when a stream was lost (ADR 0022).
     """
     return int(now * 1_000_000)
 
@@ -143,8 +143,8 @@ def refuse_old(bus: Bus) -> None:
 def wanted(declared: Config, replicas: int, storage_bytes: int = STORAGE_BYTES) -> Config:
     """A declaration for a cluster of this many replicas, with its share of the disk.
 
-    ``EVENTS`` alone may be lazy about the disk, and only where it has no replicas: nothing is decided by it, and a
-    synced write per renewed lease would cost the jobs their disk.
+    Only ``EVENTS`` may delay its disk syncs, and only where it has no replicas: no decision depends on it, and a
+    synced write per renewed lease would take disk time away from jobs.
     """
     config = declared | {"num_replicas": replicas}
     share = SHARES.get(config["name"])
@@ -164,12 +164,12 @@ def _ages(name: str, settings: Wire) -> Config:
 
 
 def _aged(max_age: int) -> Config:
-    """The server remembers message ids no longer than messages."""
+    """The age limits of a stream: the server remembers message ids no longer than messages."""
     return {"max_age": max_age, "duplicate_window": min(DUPLICATE_WINDOW, max_age)}
 
 
 def _still_held(config: Config, info: dict[str, Any]) -> Config:
-    """The size of a stream that would become smaller than what it holds: as large as that, or the oldest would go."""
+    """The configuration with room for all that the stream holds: a smaller size would remove the oldest messages."""
     most: int = info["config"].get("max_bytes", -1)
     if not 0 < config["max_bytes"] < most:
         return {}
@@ -177,9 +177,9 @@ def _still_held(config: Config, info: dict[str, Any]) -> Config:
 
 
 async def _sources_connected(bus: Bus) -> None:
-    """Return when ``EVENTS`` reads all its sources: what is overwritten before that is not told.
+    """Return when ``EVENTS`` reads all its sources: it misses what is overwritten before that.
 
-    The server connects them some hundred milliseconds after it made the stream and tells nobody, so this asks.
+    The server connects them some hundred milliseconds after it made the stream and does not report it, so this polls.
     """
     try:
         async with asyncio.timeout(_SOURCES_TIMEOUT_S):
@@ -193,7 +193,7 @@ async def _sources_connected(bus: Bus) -> None:
 
 
 async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
-    """Have one stream as declared; returns what was done, empty for nothing."""
+    """Make one stream as declared; returns what was done, empty for nothing."""
     name = config["name"]
     info = await _info(bus, name)
     if info is None:
@@ -214,16 +214,17 @@ async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
 
 
 def _is_numbered(config: Config) -> bool:
-    """Whether it gets a first number, by a purge. The audit's notes, which none may take, have numbers of their own."""
+    """Whether a stream's first sequence is set, by a purge. ``AUDIT``, which no purge may touch, has numbers of its
+    own."""
     return bool(config["subjects"]) and not config.get("deny_purge")
 
 
 async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> None:
-    """Make a stream whose numbers begin at ``first_seq``, or give one that is empty that beginning.
+    """Make a stream whose sequences begin at ``first_seq``, or set that beginning of an empty one.
 
-    Until it has its number it listens to a subject that nobody writes to: no message can come between. It is not made
-    with ``first_seq`` in its configuration: where only ``meta.inf`` was lost, the server finds the messages again when
-    the stream is made, and would throw them away for that.
+    Until its first sequence is set it listens to a subject that no program writes to: no message can come between. It
+    is not made with ``first_seq`` in its configuration: where only ``meta.inf`` was lost, the server finds the messages
+    again when the stream is made, and would throw them away for that.
     """
     name = config["name"]
     if first_seq and _is_numbered(config):
@@ -278,7 +279,8 @@ def _differences(config: Config, found: Config) -> list[str]:
 
 
 def _is_same(found: Any, declared: Any) -> bool:
-    """Equal as the server means it: it leaves out what is false, zero or empty, and adds what it derives."""
+    """Whether two configurations are equal to the server, which leaves out false, zero and empty values and adds
+    derived ones."""
     if not declared:
         return not found
     if isinstance(declared, dict):

@@ -25,7 +25,7 @@ _BATCH_LIMIT: Final = 500
 _BATCH_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_HEADER_BYTES: Final = 128
 _GO_ALONE: Final = -1
-"""In place of a sequence: write it singly."""
+"""Stands for a sequence: write this message singly."""
 
 
 class Write(NamedTuple):
@@ -38,7 +38,7 @@ class Write(NamedTuple):
 
 
 WITHDRAWN: Final = -2
-"""In place of a sequence: :meth:`Group.withdraw` took the write back before it was sent."""
+"""Stands for a sequence: :meth:`Group.withdraw` took the write back before it was sent."""
 
 
 class _Waiting:
@@ -101,7 +101,7 @@ class GroupWriter:
         msg_id: str | None = None,
         timeout_s: float | None = None,
     ) -> int:
-        """As :meth:`Bus.write`: same arguments, same promise, same errors."""
+        """Write one message; same arguments, same promise and same errors as :meth:`Bus.write`."""
         fields = header_fields(headers, expect, ttl_s, msg_id)
         if self._is_too_large(fields, data):
             return await self._bus.write_raw(subject, fields, data, timeout_s)
@@ -165,7 +165,7 @@ class GroupWriter:
         return task
 
     def _let_all_go(self, waiting: Sequence[_Waiting], alone: Mapping[int, asyncio.Task[int]]) -> None:
-        """The caller has gone: nothing of its group may keep a slot."""
+        """Release all slots of a group whose caller was cancelled."""
         for place, each in enumerate(waiting):
             if place in alone:
                 alone[place].cancel()  # which gives its slot back
@@ -216,7 +216,7 @@ class GroupWriter:
             waiting.answer.set_result(_GO_ALONE)
 
     def _take_group(self) -> list[_Waiting]:
-        """The next batch, in order, each subject once: expectations within one batch would be judged together."""
+        """The next batch, in order, each subject once: the server checks the expectations of one batch together."""
         group: list[_Waiting] = []
         kept: list[_Waiting] = []
         subjects: set[str] = set()

@@ -33,7 +33,7 @@ class JobStatus(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the job has ended, so that its status changes no more."""
         return self.state in ENDED
 
 
@@ -92,7 +92,7 @@ class Client:
         return _status(_object(_checked(response)))
 
     async def job(self, job_id: str) -> JobStatus:
-        """The job now. Raises :class:`~errors.NotFound`, also for another key's job."""
+        """The job's present status. Raises :class:`~errors.NotFound`, also for another key's job."""
         return _status(_object(_checked(await self._get_job(job_id))))
 
     async def wait(self, job_id: str, *, timeout_s: float = 300.0) -> JobStatus:
@@ -111,7 +111,7 @@ class Client:
             raise errors.DeadlineExceeded(f"Job {job_id} did not end in {timeout_s:g} s.", job_id=job_id) from error
 
     async def cancel(self, job_id: str) -> JobStatus:
-        """Ask for its end. Raises :class:`~errors.Conflict` when it has already ended."""
+        """Ask for the end of a job. Raises :class:`~errors.Conflict` when it has already ended."""
         path = f"/v1/jobs/{quote(job_id)}"
         response = await self._pool.request("DELETE", path, headers=self._headers)
         return _status(_object(_checked(response)))
@@ -137,7 +137,7 @@ class Client:
 
 
 class SyncClient:
-    """The same acts for code without an event loop. One thread at a time may use it."""
+    """The same methods for code without an event loop. One thread at a time may use it."""
 
     def __init__(self, url: str, key: str, *, timeout_s: float = 60.0) -> None:
         self._runner = asyncio.Runner()

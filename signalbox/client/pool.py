@@ -1,4 +1,4 @@
-"""HTTP for the API client and the operators' tools: httpx, whose failures are told as our errors."""
+"""HTTP for the API client and the operators' tools: httpx, whose failures are raised as our errors."""
 
 import asyncio
 import ssl
@@ -48,7 +48,7 @@ class Pool:
     ) -> Response:
         """One request and its whole answer, whatever its status.
 
-        Raises :class:`Unavailable` when nobody listens, :class:`Ambiguous` when the connection broke
+        Raises :class:`Unavailable` when nothing listens there, :class:`Ambiguous` when the connection broke
         before the answer was whole, :class:`DeadlineExceeded` after ``timeout_s``.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s

@@ -1,4 +1,4 @@
-"""What stands between strangers and an HTTP/1.1 server: bounds of size, number and time, before its parser.
+"""Bounds of size, number and time on what clients send, applied before an HTTP/1.1 server parses it.
 
 :mod:`framing` reads where a request begins and ends, :mod:`connections` counts, :mod:`gate` joins both with
 asyncio and any ASGI server, :mod:`bounds` holds the settings.

@@ -9,11 +9,11 @@ from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 
 SPARE_DESCRIPTORS: Final = 512
-"""For files, NATS, gRPC, child processes, and connections that are told that there is no room."""
+"""Descriptors for files, NATS, gRPC, child processes, and connections that are being turned away."""
 
 
 class HttpBounds(Wire, frozen=True, kw_only=True):
-    """What anybody may take of a listener before he is known."""
+    """Bounds on what a client may use of a listener before it is known."""
 
     http_head_bytes: Annotated[
         int, Meta(ge=4096, le=1_048_576, description="Longest head of an HTTP request; more is 431.")

@@ -1,4 +1,4 @@
-"""How many connections there are, of whom, and since when some are turned away. Pure; time is passed in."""
+"""Counts connections by address, and keeps since when some are turned away. Pure; time is passed in."""
 
 import ipaddress
 from collections import Counter
@@ -11,7 +11,7 @@ FULL: Final = "unavailable:connections"
 ADDRESS: Final = "limit_exceeded:connections"
 """One address has as many as it may."""
 QUIET_S: Final = 60.0
-"""So long after the last connection that was turned away, a listener counts as having room again."""
+"""Seconds after the last connection that was turned away until a listener counts as having room again."""
 
 
 class Connections:
@@ -27,7 +27,7 @@ class Connections:
         self.open = 0
 
     def enter(self, address: str, now: float) -> str:
-        """Why a connection of ``address`` is turned away; empty: it is counted, until it leaves. now: Unix time."""
+        """The reason to turn a connection of ``address`` away; empty: it is counted until it leaves. now: Unix time."""
         if self.open >= self._most:
             return self._refuse(FULL, "", now)
         if self._per_address and address and self._held[address] >= self._per_address:
@@ -38,7 +38,7 @@ class Connections:
         return ""
 
     def leave(self, address: str) -> None:
-        """A counted connection has ended."""
+        """Note that a counted connection has ended."""
         self.open -= 1
         if address:
             self._held[address] -= 1
@@ -46,7 +46,7 @@ class Connections:
                 del self._held[address]
 
     def refused_connections(self) -> RefusedConnections | None:
-        """What is turned away since when; None while there is room."""
+        """The connections turned away, and since when; None while there is room."""
         if not self._refused:
             return None
         return RefusedConnections(
@@ -54,7 +54,7 @@ class Connections:
         )
 
     def calmed(self, now: float) -> RefusedConnections | None:
-        """What was turned away, once, when nothing has been for :data:`QUIET_S`."""
+        """The connections turned away, returned once, when none was for :data:`QUIET_S`; else None."""
         if not self._refused or now - self._last < QUIET_S:
             return None
         ended = self.refused_connections()
@@ -72,7 +72,7 @@ class Connections:
 
 
 def share_of(peer: object) -> str:
-    """Whose share a peer's connection counts in: its IPv4 address or IPv6 /64; empty for a unix socket."""
+    """The name under which a peer's connections are counted: its IPv4 address or IPv6 /64; empty for a unix socket."""
     if not isinstance(peer, tuple) or not peer:
         return ""
     text = str(peer[0])

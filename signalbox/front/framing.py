@@ -1,8 +1,8 @@
-"""Where a request of HTTP/1.1 begins and ends, and what of it a server may see. Pure; bytes in, bytes out.
+"""Finds where a request of HTTP/1.1 begins and ends, and what of it a server may see. Pure; bytes in, bytes out.
 
-A server behind this reads one request at a time: a head within its bounds that means one thing, then as many
-bytes of body as belong to it. Trailers are dropped, and a chunked body is framed anew, so that what the
-server takes for the end of a request is what was taken for it here. Source: RFC 9112.
+A server behind this reads one request at a time: a head within its bounds that has one meaning, then as many
+bytes of body as belong to it. Trailers are dropped, and a chunked body is framed anew, so that the server and
+this module agree on the end of a request. Source: RFC 9112.
 """
 
 import re
@@ -17,7 +17,7 @@ _OTHER_VERSION: Final = re.compile(rb"%b [^\x00-\x20\x7f]++ HTTP/(?!1\.[01]\r)\d
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
 _CODING: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*+([^\r]*?)[ \t]*(?=\r\n)")
 _ASKING: Final = re.compile(rb"\r\nexpect:[ \t]*+100-continue\r\n")
-"""What uvicorn answers with 100, exactly; any other expectation means nothing to it."""
+"""The exact header that uvicorn answers with 100; it ignores any other expectation."""
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _END: Final = b"\r\n\r\n"
 _MOST_DIGITS: Final = 18
@@ -25,11 +25,11 @@ _LONGEST_CHUNK_LINE: Final = 4096
 _EXCESS: Final = 16 * 1024
 """Bytes of chunk extensions beyond 16 and twice its data for each chunk, as Go counts them."""
 _MOST_LINES: Final = 512
-"""Of chunks and trailers in one turn: many connections bring as many of one byte each, and share one loop."""
+"""Most lines of chunks and trailers read in one turn: many connections may send one-byte chunks, and share one loop."""
 
 
 class Refusal(Exception):
-    """What came is refused. status: of HTTP. reason: for metrics. text: cause and mend, for the client."""
+    """A request is refused. status: of HTTP. reason: for metrics. text: cause and mend, for the client."""
 
     def __init__(self, status: int, reason: str, text: str) -> None:
         super().__init__(text)
@@ -98,11 +98,11 @@ class Framing:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of a request is here."""
+        """Whether nothing of a request has come."""
         return self.part is _IN_HEAD and not self.held
 
     def feed(self, data: bytes) -> bytes:
-        """What of ``data`` and of what is held the server may see now. Raises :class:`Refusal`."""
+        """The bytes of ``data`` and of what is held that the server may see now. Raises :class:`Refusal`."""
         part = self.part
         if part is _IN_HEAD:
             return self._head(data)
@@ -152,7 +152,7 @@ class Framing:
         return data[:size] + self.feed(data[size:])
 
     def _check_open(self, held: bytearray) -> None:
-        """Refuse early what can become no head of ours."""
+        """Refuse early a head that can no longer become acceptable."""
         if len(held) > self._most_bytes:
             raise self._head_too_long()
         line_end = held.find(b"\n")
@@ -167,7 +167,7 @@ class Framing:
         )
 
     def _read_head(self, head: bytes) -> None:
-        """What follows the head. Raises :class:`Refusal` unless it has one meaning."""
+        """Find out what follows the head. Raises :class:`Refusal` unless it has one meaning."""
         if head.count(b"\r\n") - 2 > self._most_fields:
             raise Refusal(431, "too_large:fields", f"A request may have {self._most_fields} header fields; send fewer.")
         if not _HEAD.fullmatch(head):
@@ -209,7 +209,7 @@ class Framing:
         return data
 
     def _count(self, size: int) -> None:
-        """So much more of a body of known length is here."""
+        """Count ``size`` more bytes of a body of known length."""
         self.body_bytes += size
         self._left -= size
         if not self._left:
@@ -231,7 +231,7 @@ class Framing:
         return framed + b"0\r\n\r\n" if self.part is _AT_END else framed
 
     def _read_chunks(self, data: bytes | bytearray) -> tuple[int, list[bytes | bytearray]]:
-        """How much of ``data`` was read, and the chunks' own data in it."""
+        """The number of bytes of ``data`` that were read, and the chunks' own data in them."""
         found: list[bytes | bytearray] = []
         at = lines = 0
         self.has_more = False
@@ -263,7 +263,7 @@ class Framing:
         return _malformed("a line of a chunked body is too long")
 
     def _line(self, line: bytes | bytearray) -> None:
-        """One line between the chunks."""
+        """Read one line between the chunks."""
         if self.part is _IN_CHUNK_END:
             if line:
                 raise _malformed("a chunk is longer than it says")

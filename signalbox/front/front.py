@@ -82,15 +82,15 @@ class Front:
         return answer
 
     def refused_connections(self) -> RefusedConnections | None:
-        """What is turned away since when; None while there is room for everybody."""
+        """The connections turned away, and since when; None while there is room."""
         return self._connections.refused_connections()
 
     def drain(self) -> None:
-        """From now on each answer is its connection's last."""
+        """Make each answer from now on its connection's last."""
         self._is_draining = True
 
     def give_up(self) -> None:
-        """Cuts every connection, and ends what answers them."""
+        """Cuts every connection, and cancels the tasks that answer them."""
         for gate in list(self._shared.gates):
             gate.abort()
 
@@ -118,7 +118,7 @@ class Front:
         _OPEN.dec()
 
     def _tick(self) -> None:
-        """Every second while there are connections."""
+        """Checks the times of all connections; runs every second while there are any."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         try:
@@ -133,7 +133,7 @@ class Front:
 
 
 def _check(gate: Gate, now: float) -> None:
-    """One connection's times. One that cannot be checked is cut, and the others are checked."""
+    """Checks one connection's times, and cuts it if the check fails, so that the others are checked all the same."""
     try:
         gate.check(now)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this connection's alone

@@ -24,12 +24,12 @@ HEAD_TIME: Final = "deadline_exceeded:head"
 BODY_TIME: Final = "deadline_exceeded:body"
 ANSWER_TIME: Final = "deadline_exceeded:answer"
 _LINGER_S: Final = 2.0
-"""So long what a refused client still sends is read and thrown away: closed at once, it would not see why."""
+"""Seconds in which what a refused client still sends is read and dropped: closed at once, it would not see why."""
 _PROGRESS_BYTES: Final = 16 * 1024
 _UNREAD_BYTES: Final = 256 * 1024
-"""As much of a body that its answer did not wait for is read, so that the connection may be used again."""
+"""Bytes read of a body whose answer did not wait for it, so that the connection may be used again."""
 _MOST_LINGERING: Final = 64
-"""Of the connections that are turned away; more are closed without an answer."""
+"""Most connections being turned away at once; more are closed without an answer."""
 
 current: Final[ContextVar["Gate | None"]] = ContextVar("signalbox.front.gate", default=None)
 """The gate of the connection whose request a task answers."""
@@ -61,19 +61,19 @@ class Exchange:
         self.is_given_up = self.is_started = False
 
     def begin(self) -> None:
-        """The calling task answers this request; it is cancelled when nobody waits for that any more."""
+        """Make the calling task the one that answers this request; it is cancelled when the client waits no more."""
         self._caller = asyncio.current_task()
 
     def end(self) -> None:
-        """It does no more but send."""
+        """End the task's part: it only sends its answer now, and is not cancelled any more."""
         self._caller = None
 
     def give_up(self) -> None:
-        """Cancels that task and closes the connection without a word."""
+        """Cancels the answering task and closes the connection without an answer."""
         self._gate.abort()
 
     def left(self) -> None:
-        """The client has gone."""
+        """Take in that the client has gone."""
         if self._caller is not None and not self.is_given_up:
             self.is_given_up = True
             self._caller.cancel()
@@ -171,7 +171,7 @@ class Gate(asyncio.Protocol):
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
+        """The client has taken most of its answer."""
         if self._inner is not None:
             self._inner.resume_writing()
 
@@ -179,7 +179,7 @@ class Gate(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Nothing more is sent by the server."""
+        """Whether the server sends nothing more."""
         mode = self._mode
         return (mode is not _SERVING and mode is not _TUNNEL) or self._transport.is_closing()
 
@@ -203,7 +203,7 @@ class Gate(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes the connection at once, and ends what answers it."""
+        """Closes the connection at once, and cancels the task that answers it."""
         self._mode = _Mode.ENDED
         self._transport.abort()
         self._end_inner(None)
@@ -215,7 +215,7 @@ class Gate(asyncio.Protocol):
         self._deadline = math.inf
 
     def hold(self, *, is_paused: bool) -> None:
-        """The server takes no more for now, or does again. Meanwhile no body is late."""
+        """Pause reading for the server, or resume it. While it is paused no body counts as late."""
         self._is_inner_paused = is_paused
         self._control_reading()
         if is_paused:
@@ -227,16 +227,16 @@ class Gate(asyncio.Protocol):
 
     @property
     def is_last(self) -> bool:
-        """The connection ends with this request's answer: the server's parser reads no further."""
+        """Whether the connection ends with this request's answer: the server's parser reads no further."""
         return self._framing.may_upgrade
 
     def begin(self) -> Exchange:
-        """A request is being answered."""
+        """Begin the answer of a request."""
         self._exchange = Exchange(self)
         return self._exchange
 
     def answered(self, exchange: Exchange) -> None:
-        """Its answer is whole."""
+        """Note that the answer of an exchange is whole."""
         if exchange is not self._exchange or self._mode is not _SERVING:
             return
         self._exchange = None
@@ -270,7 +270,7 @@ class Gate(asyncio.Protocol):
             self.abort()
         elif self._mode is _Mode.DISCARDING:
             self._mode = _Mode.ENDED
-            self._transport.close()  # after what is still to be sent; check() cuts who takes nothing
+            self._transport.close()  # after what is still to be sent; check() cuts a client that takes nothing
         elif self._is_answered or framing.is_idle:
             if framing.is_idle and not self._is_resting:
                 self._shared.refused(HEAD_TIME)
@@ -335,7 +335,7 @@ class Gate(asyncio.Protocol):
                 asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Reads on in what is held, after other connections had their turn."""
+        """Reads the held bytes further, after other connections had their turn."""
         self._is_going_on = False
         if self._mode is _SERVING:
             self.data_received(b"")
@@ -353,7 +353,7 @@ class Gate(asyncio.Protocol):
             self._shared.refused("invalid_request:http")
 
     def _note_progress(self) -> None:
-        """Part of a body is here."""
+        """Restart the time for the body: a part of it has come."""
         seen = self._framing.body_bytes
         if self._is_answered:
             if seen - self._marked_bytes > _UNREAD_BYTES:
@@ -410,7 +410,7 @@ class Gate(asyncio.Protocol):
         self._end_inner(None)
 
     def _turn_away(self, reason: str) -> None:
-        """There is no room for this connection."""
+        """Refuses this connection for lack of room."""
         if self._shared.lingering >= _MOST_LINGERING:
             self._mode = _Mode.ENDED
             self._transport.abort()

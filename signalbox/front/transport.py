@@ -39,7 +39,7 @@ class GatedTransport(asyncio.Transport):
         self._is_paused = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Of the connection."""
+        """Information about the connection, as its own transport has it."""
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
@@ -55,12 +55,12 @@ class GatedTransport(asyncio.Transport):
         self._gate.abort()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """What comes is another protocol's."""
+        """Hand the connection to another protocol."""
         self._protocol = protocol
         self._gate.become(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Whose the connection became, or the gate's."""
+        """The protocol that the connection was handed to, else the gate."""
         return self._protocol or self._transport.get_protocol()
 
     def is_reading(self) -> bool:
@@ -96,7 +96,7 @@ class GatedTransport(asyncio.Transport):
         return self._transport.can_write_eof()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When the server is told to wait."""
+        """Set the bytes of unsent answers from which the server is told to wait."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:

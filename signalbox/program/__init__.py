@@ -1,1 +1,1 @@
-"""What every program needs before it does anything: settings, log, errors, metrics, and what watches its event loop."""
+"""What every program needs first: settings, log, errors, metrics, and the watch on its event loop."""

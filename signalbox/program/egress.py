@@ -1,8 +1,8 @@
-"""Where this deployment may call out to: rules against being made to call its own inside (SSRF).
+"""Rules for outgoing calls, so that a caller's URL cannot reach the deployment's own network (SSRF).
 
-For whatever calls an address somebody else gave, webhooks first. :func:`judge` looks at the URL alone. :func:`resolve`
-looks every address up **once**, checks **all** of them and names the one to connect to: whoever connects to the
-name instead resolves it a second time, and an attacker's name server answers differently then (DNS rebinding).
+They are for code that calls an address given by others, webhooks first. :func:`judge` looks at the URL alone.
+:func:`resolve` looks every address up **once**, checks **all** of them and names the one to connect to: connecting to
+the name instead resolves it a second time, and an attacker's name server answers differently then (DNS rebinding).
 Redirects are not followed; each would have to be judged anew. Source: spec of the guarantees, 4.8; OWASP API7.
 """
 
@@ -65,7 +65,7 @@ Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class Destination(NamedTuple):
-    """Where to connect, and as whom. address: checked, connect to this. host: for SNI and the ``Host`` header."""
+    """Where to connect. address: checked, connect to this. host: for SNI and the ``Host`` header."""
 
     address: str
     port: int

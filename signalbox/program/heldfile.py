@@ -1,4 +1,4 @@
-"""A file that one process at a time holds, with its process id in it; the kernel frees it however that process ends."""
+"""A lock file that one process at a time holds, with its process id in it; the kernel frees it when that one ends."""
 
 import fcntl
 import os

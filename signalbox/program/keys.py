@@ -59,7 +59,7 @@ def digest(pepper: str, text: str) -> str:
 
 
 def pepper_id(pepper: str) -> str:
-    """A short name for a pepper that does not give it away: which keys were made under which is told by it."""
+    """A short name for a pepper that does not give it away; it tells which keys were made under which pepper."""
     return hmac.digest(pepper.encode(), b"signalbox pepper id", hashlib.sha256).hex()[:12]
 
 

@@ -1,8 +1,8 @@
 """JSON lines on standard error: an event name and fields, never sentences with values inside.
 
-``log.info("lease.acquired", gpu=..., token=...)``. INFO is a change of state, WARNING is something somebody may have to
-look at, ERROR something somebody must. Payloads and keys are never logged; what slips into a line all the same
-is taken out by :mod:`signalbox.program.redaction` as it is written.
+``log.info("lease.acquired", gpu=..., token=...)``. INFO is a change of state, WARNING is something an operator may have
+to look at, ERROR something an operator must look at. Payloads and keys are never logged; what slips into a line all
+the same is taken out by :mod:`signalbox.program.redaction` as it is written.
 
 Warnings and errors that are equal in all their fields are counted instead of repeated (:class:`EqualLines`).
 """
@@ -60,7 +60,7 @@ class _Stderr:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        if isinstance(error, BrokenPipeError):  # nobody will read: else the interpreter fails at its end
+        if isinstance(error, BrokenPipeError):  # no reader is left: else the interpreter fails at its end
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stderr.fileno())
             os.close(nowhere)
@@ -107,27 +107,27 @@ def get_logger(**fields: Any) -> Any:
 
 
 def debug(event: str, **fields: Any) -> None:
-    """For whoever debugs; off by default."""
+    """Log a line for debugging; off by default."""
     structlog.get_logger().debug(event, **fields)
 
 
 def info(event: str, **fields: Any) -> None:
-    """A change of state."""
+    """Log a change of state."""
     structlog.get_logger().info(event, **fields)
 
 
 def warning(event: str, **fields: Any) -> None:
-    """Somebody may have to look."""
+    """Log something that an operator may have to look at."""
     structlog.get_logger().warning(event, **fields)
 
 
 def error(event: str, **fields: Any) -> None:
-    """Somebody must look."""
+    """Log something that an operator must look at."""
     structlog.get_logger().error(event, **fields)
 
 
 def exception(event: str, *, error: BaseException | None = None, **fields: Any) -> None:
-    """:func:`error` with ``error`` or the exception being handled, which nobody foresaw: it is counted."""
+    """:func:`error` with ``error`` or the exception being handled. It is unforeseen, and therefore counted."""
     UNFORESEEN.labels(event).inc()
     structlog.get_logger().error(event, exc_info=error or True, **fields)
 
@@ -214,7 +214,7 @@ def _say_repeated(kind: _Kind) -> None:
 
 
 def _stamp(_: Any, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """First in the line, so that sorted lines of several programs stand in order of time."""
+    """Put the time first in the line, so that sorted lines of several programs stand in order of time."""
     return {"at": datetime.now(UTC).isoformat(timespec="microseconds"), **fields}
 
 
@@ -234,7 +234,7 @@ def _render(_: Any, __: str, fields: MutableMapping[str, Any]) -> str:
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What Python would write as it ends, as a line like any other: bare traces are not redacted."""
+    """Log an uncaught exception as a line like any other: Python's own traces are not redacted."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     else:

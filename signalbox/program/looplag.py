@@ -3,7 +3,7 @@
 A blocked loop answers no heartbeat and no caller, and nothing inside the loop can notice. So a thread
 counts: the loop beats a few times a second, and after ``abort_s`` of the thread's own turns without a
 beat it writes every thread's stack to standard error and aborts the process. A worker's guard then ends
-its runner, a gateway is started again by whoever keeps it.
+its runner; a gateway is started again by its service manager.
 
 The thread counts its turns and reads no clock: a process that was stopped and continued, or a machine
 that slept, is not blocked. Code that never lets go of the interpreter lock stops this thread too; in a
@@ -21,9 +21,9 @@ from typing import Final, Self
 from signalbox.program import log, metrics
 
 WARN_S: Final = 0.5
-"""A beat so late is logged."""
+"""A beat that is late by so many seconds is logged."""
 ABORT_S: Final = 5.0
-"""A loop that has not turned for so long is not waited for any more."""
+"""Seconds without a turn of the loop after which the process is aborted."""
 PERIOD_S: Final = 0.25
 
 LAG: Final = metrics.histogram("loop_lag_seconds", "How late the event loop came to its beat, four times a second.")

@@ -19,12 +19,12 @@ LATENCY_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 
 
 def counter(name: str, meaning: str, *labels: str) -> Counter:
-    """What only rises; shown as ``signalbox_<name>_total``."""
+    """A value that only rises; shown as ``signalbox_<name>_total``."""
     return Counter(PREFIX + name, meaning, labels, registry=REGISTRY)
 
 
 def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-    """What rises and falls."""
+    """A value that rises and falls."""
     return Gauge(PREFIX + name, meaning, labels, registry=REGISTRY)
 
 

@@ -1,6 +1,7 @@
-"""Whether this process can do its work now, and if not, why: ``GET /readyz`` beside its metrics.
+"""Answers whether this process can do its work now, and if not, why: ``GET /readyz`` beside its metrics.
 
-What a process depends on adds itself; nothing is asked of anybody, so the answer comes at once and from any thread.
+What a process depends on adds itself as a source. No other program is asked, so the answer comes at once and from any
+thread.
 """
 
 import weakref
@@ -21,12 +22,12 @@ _sources: Final[weakref.WeakSet[Source]] = weakref.WeakSet()
 
 
 def add(source: Source) -> None:
-    """Ask it from now on, for as long as it lives or until :func:`remove`. Idempotent."""
+    """Ask ``source`` from now on, for as long as it lives or until :func:`remove`. Idempotent."""
     _sources.add(source)
 
 
 def remove(source: Source) -> None:
-    """Ask it no more. Idempotent."""
+    """Ask ``source`` no more. Idempotent."""
     _sources.discard(source)
 
 

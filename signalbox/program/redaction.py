@@ -1,8 +1,8 @@
-"""Keeps secrets out of whatever is written for people to read: the last step of every log line.
+"""Keeps secrets out of what is written for people to read: the last step of every log line.
 
-Three nets, each for what the one before lets through: the secrets this process was itself given (:func:`know`; settings
-tell them), the forms that secrets of ours have (API keys by their checksum, operators' tokens), and the names
-that values stand behind (``Authorization: ...``). Payloads have no form, so nobody may log them in the first place.
+Three filters, each for what the one before lets through: the secrets this process was itself given (:func:`know`;
+settings register them), the forms that secrets of ours have (API keys by their checksum, operators' tokens), and the
+names before values (``Authorization: ...``). Payloads have no form, so no code may log them in the first place.
 """
 
 import json
@@ -59,7 +59,7 @@ def know(secret: str) -> None:
 
 
 def forget_all() -> None:
-    """For tests."""
+    """Forget every known secret; for tests."""
     _known.clear()
 
 
@@ -78,7 +78,7 @@ def redact(text: str) -> str:
 
 
 def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of one log line, without those whose name says that nobody should read them."""
+    """The fields of one log line, with the values of secret names redacted."""
     return {name: HIDDEN if name.lower() in FIELDS and value else value for name, value in fields.items()}
 
 
@@ -86,7 +86,7 @@ def _public_part(match: "re.Match[str]") -> str:
     try:
         parsed = keys.parse(match[0])
     except Unauthorized:
-        return match[0]  # looks like a key and is none: somebody's own text
+        return match[0]  # looks like a key and is none: ordinary text
     return f"sbx_{parsed.env}_{parsed.kid}_{HIDDEN}"
 
 

@@ -19,7 +19,7 @@ from signalbox.program.errors import Misconfigured
 
 PREFIX: Final = "SIGNALBOX_"
 PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "UP_", "EDGE_", "RUNNER_", "DEMO_")
-"""What follows ``SIGNALBOX_`` in another program's own settings; those are that program's to judge."""
+"""What follows ``SIGNALBOX_`` in another program's own settings, which only that program checks."""
 
 TOOL_VARIABLES: Final = {
     "SIGNALBOX_TYK_BIN": "Path of a Tyk gateway; `make up` and the conformance suite use it if set.",
@@ -42,7 +42,7 @@ _SCHEMES: Final = frozenset({"nats", "tls", "ws", "wss"})
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """What every program needs to reach the others."""
+    """The settings that every program needs to reach the others."""
 
     nats_url: Annotated[
         str,
@@ -142,7 +142,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     ] = "INFO"
 
     def problems(self) -> Iterator[str]:
-        """What no type says, each violation one sentence. Programs extend this."""
+        """Violations of rules that no type expresses, one sentence each. Programs extend this."""
         if self.records_kept_s < self.results_kept_s:
             yield f"{PREFIX}RECORDS_KEPT_S must not be below {PREFIX}RESULTS_KEPT_S"
         if not all(map(_is_server, self.nats_url.split(","))):
@@ -152,7 +152,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _is_server(url: str) -> bool:
-    """Whether nats-py can read it; of one that it cannot read it says nothing one could mend."""
+    """Whether nats-py can read the URL; its own error for one it cannot read is of no help."""
     text = url.strip()
     try:
         parts = urlsplit(text if "://" in text else f"nats://{text}")
