@@ -1,1 +1,1 @@
-"""The life of a job, for every program: what its records mean, what is told of it, what people do with it."""
+"""The life of a job, for every program: its records and their meaning, its log lines, and what people do with it."""

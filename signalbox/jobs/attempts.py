@@ -1,4 +1,4 @@
-"""What a worker knows of one job that it has in flight: the job, and what its record held when last heard of."""
+"""What a worker knows of one job that it has in flight: the job, and the last known content of its record."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ def boottime() -> float:
 
 
 class Attempt:
-    """One job in flight, as its record goes.
+    """One job in flight, with what is known of its record.
 
     record, revision: what its subject in ``STATE`` holds as far as we know (None, 0: nothing).
     written_at: when we last wrote it, UTC seconds, 0 = never.

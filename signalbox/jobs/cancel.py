@@ -1,7 +1,6 @@
 """Cancelling jobs: a queued job ends at once, the holder of a running one is asked to stop it.
 
-Both are compare-and-set on the record, where the first terminal state wins: who is told ``cancelled`` is told so for
-ever.
+Both are compare-and-set on the record, where the first terminal state wins: a job reported as ``cancelled`` stays so.
 """
 
 from collections.abc import Callable

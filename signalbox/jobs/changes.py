@@ -1,4 +1,4 @@
-"""Changes of the records of jobs in flight: what is to be written, from what, and what may be written over."""
+"""Changes of the records of jobs in flight: the new record, the one it is made from, and what it may overwrite."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -29,8 +29,8 @@ class Verdict(Enum):
 class Change(Generic[A]):
     """One record to write. make: the new record from the present one; body: what it carries.
 
-    before, expect: the record it was made from and its revision. Not those in hand, which move on when the owner's wish
-    or another's end is heard of meanwhile: this record would then be written over one it knows nothing of.
+    before, expect: the record it was made from and its revision. They are not the attempt's own, which change when a
+    cancellation or another's end is heard of meanwhile: this record would then overwrite one that it does not include.
     """
 
     __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "record", "text", "verdict")
@@ -68,7 +68,7 @@ class Change(Generic[A]):
         return True
 
     def won(self, revision: int) -> None:
-        """It is written."""
+        """Note that the record is written, at ``revision``."""
         self.attempt.claim = None
         self.attempt.record = self.record
         self.attempt.revision = revision
@@ -80,7 +80,7 @@ class Change(Generic[A]):
         return settled(found, revision, self.record, self.expect)
 
     def may_write_over(self, found: Record | None, *, gpu: str, token: int) -> bool:
-        """Whether a record that another write has put there is still ours to write. gpu, token: of our hold."""
+        """Whether a record that another write has put there may be overwritten. gpu, token: of our hold."""
         is_claim = self.is_claim or self.attempt.claim is not None
         if found is None or found.state is State.QUEUED:
             return is_claim

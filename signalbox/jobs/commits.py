@@ -41,11 +41,11 @@ COMMITS: Final = metrics.counter(
     "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
 )
 SUSPECT_AFTER: Final = 2
-"""Attempts that vanished with their worker before a job runs alone: it may be what kills them."""
+"""Attempts that vanished with their worker after which a job runs alone: the job may be what kills the workers."""
 
 
 async def persist(act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Repeat what may be repeated until NATS answers. The caller's cancellation bounds it."""
+    """Repeat ``act``, which must be safe to repeat, until NATS answers. The caller's cancellation bounds it."""
     tries = 0
     while True:
         try:
@@ -62,8 +62,8 @@ async def _pause(tries: int) -> None:
 class Commits:
     """Writes the records of the jobs of one hold.
 
-    worker, gpu, token: stand in every record. clock: UTC seconds. slow_job_s: see :func:`joblog.ended`.
-    trusted_s: for so long a delivery says that its job may be claimed without a record
+    worker, gpu, token: written into every record. clock: UTC seconds. slow_job_s: see :func:`joblog.ended`.
+    trusted_s: how long after its delivery a job may be claimed without a record
     (:mod:`workers.recovery.leftovers`).
     """
 
@@ -105,8 +105,8 @@ class Commits:
     async def _look(self, attempt: Attempt) -> tuple[tuple[Record, int, bytes] | None, bool]:
         """The record, and whether the job may be claimed without one.
 
-        That is known from a delivery or from the message in the queue, while neither is old: who finds no record later
-        than that may come after its end and all that told of it.
+        A fresh delivery, or the message in the queue, proves that. Later a missing record may also mean that the job
+        has ended and its record was removed.
         """
         job = attempt.job
         subject = names.job(job.model, job.priority, job.id)
@@ -206,7 +206,7 @@ class Commits:
         return claim == (State.RUNNING, self._worker, self._gpu, self._token)
 
     def old_claims(self, hand: Iterable[A], older_than_s: float) -> list[A]:
-        """What this hold has claimed and not ended, and whose records lie at their place for so long."""
+        """Attempts that this hold has claimed and not ended, and whose records were last written so long ago."""
         before = self._clock() - older_than_s
         return [
             attempt
@@ -217,8 +217,9 @@ class Commits:
     async def renew(self, attempt: Attempt) -> None:
         """Write a claim again as it is, so that it moves to the end of ``STATE``: no older record can go below it.
 
-        It changes nothing that anybody goes by. The job's end, prepared meanwhile from the old place, is tried again
-        from the new one. Where another write came first there is nothing to do. Raises as :meth:`Records.write`.
+        It changes nothing that any program depends on. The job's end, prepared meanwhile from the old revision, is
+        tried again from the new one. Where another write came first there is nothing to do. Raises as
+        :meth:`Records.write`.
         """
         record, revision = attempt.record, attempt.revision
         if record is None or not self.mine(record):
@@ -229,7 +230,7 @@ class Commits:
             attempt.revision = written
 
     async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, is_crash: bool) -> None:
-        """Keep the job itself as a dead letter. Before its terminal record, so that it is not lost."""
+        """Keep the job itself as a dead letter, before its terminal record is written, so that it is not lost."""
         record = attempt.record or life.first_record(attempt.job, State.QUEUED)
         if attempt.claim is not None:
             record = attempt.claim(record)
@@ -241,7 +242,7 @@ class Commits:
     # ------------------------------------------------------------------------------ writing
 
     async def apply(self, changes: Iterable[Change[A]], group: Group | None = None) -> None:
-        """Write all changes; each has its verdict on return. Who waits for a terminal one is told."""
+        """Write all changes; each has its verdict on return. A caller that waits for a terminal record is told."""
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
         while left := [change for change in left if await self._may_still_write(change)]:

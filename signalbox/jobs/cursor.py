@@ -1,9 +1,9 @@
-"""A stream read in order from a sequence on: headers only, in sweeps, nothing sent between two of them.
+"""Reads a stream in order from a sequence on: headers only, in sweeps, with nothing sent between two sweeps.
 
-Through a consumer in the server's memory that acknowledges nothing: it takes no message from another reader, and the
-place in the stream is the caller's to keep. A consumer that delivers each message as it is stored costs a wake-up here
-and a write in nats-server for every one. A sweep asks for all there is at once; and of a subject that keeps one message
-only the last is sent.
+It uses a consumer in the server's memory that acknowledges nothing: it takes no message from another reader, and the
+caller keeps the place in the stream. A consumer that delivers each message as it is stored costs a wake-up here and a
+write in nats-server for every one. A sweep asks for all messages at once; of a subject that keeps one message only the
+last is sent.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from signalbox.wire.names import Stream
 _PARKED_S: Final = 30.0
 """How long one request waits at the server for the first message of the next sweep."""
 _INACTIVE_NS: Final = 90_000_000_000
-"""The server drops a consumer that nobody asked for so long."""
+"""Nanoseconds without a request after which the server drops the consumer."""
 
 
 class StreamCursor:
@@ -60,7 +60,7 @@ class StreamCursor:
         return self._puller.last_refusal if self._puller is not None else ""
 
     async def open(self, start: int) -> int:
-        """Read from sequence ``start`` on; returns how many messages there are. Raises what NATS answers."""
+        """Read from sequence ``start`` on; returns how many messages there are. Raises the errors of NATS's answer."""
         made = await self.make({"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, start)})
         self._created = made["created"]
         self._puller = await self._bus.pull(self._name, self._take, stream=self._stream)
@@ -70,8 +70,8 @@ class StreamCursor:
     async def make(self, start: dict[str, Any]) -> dict[str, Any]:
         """Make the consumer anew; returns what the server says of it.
 
-        Never the one that exists: it would go on after what it delivered, not after what the caller keeps. Another
-        reader of the name is refused, and makes it anew in its turn.
+        An existing consumer is never used: it would go on after what it delivered, not at the place that the caller
+        keeps. Another reader of the same name is then refused, and makes the consumer anew in its turn.
         """
         await self.forget()
         config = start | {
@@ -119,9 +119,9 @@ class StreamCursor:
             await self._bus.request_json(f"$JS.API.CONSUMER.DELETE.{self._place}")
 
     async def _refuse_company(self) -> None:
-        """Another reader makes a consumer of the same name, and the server deals its deliveries to both.
+        """Raise :class:`Conflict` if another reader has made a consumer of this name: both then share its deliveries.
 
-        Numbers alone do not tell: those of its consumer may happen to go on where ours stood.
+        Delivery numbers alone do not prove it: those of the other consumer may happen to go on where ours stood.
         """
         is_shared = self._is_shared
         if self._is_watched and not is_shared:

@@ -31,13 +31,13 @@ from signalbox.wire.messages import DeadLetter, Job, Model, PayloadRef, Redriven
 from signalbox.wire.names import Bucket, Header, Stream, token
 
 MOST: Final = 200
-"""Letters of one page."""
+"""Most letters of one page."""
 PAGE_BYTES: Final = 16 * 1024 * 1024
-"""Of letters read for one page; their bodies are measured and let go."""
+"""Most bytes of letters read for one page; their bodies are measured and dropped."""
 FILLED: Final = 0.9
-"""Of ``DLQ_PARTS`` that inputs may take; the rest is for what letters were redriven as."""
+"""Part of ``DLQ_PARTS`` that inputs may take; the rest is for the marks of redriven letters."""
 TENANT_SHARE: Final = 0.25
-"""Of ``DLQ_PARTS`` that the inputs of one tenant may take."""
+"""Part of ``DLQ_PARTS`` that the inputs of one tenant may take."""
 _PENDING: Final = "Nats-Num-Pending"
 _SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
 """Namespace of the ids of redriven jobs."""
@@ -80,7 +80,7 @@ class Letter(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the input."""
+        """Bytes of the input."""
         if self.job is not None and self.job.ref is not None:
             return self.job.ref.size
         return len(self.body)
@@ -221,7 +221,7 @@ def described(frame: bytes) -> list[dict[str, Any]]:
 
 
 def summary(letter: Letter) -> dict[str, Any]:
-    """What may be told of a letter, without its input's values; JSON values only."""
+    """A letter for display, without its input's values; JSON values only."""
     job, notice = letter.job, letter.notice
     return {
         "id": letter.id,

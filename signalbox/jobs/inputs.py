@@ -1,6 +1,6 @@
-"""Inputs stored in ``INPUTS``: whose they are, what they weigh, how they are removed once their jobs have ended.
+"""Inputs stored in ``INPUTS``: their owners and sizes, and their removal once their jobs have ended.
 
-The subject of an input holds account, job and size, so one question about subjects tells what an account holds.
+The subject of an input holds account, job and size, so one request for subjects tells what an account holds.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ def held(subjects: Mapping[str, int]) -> int:
 
 
 def tell_refused(bus: Bus, stored: StoredInput) -> None:
-    """Ask for the removal of an input whose job ``JOBS`` refused, of the worker that reconciles. Nobody may hear it:
-    then the input goes after an hour (:mod:`workers.recovery.inputs`)."""
+    """Ask the worker that reconciles to remove an input whose job ``JOBS`` refused. If no worker hears it, the input
+    is removed after an hour (:mod:`workers.recovery.inputs`)."""
     told = RefusedInput(subject=stored.ref.subject, last_seq=stored.last_seq)
     if bus.is_connected:
         bus.send(names.INPUT_REFUSED, b"", b"", encode(told))

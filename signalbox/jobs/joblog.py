@@ -1,4 +1,4 @@
-"""A job's way through the programs, as log lines: one at each end, one for every step at DEBUG.
+"""Log lines of a job on its way through the programs: one at acceptance, one at its end, one for every step at DEBUG.
 
 Every line names the job (``job``), so one search follows it through all programs; ``docs/operations.md`` lists the
 events. Nothing is built for a line that is not written: at INFO a step costs one comparison. Inputs, results, keys
@@ -15,7 +15,7 @@ _NEVER_SLOW_S: Final = float("inf")
 
 
 def accepted(job: Job, seq: int) -> None:
-    """A gateway has made the job durable. seq: of its message in ``JOBS``."""
+    """Log that a gateway has made the job durable. seq: of its message in ``JOBS``."""
     if log.is_debug:
         log.debug(
             "job.accepted", **_named(job), priority=job.priority, rows=job.rows, size_bytes=job.size_bytes, seq=seq
@@ -23,32 +23,32 @@ def accepted(job: Job, seq: int) -> None:
 
 
 def step(event: str, job: Job | Record, **facts: Any) -> None:
-    """Something was done for the job."""
+    """Log one step of a job."""
     if log.is_debug:
         log.debug(event, **_named(job), **facts)
 
 
 def steps(event: str, jobs: Iterable[Job]) -> None:
-    """The same was done for several jobs."""
+    """Log the same step of several jobs."""
     if log.is_debug:
         for job in jobs:
             log.debug(event, **_named(job))
 
 
 def claimed(record: Record) -> None:
-    """An attempt has begun, and its claim is durable."""
+    """Log that an attempt has begun, and its claim is durable."""
     if log.is_debug:
         log.debug("job.claimed", **_attempt(record))
 
 
 def retried(record: Record) -> None:
-    """An attempt is over and the job is back in the queue."""
+    """Log that an attempt is over and the job is back in the queue."""
     code = record.error.code if record.error is not None else ""
     log.info("job.retried", **_attempt(record), code=code, crashes=record.crashes)
 
 
 def ended(record: Record, *, phases: Mapping[str, float] | None = None, slow_s: float = _NEVER_SLOW_S) -> None:
-    """The job's end is durable: INFO if it failed or expired, took several attempts or long, else DEBUG.
+    """Log that the job's end is durable: at INFO if it failed, expired, was slow or took several attempts, else DEBUG.
 
     phases: as the record's, where the caller knows more of them. slow_s: from pulled to done; waits in the queue are
     the queue's.

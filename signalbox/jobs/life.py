@@ -20,7 +20,7 @@ CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an
 
 
 def first_record(job: Job, state: State) -> Record:
-    """The record of a job nobody has claimed yet."""
+    """The record of a job that no worker has claimed yet."""
     return Record(
         id=job.id,
         model=job.model,
@@ -43,7 +43,7 @@ def first_record(job: Job, state: State) -> Record:
 def claimed(job: Job, record: Record | None, *, worker: str, gpu: str, token: int, now: float) -> Record:
     """``running`` under the next attempt. Raises :class:`Conflict` if the job has already ended.
 
-    A record that still says ``running`` is of an attempt that ended without a word: no strike, but counted.
+    A record that still says ``running`` is of an attempt that ended without writing its end: no strike, but counted.
     """
     before = record or first_record(job, State.QUEUED)
     _must_be_open(before)
@@ -82,7 +82,7 @@ def failed(record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str,
 
 
 def cancelled(record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER) -> Record:
-    """Ended because somebody asked: the one that the record names, else ``by``. phases: as in :func:`failed`."""
+    """Ended because of a cancellation, by whom the record names, else by ``by``. phases: as in :func:`failed`."""
     who = record.cancelled_by or by
     error = ErrorInfo(code="cancelled", message=CANCELLED.get(who, "Cancelled."))
     return replace(_ended(record, State.CANCELLED, now, error, phases), cancelled_by=who)
@@ -124,14 +124,14 @@ def queued_again(record: Record) -> Job:
 
 
 def redriven(job: Job, job_id: str, *, now: float, deadline_s: float, ref: PayloadRef | None) -> Job:
-    """A new job that does what a dead one was to do. ref: of its own copy of the input; None = inline."""
+    """A new job that repeats one that became a dead letter. ref: of its own copy of the input; None = inline."""
     return replace(
         job, id=job_id, created_at=now, deadline_at=now + deadline_s, ref=ref, reply="", trace="", redrive_of=job.id
     )
 
 
 def cancel_asked(record: Record, *, by: str = OWNER) -> Record:
-    """Still running, and its holder is asked to stop it. The first who asks is remembered."""
+    """The record of a running job whose holder is asked to stop it. The first to ask is remembered."""
     who = record.cancelled_by or by
     return replace(_must_be_open(record), cancel_requested=True, cancelled_by=who)
 

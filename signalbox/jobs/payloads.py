@@ -51,9 +51,9 @@ class StoredInput(NamedTuple):
 async def store_input(bus: Bus, job: Job, data: bytes) -> StoredInput:
     """Store the input of a job that is about to be queued; it stays until the job has ended.
 
-    Each chunk names the job's message in ``JOBS``, so that inputs of jobs that were never queued can be told. Called
-    again it stores all of it again: what an earlier call stored may be on its way out. Raises as :func:`store`, so
-    :class:`QueueFull` where all room for inputs is taken; what was stored is then such an input.
+    Each chunk names the job's message in ``JOBS``, so that inputs of jobs that were never queued can be recognised. A
+    second call stores all chunks again: those of an earlier call may be about to be removed. Raises as :func:`store`,
+    so :class:`QueueFull` where all room for inputs is taken; what was stored is then the input of a job never queued.
     """
     subject = job_input(job.key_id, job.id, len(data))
     queued_as = queue_subject(job.model, job.priority, job.id)
@@ -62,7 +62,7 @@ async def store_input(bus: Bus, job: Job, data: bytes) -> StoredInput:
 
 
 async def store_at(bus: Bus, subject: str, data: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> PayloadRef:
-    """:meth:`store` under a subject of the caller's. Raises as :meth:`Bus.write`: what the first refused chunk met.
+    """:meth:`store` under a subject of the caller's. Raises as :meth:`Bus.write`: the error of the first refused chunk.
 
     headers: of each chunk, beside its number.
     """

@@ -1,4 +1,4 @@
-"""How long the queues are, and where a job stands in one, from what consumers report."""
+"""Lengths of the queues, and the position of a job in one, from what consumers report."""
 
 import asyncio
 from typing import Final, NamedTuple
@@ -11,14 +11,14 @@ _FRESH_S: Final = 0.25
 
 
 class Depth(NamedTuple):
-    """Jobs of one model: waiting in its queues, and in the hands of workers."""
+    """Jobs of one model: waiting in its queues, and in flight (``in_hand``)."""
 
     waiting: int
     in_hand: int
 
 
 class Position(NamedTuple):
-    """Where a job stands. ``ahead``: jobs before it (0 = next); None = a worker has it already."""
+    """A job's position. ``ahead``: jobs before it (0 = next); None = a worker has it already."""
 
     ahead: int | None
 
@@ -55,7 +55,7 @@ class Queues:
         return Position(ahead + max(0, round(info.num_pending * share) - 1))
 
     async def depth(self, model: str) -> Depth:
-        """Waiting and in hand over all priorities. Raises :class:`Unavailable`, :class:`NotFound`."""
+        """Waiting and in-flight jobs over all priorities. Raises :class:`Unavailable`, :class:`NotFound`."""
         answers = [await self._ask(consumer(model, priority)) for priority in PRIORITIES]
         return Depth(
             sum(answer.info.num_pending for answer in answers), sum(answer.info.num_ack_pending for answer in answers)

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Settled(Enum):
-    """What became of a write whose answer was lost, or that was refused.
+    """The outcome of a write whose answer was lost, or that was refused.
 
     written: it is stored. unchanged: nothing was written since, so it may be repeated. overtaken: another write is.
     """
@@ -59,7 +59,7 @@ class Settled(Enum):
 
 
 class Records:
-    """Reads and writes records. patience_s: how long :meth:`write` tries to learn what became of a lost answer."""
+    """Reads and writes records. patience_s: how long :meth:`write` tries to learn the outcome of a lost answer."""
 
     def __init__(self, bus: Bus, *, patience_s: float = _PATIENCE_S) -> None:
         self._bus = bus
@@ -127,7 +127,7 @@ class Records:
         return not state["messages"] or unix_time(state["first_ts"]) > since
 
     async def queued(self, job_id: str) -> Stored | None:
-        """The job's message in ``JOBS``, while nobody has finished it; header ``Sb-Job``, body the inputs."""
+        """The job's message in ``JOBS``, until it is acknowledged; header ``Sb-Job``, body the inputs."""
         return await self._bus.leader_get(Stream.JOBS, job_anywhere(job_id))
 
     async def write_all(self, entries: Sequence[Entry], group: Group | None = None) -> Sequence[int | SignalboxError]:
@@ -140,7 +140,7 @@ class Records:
         return await self._writer.write_all(writes, group)
 
     async def _settle(self, record: Record, body: bytes, expect: int, cause: Ambiguous) -> int:
-        """Repeating the same compare-and-set is safe: at most one of them can win."""
+        """Learn the outcome of a lost write, and repeat it: the same compare-and-set can win at most once."""
         deadline = self._loop.time() + self._patience_s
         while self._loop.time() < deadline:
             try:
@@ -164,7 +164,7 @@ class Records:
 
 
 def settled(found: Record | None, revision: int, mine: Record, expect: int) -> Settled:
-    """What became of writing ``mine`` from revision ``expect``, by what is stored now."""
+    """The outcome of writing ``mine`` from revision ``expect``, judged by what is stored now."""
     if found is not None and revision > expect and _is_same_write(found, mine):
         return Settled.WRITTEN
     return Settled.UNCHANGED if revision == expect else Settled.OVERTAKEN

@@ -1,8 +1,8 @@
-"""Putting right what crashes left: jobs whose record and message disagree, and jobs that no worker ends.
+"""Repairs what crashes left: jobs whose record and message disagree, and jobs that no worker ends.
 
-The reconcilers of workers and console find such jobs; what becomes of one is decided and written here. Every write is a
-compare-and-set from the record that was judged: a worker that ends the job meanwhile wins, and two reconcilers harm no
-job.
+The reconcilers of workers and console find such jobs; this module decides and writes what becomes of each. Every write
+is a compare-and-set from the record that was judged: a worker that ends the job meanwhile wins, and two reconcilers
+harm no job.
 """
 
 from enum import Enum
@@ -21,9 +21,9 @@ from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, heade
 from signalbox.wire.names import Header
 
 GRACE_S: Final = 5.0
-"""A deadline is over so long after it, since clocks differ."""
+"""Seconds after a deadline until it counts as passed, since clocks differ."""
 NOBODY_LEFT: Final = "The job's deadline passed and no worker was left to finish it."
-"""Of a job that had begun."""
+"""The message for a job that had begun."""
 _LOST: Final = ErrorInfo(
     code=InputLost.code, message="The queue lost this job and its input was not kept elsewhere; send it again."
 )
@@ -47,7 +47,7 @@ class Fate(Enum):
 
 
 class Repaired(NamedTuple):
-    """What became of an open job. record: as it was to be written. seq: of its message in ``JOBS``, 0 = it has none."""
+    """The outcome for an open job. record: as it was to be written. seq: of its message in ``JOBS``, 0 = none."""
 
     fate: Fate
     record: Record
@@ -79,12 +79,12 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
 
 
 async def expire(bus: Bus, records: Records, found: Found, *, now: float, job: Job | None = None) -> Found | None:
-    """End a queued job whose deadline has passed; None = another write came first. job: tells who waits for it."""
+    """End a queued job whose deadline has passed; None = another write came first. job: names the waiting caller."""
     return await _end(bus, records, life.expired(found.record, now=now), found.revision, job)
 
 
 async def fail_vanished(bus: Bus, records: Records, record: Record, *, now: float) -> Found | None:
-    """End a job of which neither ``STATE`` nor ``JOBS`` knows; None = a record came first.
+    """End a job that is neither in ``STATE`` nor in ``JOBS``; None = a record came first.
 
     record: as the caller remembers the job.
     """
@@ -94,8 +94,8 @@ async def fail_vanished(bus: Bus, records: Records, record: Record, *, now: floa
 async def move_up(records: Records, record: Record, revision: int) -> int | None:
     """Write an open record again as it is, so that it moves to the end of ``STATE``: no older one then lies below it.
 
-    It changes nothing that any program goes by. A claim or an end that was prepared from the old place is tried again
-    from the new one. Returns the new revision; None = another write came first.
+    It changes nothing that any program depends on. A claim or an end that was prepared from the old revision is tried
+    again from the new one. Returns the new revision; None = another write came first.
     """
     try:
         return await records.write(record, expect=revision)

@@ -1,4 +1,4 @@
-"""Where a job's time went, from the phases of its record: the one definition, for all who show or measure it.
+"""Splits a job's time into parts, from the phases of its record: the one definition, for all programs that show it.
 
 **wait** is accepted to started; of it **queue** until a worker pulled the job, then **prepare** (company, the lease,
 the runner) and **load**, if its version had to be loaded. **run** is started to computed, **commit** computed to

@@ -13,7 +13,7 @@ DAY: Final = 86_400 * SECOND
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 KEPT_MAX_BYTES: Final = 64 * KIB
-"""Of one document in a bucket, unless the bucket says otherwise."""
+"""Largest document in a bucket, unless the bucket says otherwise."""
 GIB: Final = 1024 * MIB
 
 DUPLICATE_WINDOW: Final = 120 * SECOND
@@ -50,7 +50,7 @@ AGES: Final[dict[str, tuple[str, float]]] = {
     Stream.DLQ_PARTS: ("dead_letters_kept_s", 15 / 14),
     Stream.PAYLOADS: ("records_kept_s", 1.0),
 }
-"""Whose age is the operator's to say: the setting, and how many times as long. Declared are the defaults."""
+"""Streams whose age an operator sets: the setting, and how many times as long. The declarations have the defaults."""
 
 Config = dict[str, Any]
 
@@ -194,7 +194,7 @@ PAYLOADS: Final = _stream(
     allow_direct=True,
 )
 INPUTS: Final = _stream(
-    # Neither age nor a neighbour takes an input. Full, it takes no more; an input goes after its job's end (ADR 0191).
+    # Inputs go neither by age nor to make room. Full, it takes no more; an input goes after its job's end (ADR 0191).
     Stream.INPUTS,
     ["in.*.*.*"],
     "Chunks of inputs above the inline limit, of jobs that have not ended",
@@ -204,7 +204,7 @@ INPUTS: Final = _stream(
 )
 
 AUDIT: Final = _stream(
-    # What is here nobody takes away; full, it takes no more. Without a share of the disk: a note has some 100 bytes.
+    # Nothing is removed from it; full, it takes no more. It has no share of the disk: a note has some 100 bytes.
     Stream.AUDIT,
     [AUDIT_HEAD],
     "Heads of the console's audit, noted outside its database",
@@ -250,7 +250,7 @@ EXPIRING: Final = frozenset(
 )
 """Buckets whose keys carry a TTL of their own."""
 COUNTED: Final = tuple(bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES))
-"""Leases, tickets, presence, duties. Of these a backup has no more than the numbers: the living write them again."""
+"""Leases, tickets, presence, duties. A backup keeps only their numbers: running workers write the entries again."""
 
 
 def consumer(name: str, filter_subject: str) -> Config:

@@ -1,4 +1,4 @@
-"""What a change in a bucket says: republished (``evt.kv.…``), kept in ``EVENTS``, or read from the bucket itself."""
+"""Reads changes of a bucket: republished (``evt.kv.…``), kept in ``EVENTS``, or read from the bucket itself."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""A JSON body, parsed once within bounds that hold before and while it is read, and meaning one thing only.
+"""Parses a JSON body once, within bounds that hold before and while it is read; an ambiguous body is refused.
 
-What it means is :mod:`gateway_plugin.codec.inputs`'s. The bounds are chosen in docs/adr/0126.
+:mod:`gateway_plugin.codec.inputs` interprets it. The bounds are chosen in docs/adr/0126.
 """
 
 import json
@@ -15,9 +15,9 @@ import orjson
 from signalbox.program.errors import InvalidJson, InvalidRequest, TooLarge
 
 MAX_DEPTH: Final = 32
-"""Lists and objects in one another that a body may have; the parsers themselves stop at about a thousand."""
+"""Deepest nesting of lists and objects in a body; the parsers themselves stop at about a thousand."""
 MAX_NAMES: Final = 250_000
-"""Names in all objects of a body: who has more rows than that sends columns."""
+"""Most names in all objects of a body: a caller with more rows than that sends columns."""
 MAX_RATIO: Final = 100
 """A compressed body may become so many times its size, or ``FREE_BYTES`` if that is more."""
 FREE_BYTES: Final = 1024 * 1024
@@ -28,7 +28,7 @@ _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """Also one without an end, so that no text is gone through twice."""
 _FEW_MARKS: Final = 64
 _MOST_DIGITS: Final = 20
-"""Of a whole number; longer ones are read as the float64 they are nearest to, as every JavaScript does."""
+"""Most digits of a whole number; a longer one is read as the nearest float64, as JavaScript does."""
 _KINDS: Final = {bool: "a boolean", str: "a string", dict: "an object", list: "a list"}
 
 
@@ -122,7 +122,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _is_plain(doc: dict[str, Any], body: bytes, names: int) -> bool:
-    """Quotation marks tell without a look into a list: two for a name, two or more for any other string."""
+    """Whether the body is plain, judged by its quotation marks: two for each name, two or more for any other string."""
     top = sum(type(value) is str for value in doc.values())
     return _has_marks(body, 2 * (names + top)) and b"true" not in body and b"false" not in body
 
@@ -167,7 +167,7 @@ def _parse(body: bytes) -> Any:
 
 
 def _parse_slowly(body: bytes) -> Any:
-    """With Python's own parser, which knows ``NaN`` and shows names given twice."""
+    """Parse with Python's own parser, which knows ``NaN`` and shows names given twice."""
     try:
         text = body.decode()
         doc = json.loads(text, object_pairs_hook=_distinct, parse_int=_whole_number)

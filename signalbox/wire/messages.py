@@ -1,7 +1,7 @@
 """Every message and document on the wire, each with its version ``v``.
 
 Metadata travels as one JSON header (``Sb-Job``, ``Sb-Record``), tensors as the body, so that events
-are republished without the tensors and nobody parses what it does not need. KV documents are JSON
+are republished without the tensors and no reader parses what it does not need. KV documents are JSON
 bodies. Readers ignore unknown fields and refuse a newer ``v``. Instants are UTC unix seconds.
 """
 
@@ -68,7 +68,7 @@ class Job(Doc, frozen=True, kw_only=True):
     version: resolved at acceptance. style: how the answer is rendered (``row``, ``columnar``).
     batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
     dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
-    reply: core subject to tell the end on, if somebody waits. ref: set when the body was claim-checked.
+    reply: core subject on which a waiting caller is told the end. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
     """
@@ -96,13 +96,13 @@ class Record(Doc, frozen=True, kw_only=True):
     """Header ``Sb-Record`` of a job's record in ``STATE``; the body is the frame of its outputs.
 
     attempt: 1 for the first claim. token: fencing token of the lease the attempt ran under.
-    crashes: attempts that ended with a dead runner (never our own outages). vanished: attempts that ended
-    without a word (worker killed, lease lost). input, outputs: of the job, where its input was
+    crashes: attempts that ended with a dead runner (never our own outages). vanished: attempts whose end was
+    never written (worker killed, lease lost). input, outputs: of the job, where its input was
     claim-checked: what it takes to queue it again. phases: milliseconds
     since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
     :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
     input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
-    end, ``owner`` or ``operator``; empty where nobody did, or an older program wrote it. redrive_of: as in
+    end, ``owner`` or ``operator``; empty where it was not asked for, or an older program wrote it. redrive_of: as in
     :class:`Job`.
     """
 
@@ -297,7 +297,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
 class Idem(Doc, frozen=True, kw_only=True):
     """KV ``idem``: the job of one Idempotency-Key. Key: ``<tenant>.<sha256 of the header>``; kept for 24 hours.
 
-    digest: sha256 of the request it was made for. is_open: whoever wrote it may be about to publish the job.
+    digest: sha256 of the request it was made for. is_open: its writer may be about to publish the job.
     priority: the class the job goes into, part of its subject; None = the one asked for, said by older gateways.
     """
 
@@ -355,7 +355,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     boot: random per process. host: host and boot id. state: ``starting, ready, at risk,
     draining``; at risk it begins nothing, since its lease has not been confirmed for a while.
     gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a ticket since then.
-    rates: jobs a second per model (moving average). running: ids of jobs in hand, at most 32.
+    rates: jobs a second per model (moving average). running: ids of jobs in flight, at most 32.
     serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
     around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
     None = idle. waiting: jobs this worker has pulled that have not begun, by model. results, large_results: bytes of
@@ -436,7 +436,8 @@ class Desired(Doc, frozen=True, kw_only=True):
 
 
 class Duty(Doc, frozen=True, kw_only=True):
-    """KV ``duties``: who does what one worker does for all. Written only by compare-and-set, with a TTL.
+    """KV ``duties``: the leader lease of a task that one worker does for all. Written only by compare-and-set, with
+    a TTL.
 
     created: of the streams that the cursors are of. jobs_seq, state_seq: where the reconciler reads on.
     """
@@ -450,7 +451,7 @@ class Duty(Doc, frozen=True, kw_only=True):
 
 
 class Poison(Doc, frozen=True, kw_only=True):
-    """KV ``poison``: an input that took the runner down until it had no strikes left. Key: model and hash.
+    """KV ``poison``: an input that ended the runner until it had no strikes left. Key: model and hash.
 
     job: the one it was found by. error: what its last run ended with.
     """
@@ -478,7 +479,7 @@ class RefusedConnections(Doc, frozen=True, kw_only=True):
 
 
 class RefusedInput(Doc, frozen=True, kw_only=True):
-    """On ``refused.input``: an input that was stored for a job which ``JOBS`` refused, and which nobody queues now.
+    """On ``refused.input``: an input that was stored for a job which ``JOBS`` refused, and which is not queued now.
 
     subject, last_seq: of its chunks in ``INPUTS``. A later try of the same submission stores its own, above them.
     """

@@ -1,4 +1,4 @@
-"""Where a model lives: rendezvous hashing over the devices seen in presence. Pure, the same answer for everyone.
+"""Places models on devices: rendezvous hashing over the devices seen in presence. Pure: every program gets the same.
 
 Devices, not workers, are hashed: two workers that share a GPU stand in for one another. Adding or losing a device moves
 only the models that gain or lose their place on it. (Thaler and Ravishankar, 1998.)
@@ -32,7 +32,7 @@ def homes(model: str, version: int, devices: Mapping[str, str], replicas: int) -
 
 
 def homes_of(model: Model, workers: Iterable[Worker]) -> tuple[str, ...]:
-    """Where a model lives, given presence. The one answer that gateways, workers and the console share.
+    """Ids of the devices that a model is placed on, given presence; the same in gateways, workers and console.
 
     All versions of a model live together: a new one is loaded and warmed up beside the old one, and changing the
     default version moves nothing. A device counts where a worker that is not draining may serve the model.

@@ -1,8 +1,8 @@
 """What each role may publish and subscribe on NATS: one declaration for servers, compose and tests.
 
-A role is a program's NATS user. Replies come to an inbox of its own (``_INBOX_<user>.>``), so that nobody can
+A role is a program's NATS user. Replies come to an inbox of its own (``_INBOX_<user>.>``), so that no user can
 listen to another's answers. A worker may have a user to itself, bound to its own tickets, presence and GPUs.
-Why each line is there stands beside it; least privilege is tested both ways.
+A comment beside each line gives its reason; least privilege is tested both ways.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
 
 _API: Final = "$JS.API"
 OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
-"""Tells whoever asks what it may do itself, and nothing of others."""
+"""Tells a user its own rights, and nothing of others."""
 _EVERY: Final = (f"{_API}.INFO", f"{_API}.STREAM.INFO.*", OWN_RIGHTS, NATS_STALLED)
 """Every program checks the topology when it starts, and tells the board when NATS stores nothing of it;
 ``signalbox doctor`` checks the rights of its user."""
@@ -50,7 +50,7 @@ def inbox(user: str) -> str:
 
 
 def permissions(role: str, *, worker: str = "", gpus: Sequence[str] = ()) -> Permissions:
-    """What a user of ``role`` may do. Raises :class:`Bug` for a role nobody declared.
+    """What a user of ``role`` may do. Raises :class:`Bug` for an undeclared role.
 
     worker: id of the one worker this user is for, which is also the user's name; it may then write no other's
     tickets and presence, and read no other's answers. gpus: device ids whose leases it may write; empty = any.
@@ -103,7 +103,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "pl.*.in",  # the same, of an older gateway
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
-            INPUT_REFUSED,  # inputs of jobs that were not accepted: whoever may purge looks and decides
+            INPUT_REFUSED,  # inputs of jobs that were not accepted: a worker checks and purges them
             *_keys(Bucket.IDEM),
             *_keys(Bucket.SERVING),  # that requests get a new version from now on
             *_direct(Stream.STATE, Stream.PAYLOADS),
@@ -125,11 +125,11 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.CONSUMER.MSG.NEXT.JOBS.*",
             f"{_API}.CONSUMER.INFO.JOBS.*",
             "$JS.ACK.JOBS.>",
-            # To remove what is acknowledged. No new power: whoever may acknowledge can empty the queue.
+            # To remove what is acknowledged. No new power: a user that may acknowledge can empty the queue.
             f"{_API}.STREAM.PURGE.JOBS",
             f"{_API}.STREAM.MSG.DELETE.JOBS",
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
-            f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: whoever may write can overwrite
+            f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
             *_RECORD,  # claim and commit
             "pl.*.*",  # results above the inline limit
             "dlq.*.*",
@@ -150,7 +150,7 @@ _ROLES: Final[dict[str, Permissions]] = {
                 *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),
                 Bucket.SERVING.stream,
             ),
-            # JOBS: to give back what a dead holder of the same GPU had in hand.
+            # JOBS: to give back the in-flight jobs of a dead holder of the same GPU.
             *_leader(Stream.JOBS, Stream.STATE),
             *_leader(*(b.stream for b in (Bucket.LEASES, Bucket.WAITERS, Bucket.DUTIES))),
         ),

@@ -1,10 +1,10 @@
-"""Which version a request without one gets, while another is made ready. Pure; the same answer for everyone.
+"""Decides which version a request without one gets, while another is made ready. Pure: every program gets the same.
 
 The console publishes what requests *shall* get (``default_version`` and ``labels`` of a model's document). What they
 *get* is one durable record a model (:class:`signalbox.wire.messages.Serving`), which gateways move from the old version
 to the new one by compare-and-set: when the new one is ready on every device that serves the model, or at once where
-waiting saves nobody a load. Since the record moves towards one publication only, and never by who knows an older
-publication, requests never go back and forth. See ADR 0166.
+waiting saves no caller a load. Since the record moves towards one publication only, and a gateway that knows an older
+one never writes it, requests never go back and forth. See ADR 0166.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ _TRIED: Final = _SETTLED | {"loading"}
 
 
 class Verdict(Enum):
-    """Whether requests move to a version: ``NOBODY`` serves the model just now, so it cannot be said."""
+    """Whether requests move to a version. ``NOBODY``: no worker serves the model just now, so it is not known."""
 
     MOVE = "move"
     WAIT = "wait"
@@ -80,10 +80,10 @@ def is_settled(model: Model, serving: Serving | None) -> bool:
 def decide(
     model: Model, publication: int, serving: Serving | None, workers: Iterable[Worker], *, is_deserted: bool = False
 ) -> tuple[Serving | None, bool]:
-    """What is to be recorded now, and whether that waits for nothing but somebody to serve the model.
+    """The record to write now, and whether a move only waits for a worker to serve the model.
 
-    publication: revision of ``model``. None where nothing is to be said: by who knows an older publication than the
-    one decided upon. is_deserted: nobody has served the model for so long that nobody is waited for.
+    publication: revision of ``model``. The record is None for a caller that knows an older publication than the one
+    decided upon. is_deserted: no worker has served the model for so long that the move waits no more.
     """
     if serving is not None and _is_older(model, publication, serving):
         return None, False
@@ -130,7 +130,7 @@ def _is_older(model: Model, publication: int, serving: Serving) -> bool:
 
 
 def _holders(model: Model, workers: Iterable[Worker]) -> Iterator[Mapping[int, str]]:
-    """Version -> state on each device that serves the model: a home whose lease somebody holds."""
+    """Version -> state on each device that serves the model: one it is placed on, and whose lease a worker holds."""
     present = list(workers)
     homes = homes_of(model, present)
     for worker in present:
@@ -139,9 +139,9 @@ def _holders(model: Model, workers: Iterable[Worker]) -> Iterator[Mapping[int, s
 
 
 def _is_tried_again(old: int, new: int, holders: list[Mapping[int, str]]) -> bool:
-    """Whether a failure is a thing of the past: each holder has tried again, and what works is still in memory.
+    """Whether a failed load counts no more: each holder has tried again, and the version that works is in memory.
 
-    A holder that tells nothing of ``new`` may be the one that failed, started anew.
+    A holder that reports nothing of ``new`` may be the one that failed, started anew.
     """
     is_old_here = any(held.get(old) in _RESIDENT for held in holders)
     return is_old_here and all(held.get(new) in _TRIED for held in holders)

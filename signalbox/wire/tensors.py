@@ -34,7 +34,7 @@ DTYPES: Final = frozenset(ITEM_SIZE) | {"string"}
 
 
 MAX_RANK: Final = 32
-"""Dimensions a tensor may have, as many as a JSON body may have levels."""
+"""Most dimensions of a tensor: as many as the levels that a JSON body may have."""
 MAX_HOLLOW: Final = 65_536
 """Lists that the tensors without elements in one frame may make up together.
 
