@@ -1,4 +1,4 @@
-"""From a request that may be served to a job that is durable: its idempotency entry, its class, its one message."""
+"""Turns a request that may be served into a durable job: its idempotency entry, its class, its one message."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -68,6 +68,6 @@ class QueueEstimate:
         return max(0, round(self.most - self.rate * (now - self._measured_at)))
 
     def of(self, tenant: str, now: float) -> int:
-        """How many of them are this tenant's."""
+        """How many of the waiting jobs are this tenant's, as far as can be known."""
         own = self._counts.get(tenant, 0)
         return round(own * self.length(now) / self.most) if own and self.rate else own

@@ -15,7 +15,7 @@ _FULL_FRESH_S: Final = 0.2
 _MOST_KNOWN: Final = 10_000
 
 Measure = Callable[[str], Coroutine[Any, Any, int]]
-"""From an account to what it holds."""
+"""Measures what an account holds."""
 
 
 class Holding:

@@ -42,7 +42,7 @@ _RETRY_AFTER_S: Final = 2.0
 _PIPE_LIMIT: Final = 1024 * 1024
 C = TypeVar("C")
 Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
-"""From a body's fields to what the caller wants to keep of them, and the version to decode for."""
+"""Called with a body's fields; returns what to keep of them, and the version to decode for."""
 
 
 class Inputs(NamedTuple):

@@ -34,7 +34,7 @@ _LEAST_BYTES: Final = {
     "float32": 4,
     "float64": 4,
 }
-"""What an element takes in JSON with its comma, at least; 2 for a whole number. A string's text comes on top."""
+"""Least bytes of an element in JSON with its comma; 2 for a whole number. A string's text comes on top."""
 MOST_SHRUNK: Final = 4
 """A tensor's bytes are at most so many times those of its JSON: eight of an int64 may become two."""
 _STRING_HEAD: Final = 4

@@ -1,1 +1,1 @@
-"""What the gateway calls for each request."""
+"""The hooks that the gateway calls for each request, and the servers that take the calls."""

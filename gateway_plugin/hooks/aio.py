@@ -130,7 +130,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
 
 
 def _object(message: bytes) -> Object | None:
-    """What was sent, if it is one."""
+    """The coprocess object in a message; None if it holds none."""
     try:
         return Object.FromString(message)
     except DecodeError:

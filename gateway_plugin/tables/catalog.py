@@ -16,7 +16,7 @@ _RETRY_AFTER_S: Final = 10.0
 
 
 class ModelTable(Protocol):
-    """What of :class:`signalbox.bus.table.Table` is needed. Keys are ``token(name)``."""
+    """The part of :class:`signalbox.bus.table.Table` that is needed for models. Keys are ``token(name)``."""
 
     def get(self, key: str) -> Model | None:
         """One model's document."""
@@ -26,7 +26,7 @@ class ModelTable(Protocol):
 
 
 class ServingTable(Protocol):
-    """What of :class:`signalbox.bus.table.Table` is needed. Keys are ``token(name)``."""
+    """The part of :class:`signalbox.bus.table.Table` that is needed for versions. Keys are ``token(name)``."""
 
     def get(self, key: str) -> Serving | None:
         """Which versions a model's requests get now."""

@@ -9,14 +9,14 @@ from signalbox.wire.names import token
 
 
 class WorkerTable(Protocol):
-    """What of :class:`signalbox.bus.table.Table` is needed."""
+    """The part of :class:`signalbox.bus.table.Table` that is needed for presence."""
 
     def items(self) -> Mapping[str, Worker]:
         """Presence of every worker alive."""
 
 
 class DesiredTable(Protocol):
-    """What of :class:`signalbox.bus.table.Table` is needed."""
+    """The part of :class:`signalbox.bus.table.Table` that is needed for operators' decisions."""
 
     def get(self, key: str) -> Desired | None:
         """An operator's decision under a key."""

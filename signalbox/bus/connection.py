@@ -150,7 +150,7 @@ class Connection(Client):
 
     @property
     def server_version(self) -> str:
-        """Version of the connected server, as it says itself."""
+        """Version of the connected server, as it reports it."""
         return str(self._server_info.get("version", "0"))
 
     def send_message(self, subject: str, reply: bytes, fields: bytes, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """UTC as NATS has it: one clock for all programs, so that a machine with a wrong clock ends no job early or late.
 
 It is measured at the start and every half minute, and continued by CLOCK_BOOTTIME in between, which has no steps.
-Exclusion never depends on it: leases are timed by CLOCK_BOOTTIME alone (ADR 0145).
+What must be exclusive never uses it, but CLOCK_BOOTTIME alone (ADR 0145).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Detects streams in which NATS stores nothing, though it answers everything else.
 
 A stream whose disk was full, or that has no quorum, answers no write and gives no reason. One lost answer proves
-nothing, however long ago. Two that are :data:`STALLED_S` apart, on one connection and with no answered write between
+nothing, however long ago. Two at least :data:`STALLED_S` apart, on one connection and with no answered write between
 them, do: no election of a leader takes so long.
 """
 
@@ -96,6 +96,6 @@ class Stalls:
 
 
 def stream_of(subject: str) -> str:
-    """What all subjects of a stream begin with."""
+    """The prefix of all subjects of a stream."""
     tokens = subject.split(".", 2)
     return ".".join(tokens[:2]) if tokens[0] == "$KV" else tokens[0]

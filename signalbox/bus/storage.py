@@ -21,7 +21,7 @@ class Filled(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the limit that is used, 0 to 1."""
+        """Part of the limit that is used, 0 to 1."""
         return self.used_bytes / self.limit_bytes
 
 

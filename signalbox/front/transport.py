@@ -16,16 +16,16 @@ class Owner(Protocol):
         """The server sends."""
 
     def close(self) -> None:
-        """It has no more to send."""
+        """The server has no more to send."""
 
     def abort(self) -> None:
-        """It closes at once."""
+        """The server closes the connection at once."""
 
     def become(self, protocol: asyncio.BaseProtocol) -> None:
         """The connection is another protocol's."""
 
     def hold(self, *, is_paused: bool) -> None:
-        """It takes no more for now, or does again."""
+        """The server takes no more for now, or does again."""
 
 
 class GatedTransport(asyncio.Transport):

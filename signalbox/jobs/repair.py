@@ -109,7 +109,7 @@ def forgotten(record: Record, *, now: float) -> Record:
 
 
 def _end_of(record: Record, now: float) -> Record:
-    """Its time is over, or its caller wants no result, and no worker runs it."""
+    """The end of a job that no worker runs, and whose deadline has passed or whose caller wants no result."""
     if record.cancel_requested:
         return life.cancelled(record, now=now)
     if record.state is State.RUNNING:

@@ -153,7 +153,7 @@ EVENTS: Final = _stream(
     max_age=7 * DAY,
     allow_direct=True,
     # Sourced, not captured from the republished subjects: a stream that captures a message judges its headers
-    # again (expected sequence, TTL, rollup, batch) and drops it without a word. Sourcing strips them.
+    # again (expected sequence, TTL, rollup, batch) and drops it silently. Sourcing strips them.
     sources=[
         _source(Bucket.LEASES.stream, "$KV.leases.>", "evt.kv.leases.>"),
         _source(Bucket.WAITERS.stream, "$KV.waiters.>", "evt.kv.waiters.>"),

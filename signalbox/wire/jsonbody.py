@@ -25,7 +25,7 @@ _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
 _NAME_END: Final = re.compile(rb'"[ \t\r\n]*:')
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""Also one without an end, so that no text is gone through twice."""
+"""Matches also a string without an end, so that no text is searched twice."""
 _FEW_MARKS: Final = 64
 _MOST_DIGITS: Final = 20
 """Most digits of a whole number; a longer one is read as the nearest float64, as JavaScript does."""

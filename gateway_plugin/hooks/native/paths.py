@@ -45,7 +45,7 @@ class Paths:
 
 
 def _path(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Of a request whose pseudo-headers are in order: each once, known, before all others (RFC 9113, 8.3)."""
+    """The path of a request whose pseudo-headers are in order: each once, known, before all others (RFC 9113, 8.3)."""
     found: dict[bytes, bytes] = {}
     is_over = False
     for name, value in headers:
