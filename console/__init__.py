@@ -1,1 +1,3 @@
-"""The operators' console: a Django project that decides, shows and writes down. Never on a job's path."""
+"""The operators' console: a Django project that records decisions, shows state and keeps the audit; not on a job's
+path.
+"""

@@ -9,7 +9,7 @@ from console.accounts.models import OperatorToken, User
 
 
 class OperatorTokenAuthentication(BaseAuthentication):
-    """Resolves the bearer token. No header: somebody else (the session) may know the caller."""
+    """Resolves the bearer token. Without the header, another class (the session's) may identify the caller."""
 
     def authenticate(self, request: Request) -> tuple[User, OperatorToken] | None:
         """The operator and the token. Raises for a token that is not live."""

@@ -117,7 +117,7 @@ class System(models.Model):
 
     @classmethod
     def current(cls) -> "System":
-        """The row, or its defaults where nobody has switched anything."""
+        """The row, or its defaults where nothing was ever switched."""
         return cls.objects.filter(pk=1).first() or cls(pk=1)
 
     def is_closed(self, now: datetime) -> bool:

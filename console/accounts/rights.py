@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Act(StrEnum):
-    """Everything somebody can do here. ``view`` acts change nothing."""
+    """Everything an operator can do in the console. ``view`` acts change nothing."""
 
     MODELS_VIEW = "models.view"
     MODELS_REGISTER = "models.register"

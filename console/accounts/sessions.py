@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from console.accounts.models import User
 
 doubted: Final = Signal()
-"""``user_id``: this user's sessions or rights may have changed; whoever keeps a connection open looks again."""
+"""``user_id``: this user's sessions or rights may have changed; open connections check them again."""
 _BEGAN, _SEEN, _CONFIRMED = "began_at", "seen_at", "confirmed_at"
 _SEEN_EVERY_S: Final = 60.0
 CONFIRMED_S: Final = 300.0
@@ -56,7 +56,7 @@ def is_over(session: Session, now: float) -> str:
 def owner(key: str | None, now: float) -> "User | None":
     """The operator this session belongs to now, or None if it has ended or was switched off.
 
-    Asks the session store and the database. For whoever has no request of Django's to ask.
+    Asks the session store and the database. For callers without a Django request.
     """
     from console.accounts.models import User
 
@@ -71,7 +71,7 @@ def owner(key: str | None, now: float) -> "User | None":
 
 
 def touch(session: Session, now: float) -> None:
-    """A request was made. Written once a minute, not with each one."""
+    """Note that a request was made. Written at most once a minute."""
     if _BEGAN not in session or now - session.get(_SEEN, 0.0) > _SEEN_EVERY_S:
         session[_BEGAN] = session.get(_BEGAN, now)
         session[_SEEN] = now
@@ -89,7 +89,7 @@ def is_confirmed(session: Session, now: float) -> bool:
 
 
 def forget_ended(before: datetime, limit: int) -> int:
-    """Delete up to ``limit`` sessions that expired before that; returns how many. Nobody who is logged in has one."""
+    """Delete up to ``limit`` sessions that expired before that; returns how many. No live login has one."""
     store = SessionStore.get_model_class()
     found = store.objects.filter(expire_date__lt=before).values_list("pk", flat=True)
     ended = list(found[:limit])
@@ -104,7 +104,7 @@ class SessionLimits:
         self._respond = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer, as nobody if the login is over."""
+        """Answer the request, as an anonymous one if the login is over."""
         now = time.time()
         if request.user.is_authenticated:
             if why := is_over(request.session, now):

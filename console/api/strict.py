@@ -1,4 +1,4 @@
-"""What a caller sends and nobody asked for is refused by name, with the nearest name there is."""
+"""Refuses fields and query parameters that do not exist, by name, with the nearest name there is."""
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping

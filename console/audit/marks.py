@@ -1,6 +1,6 @@
-"""The audit's head, noted outside the database every so often: a log that was cut or made anew matches no note.
+"""Notes the audit's head outside the database at intervals: a log that was cut or rewritten matches no note.
 
-The notes lie in the stream AUDIT, from which nobody deletes and which nobody purges. See ADR 0134.
+The notes are in the stream AUDIT, from which no program deletes and which none purges. See ADR 0134.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The audit: one row for every act, done, refused or failed, each sealed to the one before it.
 
 ``digest = SHA-256(digest of the row before || this row)``: a row that is changed, taken out or put in between breaks
-the chain, and one cut off at the end leaves :class:`AuditHead` pointing at nothing. Whoever can rewrite the
-whole table and the head can make a whole chain; a head written down elsewhere shows that too (ADR 0134).
+the chain, and one cut off at the end leaves :class:`AuditHead` pointing at nothing. An attacker who can rewrite the
+whole table and the head can forge a chain; a head noted elsewhere shows that too (ADR 0134).
 """
 
 import hashlib

@@ -15,7 +15,7 @@ BEHIND_S: Final = 5.0
 IDLE_S: Final = 10.0
 """A holder that computes nothing for so long, while jobs it could run have waited as long, does not serve."""
 REDELIVERED: Final = 20
-"""Jobs in hand that were delivered before: workers die, or answer too slowly."""
+"""Redelivered jobs in flight from which an alarm stands: workers die, or answer too slowly."""
 
 Made = Callable[[float], Alarm]
 

@@ -1,4 +1,4 @@
-"""The GPU lanes, pure: leases, tickets, presence and records in; one row per GPU out. Time is passed in."""
+"""Builds one row per GPU lane from leases, tickets, presence and records. Pure; time is passed in."""
 
 from collections import defaultdict, deque
 from typing import Final
@@ -12,14 +12,14 @@ STRIP_S: Final = 600.0
 STRIP_LIMIT: Final = 300
 """Stretches of a strip. Where runs and gaps are short they end within ten minutes: then the shortest are joined."""
 UNTOLD: Final = "untold"
-"""Of a strip: held, and by which model nobody knows any more; presence has no history."""
+"""State of a strip: held, by an unknown model; presence has no history."""
 JOBS_SHOWN: Final = 6
 JOBS_KEPT: Final = 1024
 _WORKER_LISTS: Final = 32
 """A worker names at most this many jobs in its presence."""
 _BEAT_S: Final = 3.0
 _LOST_S: Final = 600.0
-"""A GPU nobody has spoken of for this long leaves the board."""
+"""A GPU without any event for this long leaves the board."""
 
 
 class _Held:

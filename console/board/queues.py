@@ -1,4 +1,4 @@
-"""The model queues, pure: gauges, accepted jobs and records in; one row per model out. Time is passed in.
+"""Builds the rows of the model queues from gauges, accepted jobs and records: one per model. Pure; time is passed in.
 
 Depth and age come from *gauges* (what JetStream's consumers say), so they are right whenever this process
 started; of what is delivered, presence says how much has not begun. Rates and percentiles come from events.
@@ -22,7 +22,7 @@ SERIES_S: Final = 900
 
 
 class Gauge(NamedTuple):
-    """What the consumers of one model say together. waiting: delivered to nobody. in_hand: delivered, not ended.
+    """Sums over the consumers of one model. waiting: never delivered. in_hand: in flight (delivered, not ended).
 
     started and ended: counters, for their differences. oldest_in_hand_at: of the first that is delivered and not ended.
     """

@@ -52,7 +52,7 @@ class Lane(Row, frozen=True):
     """One GPU. expires_at: when the lease ends unless its holder renews it. next: it is promised to.
 
     state: of its lease: ``held, handover, expired, idle`` or ``unknown``. activity: what the holder does with it:
-    ``computing, loading, idle``; empty where nobody holds it or the holder has not said. jobs: those that have begun.
+    ``computing, loading, idle``; empty without a holder, or where it has not reported. jobs: those that have begun.
     """
 
     gpu: str

@@ -70,6 +70,6 @@ def unpack(stream: IO[bytes], staging: Path) -> Path:
     caps = archives.Caps(max_bytes=cap, max_members=settings.CONSOLE.upload_max_members)
     folder = archives.unpack(archive, content, caps)
     for part in [content, *content.rglob("*")]:
-        # Workers run as another user: they may read, nobody may write.
+        # Workers run as another user: they may read; the folder is writable for no user.
         part.chmod(0o755 if part.is_dir() else 0o644)
     return folder

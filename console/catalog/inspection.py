@@ -1,4 +1,4 @@
-"""Asks a throw-away process what a SavedModel holds. The console never loads one: it is a program."""
+"""Inspects a SavedModel in a separate short-lived process. The console never loads one: a SavedModel is a program."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s'\":;,]+/)+")
 class Findings:
     """signatures: JSON form of ``dict[str, Signature]``. digest: sha256 over the files.
 
-    forbidden: kind of operation to what it does that needs a person's word. unknown: kinds nobody has looked at.
+    forbidden: kind of operation to why it needs an operator's approval. unknown: kinds that the list does not have.
     rules: digest of the list that says so.
     """
 

@@ -120,10 +120,10 @@ class ModelVersion(models.Model):
 
     signatures: as the inspector found them.
 
-    unknown_ops: operations nobody has looked at. listed_ops: those and all others that need a person's word, and why.
-    approved_by: who gave it, never who added the version; empty = nobody has.
-    rules: digest of the list that it was judged by last. raised_ops: what a version that serves would need a person's
-    word for by that list, and nobody has given it.
+    unknown_ops: operations that the list does not have. listed_ops: those and all others that need approval, and why.
+    approved_by: the operator who approved, never the one who added the version; empty = not approved.
+    rules: digest of the list that it was judged by last. raised_ops: operations of a serving version that need approval
+    by that list and do not have it.
     """
 
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
@@ -158,7 +158,7 @@ class ModelVersion(models.Model):
 
     @property
     def may_serve(self) -> bool:
-        """No operation of it waits for somebody's approval."""
+        """Whether no operation of it waits for approval."""
         return not self.listed_ops or bool(self.approved_by)
 
     def document(self) -> messages.Version:

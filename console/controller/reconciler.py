@@ -1,4 +1,4 @@
-"""Heals what nobody tells: queues and documents NATS lost, and open jobs of which NATS knows nothing."""
+"""Repairs losses that no event reports: queues and documents NATS lost, and open jobs that NATS does not know."""
 
 import asyncio
 import time
@@ -140,7 +140,7 @@ class Reconciler:
 
         A row behind its record is brought up to date, and that is all that is done to a job with a record: whether
         it is queued again or ended is for the workers' reconciler. Only a job of which neither STATE nor JOBS knows
-        is ended here, as failed, by compare-and-set: nobody else would hear of it again. Where its record may have been
+        is ended here, as failed, by compare-and-set: no other program would find it. Where its record may have been
         removed from STATE, it may have ended long ago: the row alone is closed.
         """
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)

@@ -1,7 +1,7 @@
 """Feeds the live view of this console process from one connection to NATS, and runs with none.
 
 Tables (presence, tickets, models, desired state) and leases are followed always; job events only while
-somebody watches (and a minute longer), because nobody needs a ticker that is not shown. Gauges
+a browser watches (and a minute longer), because a ticker that is not shown needs none. Gauges
 are read after events, and every few seconds besides.
 """
 
@@ -126,7 +126,7 @@ class Feed:
 
     @property
     def is_following(self) -> bool:
-        """Job events are being followed, because somebody watches."""
+        """Whether job events are being followed, because a browser watches."""
         return bool(self._watching)
 
     async def run(self) -> None:
@@ -152,7 +152,7 @@ class Feed:
     # ------------------------------------------------------------------------------ beat
 
     async def _beat(self) -> None:
-        """Flushes every tenth of a second while somebody watches, ticks every second."""
+        """Flushes every tenth of a second while a browser watches, ticks every second."""
         ticked_at, was_blind = 0.0, True
         while True:
             await asyncio.sleep(FLUSH_S if len(self.hub) else TICK_S)
@@ -355,7 +355,7 @@ class Feed:
     # ------------------------------------------------------------------------------ jobs
 
     async def _keep_watch(self) -> None:
-        """Follows job events while somebody looks."""
+        """Follows job events while a browser watches."""
         while True:
             now = self._clock()
             if len(self.hub):
@@ -442,7 +442,7 @@ class Feed:
     # ------------------------------------------------------------------------------ health
 
     async def _keep_health(self) -> None:
-        """Dead letters, storage and the projector's distance, while somebody looks."""
+        """Reads dead letters, storage and the projector's lag, while a browser watches."""
         while True:
             if len(self.hub) and not self.is_blind:
                 for name, row in (await read_health(self._require_bus(), self._cursor, self._clock())).items():

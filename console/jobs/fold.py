@@ -1,4 +1,4 @@
-"""Acceptances and records of jobs into rows, purely.
+"""Turns acceptances and records of jobs into rows. Pure.
 
 Two rules make replays and disorder harmless: an event row is keyed by the record's sequence in ``STATE``, and a
 job row takes a record only if that is higher than the one it shows. Acceptances and records come from two
@@ -114,7 +114,7 @@ def _is_told(event: EventRow, last: JobRow) -> bool:
 
 
 def row_of_job(job: messages.Job, at: float) -> JobRow:
-    """A job nobody has claimed yet."""
+    """Row of a job that has not been claimed yet."""
     return JobRow(
         job.id,
         job.model,

@@ -78,7 +78,7 @@ def _count_states(created: Q) -> tuple[dict[str, int], set[str]]:
 
 
 def _count_looked_at(asked: Filter) -> tuple[dict[str, int], set[str]]:
-    """States of what is found among the newest rows of each lead; older ones may be there that nobody looked at."""
+    """Job counts by state among the newest rows of each lead; older rows are not looked at."""
     found = dict.fromkeys(STATES, 0)
     is_cut: set[str] = set()
     for lead in asked.leads:

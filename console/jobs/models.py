@@ -70,7 +70,7 @@ class Job(models.Model):
 
     @property
     def last_event(self) -> "JobEvent | None":
-        """The record shown, as the last event of the job's story; None while nobody has claimed it. Not saved."""
+        """The record shown, as the last event of the job's history; None until the job is claimed. Not saved."""
         if self.state == "queued" and not self.attempt:
             return None
         return JobEvent(

@@ -58,7 +58,7 @@ def find(account_id: str) -> Account:
 
 
 def locked(account_id: str) -> Account:
-    """The account, which nobody else changes, and which gets no other key, until this transaction ends.
+    """The account, locked until this transaction ends: no other one changes it or adds a key to it.
 
     Raises :class:`NotFound`.
     """

@@ -1,4 +1,4 @@
-"""Only our own pages may open the websocket: browsers send cookies along with anybody's, and CORS does not apply."""
+"""Only our own pages may open the websocket: browsers send cookies whatever page opens it, and CORS does not apply."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ class SameOrigin:
     """Refuses a handshake whose ``Origin`` is missing, another scheme, host or port, or not an address at all.
 
     A host behind a proxy that rewrites ``Host`` is named in ``trusted_origins``, as for forms. What is refused
-    is logged and counted: the browser tells nobody why.
+    is logged and counted: the browser does not show the reason.
     """
 
     def __init__(self, inner: Any) -> None:

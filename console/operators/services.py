@@ -25,7 +25,7 @@ def create_user(actor: Actor, username: str, password: str, role: str, *, is_ser
     """A new operator with one role. Raises :class:`InvalidRequest` for a weak password or unknown role."""
     target = Target("user", username)
     check(actor, Act.USERS_MANAGE, target)
-    hashed = make_password(password)  # before the act: nobody waits for a hash to write
+    hashed = make_password(password)  # before the act: no writer waits for a hash
     with act(actor, Act.USERS_MANAGE, target) as change:
         if User.objects.filter(username__iexact=username).exists():
             raise Conflict(f"There is an operator {username!r} already.")
@@ -83,7 +83,7 @@ def create_token(actor: Actor, name: str, days: int) -> tuple[OperatorToken, str
 
 
 def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
-    """End a token: one's own, or anybody's with the right to."""
+    """End a token: the actor's own, or with the right to it that of any operator."""
     token = OperatorToken.objects.filter(pk=token_id).first()
     if token is None:
         raise NotFound("There is no such token.")
@@ -97,7 +97,7 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
 
 
 def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None) -> System:
-    """Refuse every change but this one, with a message, until somebody switches back or time does."""
+    """Refuse every change but this one, with a message, until it is switched back or its time has passed."""
     with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), reason=message) as change:
         system = System.current()
         change.before = {"is_read_only": system.is_read_only}
@@ -110,13 +110,13 @@ def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "", unt
 def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool = False) -> int:
     """A new password for the actor; returns how many of the actor's API tokens go on. ends_tokens: none does.
 
-    Raises :class:`InvalidRequest` if the old is wrong or the new weak, and as the login's throttle: whoever
-    borrowed a session must not guess here either.
+    Raises :class:`InvalidRequest` if the old is wrong or the new weak, and as the login's throttle: a borrowed session
+    must not allow guessing here either.
     """
     user = actor.user
     if user is None:
         raise InvalidRequest("Nobody is logged in.")
-    # Both before the act: its transaction may be rolled back, and nobody waits for a hash to write.
+    # Both before the act: its transaction may be rolled back, and no writer waits for a hash.
     is_right = throttle.judge(user.username, actor.address, lambda: user.check_password(old))
     hashed = make_password(new) if is_right else ""
     with act(actor, Act.TOKENS_OWN, Target("user", user.username, revokes=True)) as change:
@@ -154,7 +154,7 @@ def first_admin(actor: Actor, username: str, password: str) -> str | None:
 
 
 def _end_sessions(user: User) -> None:
-    """Whoever is logged in as this operator logs in again, with the rights of now."""
+    """End this operator's sessions: each has to log in again, with the present rights."""
     user.session_epoch += 1
     user.save(update_fields=["session_epoch"])
     transaction.on_commit(lambda: sessions.doubted.send(sender=None, user_id=user.pk))

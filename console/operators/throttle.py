@@ -1,4 +1,4 @@
-"""Slows down guessing of passwords. A wait that grows, never a lock: nobody can shut another out for good."""
+"""Slows down guessing of passwords. A wait that grows, never a lock: no caller can lock an operator out for good."""
 
 import ipaddress
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def judge(account: str, address: str, is_right: Callable[[], bool]) -> bool:
 
 def _claim(account: str, address: str) -> LoginFailure:
     with transaction.atomic():
-        if connection.vendor == "postgresql":  # in SQLite whoever may write does so alone
+        if connection.vendor == "postgresql":  # SQLite has one writer at a time
             with connection.cursor() as cursor:
                 cursor.execute(f"LOCK TABLE {LoginFailure._meta.db_table} IN EXCLUSIVE MODE")  # noqa: SLF001  Django's public name for it
         check(account, address)

@@ -1,4 +1,4 @@
-"""Rows that wait to be told to NATS."""
+"""Rows that wait to be published to NATS."""
 
 from django.db import models
 from django.utils import timezone

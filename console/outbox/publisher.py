@@ -1,7 +1,7 @@
-"""Takes postings to NATS. Several publishers may run at once: writes are compare-and-set.
+"""Publishes the outbox to NATS. Several publishers may run at once: writes are compare-and-set.
 
 For one key: read the revision NATS holds, *then* the newest posting, write expecting that revision.
-Whoever read an older posting read an older revision too and is refused, so a stale document never
+A publisher with an older posting has an older revision too and is refused, so a stale document never
 overtakes a newer one.
 """
 

@@ -233,7 +233,7 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 def approve(request: HttpRequest, name: str) -> HttpResponse:
-    """Let a version that somebody else added serve with the operations it has."""
+    """Approve the operations of a version that another operator added, so that it serves."""
     number = _number(request, "version")
     services.approve(actor_of(request), name, number or 0, reason=request.POST.get("reason", ""))
     _say(request, name, f"Version {number} of {name} is approved", _default_now(name))

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 KEPT_S: Final = 60.0
-"""How long the redirect may take; what nobody fetched by then is lost."""
+"""How long the redirect may take; a secret not fetched by then is lost."""
 _SLOT: Final = "shown_once"
 
 
@@ -48,7 +48,7 @@ def take(request: HttpRequest, about: str) -> str:
 
 
 def shown(response: HttpResponse) -> None:
-    """Mark the answer that shows the secret: kept by nobody, and the cookie goes."""
+    """Mark the answer that shows the secret: it must not be cached, and the cookie is deleted."""
     response["Cache-Control"] = "no-store"
     response.delete_cookie(_cookie(), samesite="Strict")
 

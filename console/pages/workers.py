@@ -34,7 +34,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @sees(Act.SYSTEM_VIEW)
 @require_safe
 def detail(request: HttpRequest, worker: str) -> HttpResponse:
-    """One worker: what it says of itself, what was asked of it, its latest jobs."""
+    """One worker: its presence, its desired state, its latest jobs."""
     workers.must_exist(worker)
     row = workers.present().get(worker)
     desired = DesiredState.objects.filter(kind=DesiredState.WORKER, name=worker).first()

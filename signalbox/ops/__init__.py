@@ -1,1 +1,1 @@
-"""What runs and tends a Signalbox: its programs' logs, and what operators do from a shell."""
+"""Running and operating a Signalbox: its programs' logs, and the commands that operators use from a shell."""

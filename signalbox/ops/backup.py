@@ -1,8 +1,8 @@
-"""All that NATS keeps for us, as a folder of files and back. What operators do with it: docs/operations.md.
+"""Backup of all that NATS keeps for us into a folder of files, and its restore. For operators: docs/operations.md.
 
 Streams are saved one after another while everything runs, so their moments differ; the order makes that harmless
-(ADR 0152). What expires within seconds is not kept, only how far its numbers had come: a fencing token is one of
-them, and none may be given twice.
+(ADR 0152). Keys that expire within seconds are not kept, only the last sequences of their buckets: fencing tokens are
+such sequences, and no token may be given twice.
 """
 
 import os
@@ -34,13 +34,13 @@ KEPT: Final = (
     *(b.stream for b in (Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
     Stream.EVENTS,
 )
-"""In the order of saving. A job that moves on meanwhile is saved twice, which its record settles, and never lost.
+"""Streams in the order of saving. A job that changes meanwhile is saved twice, which its record settles, never lost.
 
 An input that is removed between the savings of ``JOBS`` and ``INPUTS`` is one of a job whose end ``STATE`` then holds.
 """
 MANIFEST: Final = "backup.json"
 WRITES_PER_S: Final = 1000
-"""More than any of :data:`COUNTED` is written to in a second, so that numbers begin above all that were given since."""
+"""More writes than any of :data:`COUNTED` gets in a second, so that new sequences begin above all given since."""
 _FORMAT: Final = 1
 _MIB: Final = 1024 * 1024
 _TOLD_EVERY_S: Final = 1.0

@@ -105,7 +105,7 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
 
 
 def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one fault a person should read first: of several, the first that is ours."""
+    """The error to show to the operator: of several, the first that is a :class:`SignalboxError`."""
     ours = faults.subgroup(SignalboxError) or faults
     fault: BaseException = ours
     while isinstance(fault, BaseExceptionGroup):

@@ -59,7 +59,7 @@ def render(
     """The server's configuration file.
 
     monitor: ``host:port`` of the HTTP monitor, empty = none. users: role -> password; given,
-    each role gets a user of its name with its own subjects and nobody else gets in. workers: see
+    each role gets a user of its name with its own subjects; there are no other users. workers: see
     :func:`authorization`. cluster, tls: the bodies of these blocks, as text. max_file_bytes: given outright, as the
     server would otherwise take three quarters of what is free at this moment and refuse our streams when the disk is
     fuller than yesterday.

@@ -1,8 +1,8 @@
-"""Ports of this machine for programs that must be told theirs before they start, and may be started again.
+"""Chooses ports of this machine for programs that need a port before they start and keep it across restarts.
 
-A port that the system chose and that was closed again is anybody's: the system gives it to the next who asks, and to
-any connection that goes out. Ours are chosen below the range it gives from, each once, and nobody else who asks here
-gets one for as long as this process runs: it holds a lock on a byte of a file that the processes of a user share.
+A port that the system chose is free again once it is closed: the system may give it to another program or to an
+outgoing connection. Ours are chosen below the system's range. While this process runs, no other caller of this module
+gets the same port: the process holds a lock on a byte of a file that all processes of a user share.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ _given: Final[set[int]] = set()
 
 
 def free_port() -> int:
-    """A port that nobody listens on, ours from now on. Raises :class:`Misconfigured` when there is none."""
+    """Reserve a port that no program listens on. Raises :class:`Misconfigured` when there is none."""
     candidates = range(_LOWEST, min(_HIGHEST + 1, _first_of_the_system()))
     start = secrets.randbelow(len(candidates))
     for port in chain(candidates[start:], candidates[:start]):
@@ -43,7 +43,7 @@ def free_ports(count: int) -> list[int]:
 def choose_port(wanted: int | None, usual: int, what: str) -> int:
     """The port to use on this machine: the one asked for, else the usual one, else any free one.
 
-    wanted: 0 = any free one, None = nobody asked. Raises :class:`Misconfigured` naming ``what`` when
+    wanted: 0 = any free one, None = not configured. Raises :class:`Misconfigured` naming ``what`` when
     the port asked for is taken.
     """
     if wanted:

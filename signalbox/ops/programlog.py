@@ -2,8 +2,8 @@
 
 The program writes into a pipe, a thread of ours copies it. So the file is cut between two lines whatever the
 program is (NATS, Tyk and the interpreter's own last words have no handler of ours), and a program that writes
-without end, or onto a full disk, neither fills the disk nor stands still. It does stand still where we do, once the
-pipe is full: ``signalbox up`` ignores Ctrl-Z, but nobody can ignore SIGSTOP.
+without end, or onto a full disk, neither fills the disk nor stands still. It does stand still while we do, once the
+pipe is full: ``signalbox up`` ignores Ctrl-Z, but no process can ignore SIGSTOP.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _TAIL_BYTES: Final = 16_384
 
 
 class ProgramLog:
-    """The log of one program through all its lives: ``path``, and ``KEPT`` older files beside it.
+    """The log of one program across its restarts: ``path``, and ``KEPT`` older files beside it.
 
     heard: is given each piece of output before it is written, in whatever thread copies it; it must not block or raise.
     """
@@ -48,7 +48,7 @@ class ProgramLog:
         self._lock = threading.Lock()
 
     def open(self) -> int:
-        """A descriptor for the output of one life; close it once the program has it.
+        """A descriptor for the output of one process; close it once the program has it.
 
         It is copied until the last process that holds it has ended.
         """

@@ -1,4 +1,4 @@
-"""Waiting until restored streams can be had: by every copy, and by those who pull from their consumers.
+"""Waits until restored streams are complete: on every replica, and for clients that pull from their consumers.
 
 A cluster says that it has restored a stream when one node has it. The others fetch their copies afterwards, and a
 consumer is led by any of the three: until its node has the stream's messages it has none to deliver, and says so.
@@ -13,14 +13,14 @@ from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound, Unavailable
 
 STILL_S: Final = 60.0
-"""Without any progress for so long, waiting is given up. A copy of many gibibytes makes progress all the time."""
+"""Waiting is given up after this long without progress. A replica of many gibibytes makes progress all the time."""
 _PAUSE_S: Final = 0.1
 
 Info = dict[str, Any]
 
 
 class Missing(NamedTuple):
-    """What cannot be had yet, for a person, and by how much: messages that a copy lacks, or 1."""
+    """What is still missing, in words, and how much: messages that a replica lacks, or 1."""
 
     what: str
     amount: int = 1
@@ -57,7 +57,7 @@ async def _missing(bus: Bus, streams: Mapping[str, int | None], replicas: int) -
             info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
             for missing in _copies_missing(f"stream {stream}", info, replicas):
                 yield missing
-        except (NotFound, Unavailable):  # not made yet on the node we asked, or nobody leads it
+        except (NotFound, Unavailable):  # not made yet on the node we asked, or without a leader
             yield Missing(f"stream {stream} has no leader")
 
 
@@ -78,7 +78,7 @@ async def _consumers_missing(bus: Bus, stream: str, consumers: int | None, repli
 async def kept_consumers(bus: Bus, stream: str) -> int:
     """How many of a stream's consumers a restore may wait for: all but those that live in memory.
 
-    The stream's own count has the projector's and a worker's walk in it, which end when nobody asks them.
+    The stream's own count includes consumers of the projector and of a worker's scan, which end when not pulled from.
     """
     found, _ = await _consumers(bus, stream)
     return sum(not info["config"].get("mem_storage") for info in found)

@@ -1,4 +1,4 @@
-"""One stream as a file and back: JetStream's own snapshots, in chunks, each acknowledged before many more come.
+"""Saves one stream as a file and restores it: JetStream's own snapshots, in chunks with flow control.
 
 The file is what nats-server makes of a stream: a tar of its messages and consumers, compressed. Neither way keeps
 more than the server's window of unacknowledged chunks (8 MiB) in memory.
@@ -153,7 +153,7 @@ async def _send(bus: Bus, subject: str, chunk: bytes) -> dict[str, Any]:
 
 
 async def _ask(bus: Bus, subject: str, chunk: bytes) -> Reply:
-    """Send a chunk until somebody listens: our node of a cluster hears a little later that another does."""
+    """Send a chunk until a node listens: our node of a cluster learns a little later that another one does."""
     tries = _UNHEARD_TRIES
     while True:
         try:

@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 def keep_what_serves(apps, schema_editor):
-    """Whoever added custom operations until now had to approve them: they go on serving."""
+    """Versions with custom operations keep serving: the operator who added one counts as its approver."""
     versions = apps.get_model("catalog", "ModelVersion")
     for version in versions.objects.exclude(unknown_ops=[]):
         version.listed_ops = {kind: "nobody has looked at it" for kind in version.unknown_ops}

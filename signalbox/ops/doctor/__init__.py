@@ -1,1 +1,1 @@
-"""``signalbox doctor``: looks at a deployment and says what is weak, why it matters and how to mend it."""
+"""``signalbox doctor``: examines a deployment and reports what is weak, why it matters and how to fix it."""

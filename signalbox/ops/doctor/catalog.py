@@ -1,4 +1,4 @@
-"""Everything the doctor can find: how bad it is, why it matters, how to mend it. One row per finding.
+"""Everything the doctor can find: its severity, why it matters, how to fix it. One row per finding.
 
 Rules say *where* and *what*; the rest is here, so that docs/operations.md can list it and a test can count it.
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Severity(StrEnum):
-    """high: somebody gets in, or a promise is void. medium: one more mistake and somebody does. low: good to know."""
+    """high: an attacker gets in, or a guarantee is void. medium: the same after one more mistake. low: good to know."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -25,7 +25,7 @@ class Check(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One weak setting. where: the file, variable or server. accepted: the reason somebody gave, or empty."""
+    """One weak setting. where: the file, variable or server. accepted: the operator's reason to accept it, or empty."""
 
     id: str
     where: str

@@ -33,7 +33,7 @@ def examine_file(path: Path, now: datetime | None = None) -> Iterator[Finding]:
 
 
 async def examine_nodes(nats_url: str, ca_file: str) -> list[Finding]:
-    """What each node of an encrypted NATS shows to whoever connects; nothing where it is not encrypted."""
+    """Examine the certificate that each node of an encrypted NATS shows to clients; no findings without TLS."""
     if not encryption.is_encrypted(nats_url, ca_file):
         return []
     try:

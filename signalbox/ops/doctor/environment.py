@@ -1,4 +1,4 @@
-"""What a program is started with: its ``SIGNALBOX_*`` variables, judged without starting it.
+"""Rules for the ``SIGNALBOX_*`` variables of a program, applied without starting it.
 
 Only text is looked at, so that the doctor needs none of the programs. Defaults repeated here are compared with the
 programs' own by a test.

@@ -1,4 +1,4 @@
-"""The command: collects findings from wherever it was pointed at, and prints them."""
+"""The command ``signalbox doctor``: collects the findings of every place it was given, and prints them."""
 
 import argparse
 import asyncio
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The command. Returns its exit status. Raises :class:`Misconfigured` for an acceptance nobody can need."""
+    """Run ``signalbox doctor``; returns its exit status. Raises :class:`Misconfigured` for a bad file of reasons."""
     if arguments.list:
         sys.stdout.write(catalog_page() + "\n")
         return 0
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examine_files(folder: Path) -> Iterator[Finding]:
-    """Whatever of a deployment's files is in ``folder``."""
+    """Findings in the files of a deployment that are in ``folder``."""
     conf = folder / "deploy" / "nats" / "nats.conf"
     if conf.exists():
         try:
@@ -205,7 +205,7 @@ def _reasons(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 
 def as_text(found: list[Finding]) -> str:
-    """For a person: the worst first, the accepted last."""
+    """Findings as text for a terminal: the most severe first, the accepted last."""
     order = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
     lines = []
     for one in sorted(found, key=lambda f: (bool(f.accepted), order[f.check.severity], f.id)):
@@ -221,7 +221,7 @@ def as_text(found: list[Finding]) -> str:
 
 
 def as_json(found: list[Finding]) -> str:
-    """For programs: one object per finding."""
+    """Findings as JSON: one object per finding."""
     rows = [
         {
             "id": one.id,

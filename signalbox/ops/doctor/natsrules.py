@@ -23,10 +23,10 @@ _TRUE: Final = frozenset({"true", "on", "yes", "1"})
 _SYNC: Final = ("jetstream", "sync_interval")
 _COPIES: Final = 3
 _LAZY_COPIES: Final = (2, 15)
-"""From this version on a stream of several copies is synced when its log is, and not with every write (ADR 0144)."""
+"""From this version on nats-server syncs a replicated stream with its Raft log, not with every write (ADR 0144)."""
 _GREETING_S: Final = 10.0
 _PROMISED: Final = 0.7
-"""Of the storage, to streams at most: the rest is for buckets, indexes and rewriting what was deleted from."""
+"""Most of the storage that streams may take: the rest is for buckets, indexes and the compaction of files."""
 
 
 def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def examine_conf(conf: Conf, where: str) -> Iterator[Finding]:
 
 
 def _links(conf: Conf, where: str) -> Iterator[Finding]:
-    """What may cross a network unencrypted: clients' connections, and those of other nodes."""
+    """Findings about connections of clients and other nodes that may cross a network unencrypted."""
     listen = conf.text("listen") or conf.text("host") or conf.text("net") or "0.0.0.0"
     host = listen.rpartition(":")[0] if conf.text("listen") else listen
     if not is_loopback(host):
@@ -63,7 +63,7 @@ def _links(conf: Conf, where: str) -> Iterator[Finding]:
 
 
 def _is_closed_to_strangers(conf: Conf) -> bool:
-    """Whether who joins the cluster must show a certificate, or a password that nobody can listen to."""
+    """Whether a node that joins the cluster must show a certificate, or a password that is never sent in the clear."""
     is_mutual = conf.text("cluster", "tls", "verify").lower() in _TRUE
     return bool(conf.block("cluster", "tls")) and (is_mutual or bool(conf.block("cluster", "authorization")))
 
@@ -139,7 +139,7 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
 
 
 async def greeting(url: str) -> Mapping[str, Any]:
-    """What a server says to whoever connects, before any password; empty where it says nothing in time."""
+    """What a server sends to every client that connects, before any password; empty where nothing comes in time."""
     parts = urlsplit(url.partition(",")[0].strip())
     try:
         async with asyncio.timeout(_GREETING_S):
@@ -234,7 +234,7 @@ def _room(jetstream: Mapping[str, Any], where: str) -> Iterator[Finding]:
 
 
 def examine_workers(workers: Iterable[Worker]) -> Iterator[Finding]:
-    """What workers say of the sandbox around their runner; one that says nothing has none we know of."""
+    """Findings about the sandboxes that workers report; a worker that reports none counts as having none."""
     for worker in workers:
         if not worker.sandbox and worker.state == "ready":
             yield Finding("worker.no_sandbox", f"{Bucket.WORKERS}/{worker.id}", "no layer is in force")

@@ -1,4 +1,4 @@
-"""What a Dockerfile of ours says of a target: its variables, folder, user and what is copied into it."""
+"""Reads one target of our Dockerfile: its variables, folder, user and what is copied into it."""
 
 import re
 import shlex

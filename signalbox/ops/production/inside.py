@@ -1,4 +1,4 @@
-"""Processes in containers, found by their network namespace and root folder."""
+"""Finds the processes of a container by network namespace and root folder."""
 
 import contextlib
 import os

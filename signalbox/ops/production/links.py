@@ -1,4 +1,4 @@
-"""Who reaches whom, and by what name: addresses and ``/etc/hosts``, as the compose file's networks say."""
+"""Plans addresses and ``/etc/hosts`` of the services, as the compose file's networks say."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What this machine has of what a production stack needs; what it lacks is said before anything starts."""
+"""Programs that a production stack needs on this machine; missing ones are reported before anything starts."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A production stack that runs already, by its ``up.json``: where it is, its secrets, what runs of it now."""
+"""Reads the ``up.json`` of a running production stack: its addresses, secrets and processes."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""One program of the stack as a child process: started, watched, started again, ended.
+"""Starts, watches, restarts and stops one program of the stack as a child process.
 
-A child lives in a session of its own, so that Ctrl-C in a terminal reaches only us and we end the
-stack in order, and is killed by the kernel when we die, however that happens.
+A child has a session of its own, so that Ctrl-C in a terminal reaches only this process, which stops the stack in
+order. The kernel kills the child when this process ends for any reason.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Brings a nats-server back that stores nothing any more because its disk was full.
+"""Restarts a nats-server that stores nothing any more because its disk was full.
 
 JetStream keeps the first write error of a stream: from then on it answers no write to it, also when there is room
 again, until the server is started anew. It says so in its log and nowhere else. SIGTERM does not always end it then.
@@ -53,7 +53,7 @@ class NatsKeeper:
     def hear(self, output: bytes) -> None:
         """A piece of the server's log, in any thread."""
         if _FAULT.search(self._rest + output):
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is to be told
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._has_failed.set)
         self._rest = output[-_OVERLAP_BYTES:]
 
@@ -123,7 +123,7 @@ class NatsKeeper:
             self._judge(after)
 
     async def _has_room(self) -> None:
-        """Return when more than the reserve is free. The kernel tells nobody, so this looks."""
+        """Return when more than the reserve is free. The kernel sends no notice of it, so this polls."""
         while True:
             if not self._room.is_low():
                 return

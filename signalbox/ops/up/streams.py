@@ -18,7 +18,7 @@ from signalbox.wire.assets import COUNTED, STREAMS
 _NUMBERED: Final = tuple(config["name"] for config in STREAMS if config["subjects"])
 _FILE: Final = "streams.json"
 _FORGOTTEN: Final = topology.REMEMBERED.union(COUNTED)
-"""Where one of these was lost no program may run until it has its new numbers, nor remember its former ones."""
+"""If one of these was lost, no program may run until its sequences are set anew, nor remember former ones."""
 _MORE: Final = "See docs/operations.md, When NATS has lost something."
 _NOTED_EVERY_S: Final = 30.0
 _RETRY_S: Final = 1.0
