@@ -1,3 +1,1 @@
-"""The operators' console: a Django project that records decisions, shows state and keeps the audit; not on a job's
-path.
-"""
+"""The operators' console, a Django project: decisions, display and audit. Never on a job's path."""

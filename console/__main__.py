@@ -11,7 +11,7 @@ from signalbox.program.errors import SignalboxError
 
 
 def main(argv: list[str]) -> int:
-    """Runs one command. Returns the exit status; 2 for a setting at fault."""
+    """Run one command. Returns the exit status; 2 for an invalid setting."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     try:
         if "--check-config" in argv:

@@ -26,13 +26,13 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _BACKSTOP_S = 5.0
-"""The publisher here is rung by each commit; this is for what another process posted."""
+"""Seconds between polls of the outbox: each commit wakes this process's publisher, other processes' postings do not."""
 
 
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-    """The live feed, and a publisher beside it: a key revoked here is told within milliseconds.
+    """Runs the live feed and a publisher: gateways learn of a key revoked here within milliseconds.
 
-    This program has the models' files, so it is also the one that judges them anew.
+    This program has the models' files, so it also judges versions anew.
     """
     beside = [
         asyncio.create_task(keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"),

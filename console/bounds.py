@@ -1,6 +1,6 @@
-"""What the console takes from outside at most: numbers, words, depth. Each bound stands here, once.
+"""Upper bounds of what the console accepts: numbers, words, depth. Each is defined here, once.
 
-How many bytes a body may have is :mod:`console.web.bodylimit`'s.
+The size of a body is bounded in :mod:`console.web.bodylimit`.
 """
 
 import re

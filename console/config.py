@@ -19,7 +19,7 @@ UPLOADS: Final = "uploads"
 
 
 class Console(HttpBounds, frozen=True, kw_only=True):
-    """Everything the console, its projector and its controller can be told."""
+    """Settings of the console, its projector and its controller."""
 
     listen: Annotated[str, Meta(description="Address `serve` listens on, `host:port`; port 0 takes a free one.")] = (
         "127.0.0.1:8000"

@@ -1,4 +1,4 @@
-"""Operators, their tokens, failed logins, and the console's one switch."""
+"""Operators, their tokens, failed logins, and the read-only switch."""
 
 from datetime import datetime
 from typing import Any

@@ -51,7 +51,7 @@ class Act(StrEnum):
 
     @property
     def is_view(self) -> bool:
-        """Changes nothing, so read-only mode allows it."""
+        """Whether the act changes nothing, so that read-only mode allows it."""
         return self.value.endswith(".view")
 
 
@@ -106,7 +106,7 @@ ROLES: Final[dict[str, frozenset[Act]]] = {
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts, and from where. user None with ``is_system`` is the console itself (commands, controller)."""
+    """Who acts, and from where. ``user`` None with ``is_system``: the console itself (commands, controller)."""
 
     user: "User | None"
     via: str = "web"
@@ -128,8 +128,8 @@ def system_actor(via: str) -> Actor:
 def authorize(actor: Actor, act: Act, target: object = None, *, revokes: bool = False) -> None:
     """Returns if ``actor`` may do ``act`` to ``target``. Raises :class:`Forbidden` that says why not.
 
-    A target with an ``owner_id`` belongs to that user: ``tokens.own`` covers only one's own. revokes: the act ends
-    what has leaked, and nothing else, so read-only mode allows it.
+    A target with an ``owner_id`` belongs to that user: ``tokens.own`` covers only one's own. revokes: the act ends a
+    leaked key or token and does nothing else, so read-only mode allows it.
     """
     if refusal := _refusal(actor, act, target, revokes=revokes):
         raise Forbidden(refusal, act=act.value)

@@ -1,4 +1,4 @@
-"""How long a login lasts: at most so long in all, at most so long without a request, and not past a change of rights.
+"""Bounds of a login: a greatest age, a greatest time without a request, and its end when rights change.
 
 Django ends a session when its row expires, but every save moves that moment on, so age and idleness are kept in the
 session itself. A change of role, a lock-out and a new password end all sessions of their user through
@@ -26,20 +26,20 @@ doubted: Final = Signal()
 _BEGAN, _SEEN, _CONFIRMED = "began_at", "seen_at", "confirmed_at"
 _SEEN_EVERY_S: Final = 60.0
 CONFIRMED_S: Final = 300.0
-"""How long a password, once entered, speaks for its owner in acts that ask for it again."""
+"""How long an entered password counts in acts that ask for it again."""
 
 Session = MutableMapping[str, Any]
 Respond = Callable[[HttpRequest], HttpResponse]
 
 
 def begin(sender: Any, request: HttpRequest, **_: Any) -> None:
-    """A login: the clocks start, and the password was entered just now. Receiver of ``user_logged_in``."""
+    """Begin a login: note its times, and that the password was just entered. Receiver of ``user_logged_in``."""
     now = time.time()
     request.session.update({_BEGAN: now, _SEEN: now, _CONFIRMED: now})
 
 
 def end(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
-    """A logout. Receiver of ``user_logged_out``."""
+    """End a login. Receiver of ``user_logged_out``."""
     if user is not None and user.pk is not None:
         doubted.send(sender=None, user_id=user.pk)
 
@@ -78,7 +78,7 @@ def touch(session: Session, now: float) -> None:
 
 
 def confirm(session: Session, now: float) -> None:
-    """The password was entered again."""
+    """Note that the password was entered again."""
     session[_CONFIRMED] = now
 
 

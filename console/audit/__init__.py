@@ -1,1 +1,1 @@
-"""Who did what, when, from where and why. Append-only, written with the change itself."""
+"""The audit: who did what, when, from where and why. Append-only, written in the transaction of the change."""

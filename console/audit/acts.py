@@ -27,7 +27,7 @@ class Target(NamedTuple):
 
 @dataclass
 class Change:
-    """Filled by the service while it acts; JSON values only, never secrets."""
+    """Values before and after the act, filled in by the service; JSON values only, never secrets."""
 
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Change:
 def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[Change]:
     """Check the right, open a transaction, run the body, write the audit row.
 
-    A refusal or failure is written too, outside the transaction that is rolled back.
+    A refusal or failure is written too, outside the rolled-back transaction.
     Raises :class:`Forbidden`, and whatever the body raises.
     """
     check(actor, what, target, reason=reason)
@@ -54,7 +54,7 @@ def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterato
 
 @contextmanager
 def preparing(actor: Actor, what: Act, target: Target) -> Iterator[None]:
-    """Slow preparations, after :func:`check` and before the act: a refusal in them is written down as well.
+    """Slow preparations, after :func:`check` and before the act; a refusal in them is written to the audit too.
 
     Raises what the body raises.
     """
@@ -66,7 +66,7 @@ def preparing(actor: Actor, what: Act, target: Target) -> Iterator[None]:
 
 
 def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
-    """The permission part alone, for slow preparations before the act. A refusal is written down."""
+    """Check the permission alone, before slow preparations. A refusal is written to the audit."""
     try:
         authorize(actor, what, target.thing, revokes=target.revokes)
     except Forbidden as error:

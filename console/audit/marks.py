@@ -24,7 +24,7 @@ _MARKED: Final = metrics.counter("console_audit_marks", "Heads of the audit note
 
 
 async def keep_marked(bus: Bus, every_s: float) -> None:
-    """Until cancelled. NATS or the database away: the next round notes what is then the head."""
+    """Note the head at intervals, until cancelled. A round without NATS or database is left out."""
     while True:
         try:
             await mark(bus)
@@ -72,7 +72,7 @@ async def read(bus: Bus) -> list[AuditMark]:
 
 
 def unmatched(marks: Iterable[AuditMark]) -> Iterator[str]:
-    """Each note whose row is not there, or is another, in words."""
+    """Each note whose row is missing or differs, in words."""
     noted = list(marks)
     for start in range(0, len(noted), _BATCH):
         part = noted[start : start + _BATCH]

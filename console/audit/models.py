@@ -146,7 +146,7 @@ class AuditEntry(models.Model):
 
 
 def breaks() -> Iterator[str]:
-    """Each place where the chain does not hold, in words.
+    """Each place where the chain is broken, in words.
 
     Rows from before there was a chain have neither number nor digest, and lie before its first row.
     """
@@ -167,7 +167,7 @@ def breaks() -> Iterator[str]:
 
 
 def _outside(start: AuditEntry | None) -> Iterator[str]:
-    """Rows without a number that are none from before the chain."""
+    """Rows without a number that are not older than the chain."""
     rows = AuditEntry.objects.filter(number=None).order_by("pk")
     is_late = ~models.Q(digest="")
     if start is not None:

@@ -1,1 +1,1 @@
-"""What the board shows, computed in memory: rows, topics, lanes, queues, alarms. No clock, no I/O, no Django."""
+"""Computes in memory what the board shows: rows, topics, lanes, queues, alarms. No clock, no I/O, no Django."""

@@ -1,4 +1,4 @@
-"""Rules that say when an operator should look. Pure; nothing to configure."""
+"""Rules for the board's alarms. Pure; nothing to configure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -7,13 +7,13 @@ from console.board.rollouts import Pending
 from console.board.rows import Alarm, Lane, Queue, WorkerRow
 
 OLDEST_S: Final = 60.0
-"""A job that waits longer is worth a look."""
+"""Seconds a job may wait before an alarm stands."""
 LEASE_LOW: Final = 0.2
 """A lease with less of its time left than this has missed renewals."""
 BEHIND_S: Final = 5.0
-"""Another model's run or load that keeps prefetched jobs waiting for longer is worth a look."""
+"""Seconds that another model's run or load may keep prefetched jobs waiting before an alarm stands."""
 IDLE_S: Final = 10.0
-"""A holder that computes nothing for so long, while jobs it could run have waited as long, does not serve."""
+"""Seconds that a holder may compute nothing while jobs it could run wait, before it counts as not serving."""
 REDELIVERED: Final = 20
 """Redelivered jobs in flight from which an alarm stands: workers die, or answer too slowly."""
 
@@ -27,7 +27,7 @@ def find(
     now: float,
     held_back: Iterable[Pending] = (),
 ) -> dict[str, Made]:
-    """Every alarm that stands now, by a key that stays the same while it stands; called with its beginning."""
+    """Every alarm that stands now, by a key that stays the same while it stands; each is called with its begin."""
     lost = {w.id for w in workers if w.state == "lost"}
     alive = [w for w in workers if w.state != "lost"]
     found: dict[str, Made] = {}

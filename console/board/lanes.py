@@ -23,7 +23,7 @@ _LOST_S: Final = 600.0
 
 
 class _Held:
-    """What is known of one GPU."""
+    """State of one GPU as heard so far."""
 
     def __init__(self, gpu: str, now: float) -> None:
         self.gpu = gpu
@@ -156,7 +156,7 @@ class Lanes:
 
     @staticmethod
     def _reconcile(lane: _Held, worker: Worker) -> None:
-        """Presence names what runs and what is in flight: adds what we did not see begin, drops what has long ended."""
+        """Correct the lane's jobs by presence: add those whose begin was missed, drop those that ended long ago."""
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
             return
@@ -276,7 +276,7 @@ def _activity(worker: Worker | None, token: int) -> str:
 
 
 def word(state: str, activity: str) -> str:
-    """State of a interval: of the lease, and while it is held what the holder does."""
+    """State of an interval: of the lease, and while it is held what the holder does."""
     if state != "held":
         return state
     return {"idle": "held", "": UNTOLD}.get(activity, activity)

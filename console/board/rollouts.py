@@ -1,4 +1,4 @@
-"""Versions that requests shall get and do not get yet, because they are not ready or could not be loaded. Pure."""
+"""Rollouts in progress: versions that do not get requests yet, since they are not ready or failed to load. Pure."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -16,7 +16,7 @@ class Waiter(Row, frozen=True):
 
 
 class RunningJob(Row, frozen=True):
-    """A job in the hands of a lane's holder. model: empty while only its id is known."""
+    """A job that a lane's holder runs. model: empty while only its id is known."""
 
     id: str
     model: str
@@ -128,9 +128,9 @@ class Loaded(Row, frozen=True):
 
 
 class WorkerRow(Row, frozen=True):
-    """One worker process. state: its own word, or ``lost`` when its presence has run out.
+    """One worker process. state: as it reports it, or ``lost`` when its presence has expired.
 
-    running: jobs in its hands; waiting: those of them that have not begun. activity: ``computing, loading`` or empty;
+    running: jobs in flight; waiting: those of them that have not begun. activity: ``computing, loading`` or empty;
     doing: with which model and version.
     """
 

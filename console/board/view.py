@@ -1,4 +1,4 @@
-"""The live view of one console process, pure and in memory: events in, topics out. Time is passed in.
+"""The live view of one console process: turns events into topics, in memory. Pure; time is passed in.
 
 What it is told: leases, tickets, presence, models, desired state, accepted jobs, records, gauges. What it makes:
 the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.connection` feeds it and
@@ -21,7 +21,7 @@ from signalbox.wire.messages import Desired, Job, Lease, Model, Record, Serving,
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
 LOST_KEPT_S: Final = 600.0
-"""How long a worker whose presence ran out stays on the board as ``lost``."""
+"""How long a worker whose presence expired stays on the board as ``lost``."""
 TICKER_PER_FLUSH: Final = 12
 
 
@@ -121,7 +121,7 @@ class LiveView:
 
     @staticmethod
     def _always(alarm: Alarm) -> Callable[[float], Alarm]:
-        """It knows its beginning better than who heard of it just now."""
+        """The alarm knows its own begin; this process may have heard of it only now."""
         return lambda _since: alarm
 
     def earlier(self, transitions: list[Transition]) -> None:
@@ -133,7 +133,7 @@ class LiveView:
                 ticker.append(entry)
 
     def age(self, now: float, *, is_blind: bool) -> None:
-        """Called every second: what changes because time passes. is_blind: NATS is away."""
+        """Called every second: apply what changes with time. is_blind: NATS is away."""
         self.lanes.age(now, is_blind=is_blind)
         self.queues.age(now)
         for worker_id in [w for w, at in self._lost.items() if now - at > LOST_KEPT_S]:

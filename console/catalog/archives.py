@@ -1,4 +1,4 @@
-"""Reads an uploaded model archive (tar, tar.gz, zip) and trusts nothing in it.
+"""Unpacks an uploaded model archive (tar, tar.gz, zip) and trusts nothing in it.
 
 Own reader rather than ``extractall``: only plain files and folders, no absolute paths, no ``..``,
 no links or devices, no name twice (also not by case), counted bytes rather than declared ones. The
@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"[^\x00-\x1f\x7f\\]{1,200}\Z")
 SAVED_MODEL: Final = "saved_model.pb"
 _GZIP: Final = b"\x1f\x8b"
 _ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-"""Those that Python unpacks a piece at a time; of the others one read may give hundreds of megabytes."""
+"""Compressions that Python unpacks piece by piece; with any other, one read may give hundreds of megabytes."""
 _DAMAGE: Final = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -201,7 +201,7 @@ def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
 
 
 def _words(error: BaseException) -> str:
-    """Without the path that an error of the disk ends with: it is this machine's."""
+    """Words of a disk error without the path at its end, which is this machine's."""
     return error.strerror or "it cannot be laid out" if isinstance(error, OSError) else str(error)
 
 
@@ -234,7 +234,7 @@ class _Names:
 
 
 def _folded(parts: list[str]) -> str:
-    """What names that differ by case or by composed letters have in common."""
+    """One form for all spellings of a name that differ by case or composed letters."""
     return unicodedata.normalize("NFC", "/".join(parts).casefold())
 
 

@@ -1,4 +1,4 @@
-"""Folders of versions on this machine: which may be registered, where uploads come to lie, how they are kept."""
+"""Folders of versions on this machine: which may be registered, where uploads are stored, how paths are kept."""
 
 from pathlib import Path
 from typing import IO
@@ -46,7 +46,7 @@ def kept(path: Path) -> str:
 
 
 def home(name: str, number: int) -> Path:
-    """Where an uploaded version comes to lie. Raises :class:`Conflict` for one that is there."""
+    """Folder of an uploaded version. Raises :class:`Conflict` where it exists."""
     if not 1 <= number <= MOST_NUMBER:
         raise InvalidRequest(f"A version is a number from 1 to {MOST_NUMBER}.")
     folder: Path = settings.CONSOLE.repository / name / str(number)

@@ -1,4 +1,4 @@
-"""Judges versions anew when the list of operations has changed since they were judged.
+"""Judges versions again after the list of allowed operations has changed.
 
 One that serves goes on serving: to take it away is a decision too, and a person's. What it would need approval for by
 the list of today stands on its page and in the audit, until a person approves it as any other version.
@@ -24,7 +24,7 @@ _ACTOR: Final = system_actor("judging")
 
 
 async def keep_judged() -> None:
-    """Until cancelled. Inspecting takes its time, and a page must not wait for it."""
+    """Judge versions in the background, until cancelled: inspection is slow, and a page must not wait for it."""
     while True:
         try:
             await database_sync_to_async(judge_anew, thread_sensitive=False)()

@@ -1,4 +1,4 @@
-"""Where model folders are, said so that it survives a move: relative to a root that has a name.
+"""Keeps paths of model folders relative to named roots, so that they survive a move.
 
 A folder below a named root is kept as ``<root>:<path below it>``, any other by its absolute path. What is published
 is always absolute, as the roots are now: after a move the controller publishes the new paths by itself.

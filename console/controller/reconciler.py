@@ -38,7 +38,7 @@ _OPEN: Final = ("queued", "running")
 DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
 """Buckets that the database decides on."""
 COMPARED_ANYWAY_S: Final = 3600.0
-"""How often all is compared though nothing seems to have moved: the backstop for a database changed by hand."""
+"""Seconds between full comparisons though nothing has moved: a database may be changed by hand."""
 Moved = tuple[str, int, int, int]
 Place = tuple[datetime, str]
 _BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
@@ -100,7 +100,7 @@ class Reconciler:
             self._bus.forget_reconnect(self._wake.set)
 
     async def note_damage(self) -> None:
-        """Write down what the server says it has lost."""
+        """Store which losses the server reports."""
         for found in await look(self._bus):
             await database_sync_to_async(damage.note)(found.stream, found.what)
 
@@ -130,7 +130,7 @@ class Reconciler:
         return count
 
     async def _moved(self, stream: str) -> Moved:
-        """What differs as soon as the stream was written to, purged, or put back: another stream has another birth."""
+        """Changes when the stream is written to, purged or restored (which gives it another creation time)."""
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         state = info["state"]
         return (info["created"], state["first_seq"], state["last_seq"], state["messages"])
@@ -188,7 +188,7 @@ class Reconciler:
 
 @database_sync_to_async
 def decided() -> object:
-    """What differs as soon as anything was decided, or the database put back: every decision posts to the outbox."""
+    """A value that changes with every decision, since each posts to the outbox, and when the database is restored."""
     return OutboxEntry.objects.order_by("-pk").values_list("pk", "created_at").first()
 
 

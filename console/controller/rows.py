@@ -1,4 +1,4 @@
-"""How many rows the console keeps and what they take, as figures for Prometheus."""
+"""Metrics of the console's tables: rows and bytes."""
 
 import asyncio
 from typing import Final
@@ -26,7 +26,7 @@ async def keep_counted() -> None:
 
 
 async def measure() -> None:
-    """Count once. While the database is away nothing is told, rather than what was true before."""
+    """Count once. While the database is away the metrics are absent, not stale."""
     try:
         rows, size_bytes = await database_sync_to_async(_count)()
     except DATABASE_FAULTS:

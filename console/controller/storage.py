@@ -1,4 +1,4 @@
-"""How full NATS is, as figures for Prometheus."""
+"""Metrics of the storage of NATS."""
 
 import asyncio
 from typing import Final
@@ -21,7 +21,7 @@ async def keep_measured(bus: Bus) -> None:
 
 
 async def measure(bus: Bus) -> None:
-    """Read the figures once. While NATS does not answer nothing is told, rather than what was true before."""
+    """Read the figures once. While NATS does not answer the metrics are absent, not stale."""
     try:
         found = await storage.read(bus)
     except SignalboxError:

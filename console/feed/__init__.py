@@ -1,1 +1,1 @@
-"""What this process hears of the fleet: one connection to NATS keeps the board's rows current. No Django."""
+"""One connection to NATS that keeps the board's rows of this process current. No Django."""

@@ -70,7 +70,7 @@ LEASE_TTL_S: Final = 20.0
 """Lease time shown where a write does not say its own."""
 
 FAULT_KEPT_S: Final = 5.0
-"""How long a fault of NATS that is told every second stays on the board after the last time."""
+"""How long a fault of NATS stays on the board after its last report; it is reported every second."""
 _DISK_LOW: Final = "The disk of NATS has only the room that accepted jobs need: new ones get 503. Make room there."
 
 Unpublished = Callable[[], Awaitable[dict[str, Alarm] | None]]
@@ -121,7 +121,7 @@ class Feed:
 
     @property
     def is_blind(self) -> bool:
-        """NATS is away, or nothing has been read from it yet."""
+        """Whether NATS is away, or nothing has been read from it yet."""
         return self.bus is None or not self.bus.is_connected or not self.synced.is_set()
 
     @property
@@ -232,7 +232,7 @@ class Feed:
 
     @staticmethod
     async def _for_ever(keep: Callable[[], Awaitable[None]]) -> None:
-        """The edge of a task: whatever one message or answer does to it, the board must go on."""
+        """Run one task of the board; no error that a message or answer causes ends it."""
         while True:
             try:
                 await keep()
@@ -289,7 +289,7 @@ class Feed:
         self._show_fault(now)
 
     def _show_fault(self, now: float) -> None:
-        """One alarm, however many programs tell of it. Who restarts the server knows more than who misses answers."""
+        """One alarm for all reports of a fault. The server's supervisor outranks programs that miss answers."""
         text = self._fault if now < self._fault_until else ""
         self.view.told("nats", text or (WHY if now < self._stalled_until else ""))
 

@@ -1,4 +1,4 @@
-"""Listeners that turn connections away, as alarms: the gateways', which tell of it, and this process' own."""
+"""Alarms for listeners that refuse connections: those of gateways, which report it, and this process's own."""
 
 from collections.abc import Callable
 from typing import Final
@@ -21,7 +21,7 @@ class Fronts:
         self._heard: dict[str, tuple[RefusedConnections, float]] = {}
 
     def hear(self, report: RefusedConnections, now: float) -> None:
-        """A gateway said so."""
+        """Note a gateway's report."""
         if report.name in self._heard or len(self._heard) < _MOST:
             self._heard[report.name] = (report, now)
 

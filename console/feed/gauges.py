@@ -1,4 +1,4 @@
-"""Depth and age of each model's queue, asked of JetStream's own consumers: right whenever we started."""
+"""Depth and age of each model's queue, read from JetStream's consumers: correct whenever this process started."""
 
 import asyncio
 from typing import Any, Final

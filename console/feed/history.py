@@ -1,4 +1,4 @@
-"""What happened before this console started: lanes from EVENTS, jobs from STATE. Bounded and best effort."""
+"""Reads history from before this console started: lanes from EVENTS, jobs from STATE. Bounded and best effort."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ async def strips(bus: Bus, now: float) -> dict[str, list[Interval]]:
 
 
 async def transitions(bus: Bus) -> list[Transition]:
-    """Where the jobs that moved last stand, oldest first. Raises :class:`Unavailable`."""
+    """The latest transitions of jobs, oldest first. Raises :class:`Unavailable`."""
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
     last = info["state"]["last_seq"]
     first = max(info["state"]["first_seq"], last - _RECORDS_READ, 1)

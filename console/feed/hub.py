@@ -17,7 +17,7 @@ class Subscriber(Protocol):
 
 
 class Hub:
-    """Who listens to which topic."""
+    """The subscribers of each topic."""
 
     def __init__(self, view: LiveView) -> None:
         self.view = view

@@ -1,4 +1,4 @@
-"""The feed of this process: acts, pages and the websocket ask it what NATS said."""
+"""Holds the feed of this process, for acts, pages and the websocket."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""What operators wish of workers and queues (drain, pause), and which workers there are."""
+"""Desired state of workers and queues (drain, pause), and which workers there are."""

@@ -1,6 +1,6 @@
-"""Dead letters as operators see them: asked of NATS at each look, acted on through the outbox.
+"""Dead letters for operators: read from NATS at each request, acted on through the outbox.
 
-Nothing of them is kept in the database but who acted: a look costs a connection to NATS of its own, and fails without.
+The database keeps only who acted. Each request opens its own connection to NATS, and fails without NATS.
 """
 
 import threading

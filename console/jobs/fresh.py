@@ -1,4 +1,4 @@
-"""A job that has no row yet, asked of NATS: rows are a second late, and who has a job's id need not wait."""
+"""Reads a job that has no row yet from NATS: rows are up to a second late."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Pages and counts of the job list, with a bound on the rows that one look reads, however many there are.
+"""Pages and counts of the job list, with a bound on the rows that one request reads.
 
 What an index serves in the order of the list is read to the end of the page. Anything else is looked for among the next
 :data:`SCAN` rows that the best index gives; a page then says how far it looked, and its cursor goes on there.
@@ -16,7 +16,7 @@ from console.jobs.query import STATES, Filter
 from signalbox.program.errors import InvalidRequest
 
 SCAN: Final = 20_000
-"""Rows of one index that one look reads at most."""
+"""Most rows of one index that one request reads."""
 COUNTED: Final = 10_000
 """Jobs of one state that are counted; beyond that there are "10 000+"."""
 PageStart = tuple[datetime, str]

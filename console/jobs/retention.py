@@ -1,4 +1,4 @@
-"""Old rows are deleted, a few at a time: jobs, postings that are settled, logins that have ended.
+"""Deletes old rows in small chunks: jobs, postings that are settled, logins that have ended.
 
 Jobs go oldest first: the list is a copy, and NATS forgets jobs sooner.
 """

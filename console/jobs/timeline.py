@@ -1,4 +1,4 @@
-"""A job's story: its steps in order, and where its time went."""
+"""A job's timeline: its steps in order, and the shares of its time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

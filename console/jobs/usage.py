@@ -1,4 +1,4 @@
-"""What an account's jobs come to: counted among a bounded number of its newest ones."""
+"""Sums over an account's jobs, among a bounded number of the newest."""
 
 from dataclasses import dataclass
 

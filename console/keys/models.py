@@ -1,4 +1,4 @@
-"""API keys as the console keeps them, and their accounts. The secret of a key is nowhere: only its keyed hash."""
+"""API keys and their accounts. The secret of a key is not stored, only its keyed hash."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""When keys were last used: what gateways tell once a minute, written down.
+"""Stores when keys were last used, as gateways report once a minute.
 
 A sample. What is lost is told again a minute later if the key is still in use.
 """

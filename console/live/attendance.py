@@ -1,4 +1,4 @@
-"""Who is connected to this process's websocket: a limit per operator, and a way to have them look again at once."""
+"""Open websocket connections of this process: a limit per operator, and a prompt to check rights again."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ class Attendance:
             return len(self._present.get(user_id, ()))
 
     def doubt(self, sender: Any = None, user_id: int = 0, **_: Any) -> None:
-        """This user's login or rights changed: each connection looks again now. Receiver of a signal."""
+        """Have each connection of this user check login and rights now. Receiver of a signal."""
         with self._lock:
             woken = list(self._present.get(user_id, {}).items())
         for wake, loop in woken:
@@ -48,4 +48,4 @@ class Attendance:
 
 
 attendance: Final = Attendance()
-"""Of this process. Another console process's connections look again within their own period."""
+"""Of this process. Connections of another console process check again within their own period."""

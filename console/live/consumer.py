@@ -21,7 +21,7 @@ from console.live.attendance import attendance
 from signalbox.program import log, metrics
 
 RECHECK_S: Final = 15.0
-"""How often a connection's login and rights are looked at again, besides at once when they change here."""
+"""Seconds between checks of a connection's login and rights; a change in this process is checked at once."""
 BEHIND_S: Final = 30.0
 """A reader that stays behind this long is closed."""
 NOT_LOGGED_IN: Final = 4401
@@ -145,7 +145,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._ready.set()
 
     def _doubt(self) -> None:
-        """The operator's login or rights changed somewhere: look again before anything else is sent."""
+        """Check login and rights before anything else is sent: they have changed."""
         self._is_doubted = True
         self._ready.set()
 
@@ -183,7 +183,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._shut(NOT_ALLOWED)
 
     async def _shut(self, code: int) -> NoReturn:
-        """Close, count why, and be done. Closed already, by the other part: only be done."""
+        """Close and count the reason; nothing where reader or writer has closed already."""
         if not self._is_shut:
             self._is_shut = True
             _CLOSED.labels(_REASONS[code]).inc()

@@ -1,4 +1,4 @@
-"""What NATS has lost, as alarms: each stream for a day, and how many accepted jobs ended because of it."""
+"""Alarms for data that NATS has lost: each stream for a day, and how many accepted jobs ended because of it."""
 
 from django.utils import timezone
 

@@ -1,7 +1,7 @@
-"""Passwords are hashed a few at a time: a hash takes 100 MiB and a core, and anybody may ask for one.
+"""Hashes few passwords at a time: a hash takes 100 MiB and a core, and any caller can cause one.
 
-Who waits for a hash holds a thread, so places to wait are bounded too, and one address may hold no more of them
-than are still free: a flood from one leaves room for all others.
+Each waiting login holds a thread, so places to wait are bounded too. One address may hold no more of them than are
+still free, so a flood from one leaves room for all others.
 """
 
 import functools

@@ -1,1 +1,1 @@
-"""Decisions on their way to NATS, stored in the transaction that made them."""
+"""The outbox: decisions to publish to NATS, stored in the transaction that made them."""

@@ -25,7 +25,7 @@ class Waker:
             _sleepers.discard(self)
 
     def ring(self) -> None:
-        """Set the event, from any thread. A loop that has ended is no matter."""
+        """Set the event, from any thread. Does nothing when the loop has ended."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -41,7 +41,7 @@ class Waker:
 
 
 def everybody() -> None:
-    """Ring every publisher of this process; those of others look for themselves."""
+    """Ring every publisher of this process; those of other processes poll."""
     with _lock:
         sleepers = list(_sleepers)
     for sleeper in sleepers:

@@ -1,4 +1,4 @@
-"""What is answered where no view answers: paths that lead nowhere, requests that are none, our own faults."""
+"""Answers where no view answers: unknown paths, malformed requests, our own faults."""
 
 import sys
 
@@ -21,12 +21,12 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """The answer to what Django takes for no request: a host it does not serve, a body past its bounds."""
+    """The answer to a request that Django refuses: a host it does not serve, a body past its bounds."""
     return error_page(request, 400, "Malformed request", "The console cannot read this request.")
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """The answer for a path that leads nowhere."""
+    """The answer for an unknown path."""
     if problems.is_for_programs(request):
         words = f"There is no {request.path_info[:200]} here; /api/ tells what there is."
         return problems.answer(404, words)

@@ -1,4 +1,4 @@
-"""What a page says after an act: that it is done here, and whether the fleet knows of it."""
+"""The message after an act: that it is done in the console, and whether the fleet knows of it."""
 
 from django.contrib import messages
 from django.http import HttpRequest

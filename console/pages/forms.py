@@ -1,4 +1,4 @@
-"""What forms have in common, and the form of an account."""
+"""Shared parts of forms, and the form of an account."""
 
 from typing import Any
 

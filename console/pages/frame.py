@@ -1,4 +1,4 @@
-"""What every page's frame knows."""
+"""Template context of every page."""
 
 from typing import Any
 

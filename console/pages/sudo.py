@@ -1,4 +1,4 @@
-"""Acts that a borrowed session must not do: they ask for the password again, and lose nothing over it.
+"""Asks for the password again before acts that a borrowed session must not do, without losing the form's fields.
 
 A page with such a form asks before it is shown. A POST is asked on the spot if the password has grown old
 meanwhile: the page that asks carries its fields and sends them on. It cannot carry a file or another password, so a

@@ -1,4 +1,4 @@
-"""What NATS has lost, noted for operators with how many jobs it touched.
+"""Notes for operators what NATS has lost, and how many jobs that affected.
 
 Neither a stream that is gone nor a block that ends too early is told by nats-server; both show when the tables
 are further than the stream, or of another stream. How many jobs were lost with it is what is counted later: those
@@ -49,6 +49,6 @@ def standing() -> list[Damage]:
 
 
 def lost_jobs() -> int:
-    """How many accepted jobs ended within a day because NATS no longer held them, or their inputs."""
+    """How many accepted jobs ended within the last day because NATS had lost them or their inputs."""
     since = timezone.now() - SHOWN
     return Job.objects.filter(HAS_ERROR, error_code=InputLost.code, finished_at__gte=since).count()

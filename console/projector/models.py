@@ -1,4 +1,4 @@
-"""How far the projector has read, and where it found that NATS has lost what was there."""
+"""The projector's cursor, and the losses of NATS that it has found."""
 
 from django.db import models
 

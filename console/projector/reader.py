@@ -60,7 +60,7 @@ class Projector:
             self._bus.forget_reconnect(self._break)
 
     async def _session(self) -> None:
-        """One life of both consumers: returns when they must be made anew."""
+        """Read with one pair of consumers; returns when they must be made anew."""
         self._is_broken = False
         queue = StreamCursor(self._bus, Stream.JOBS, PROJECTOR, self._wake.set)
         records = StreamCursor(self._bus, Stream.STATE, PROJECTOR, self._wake.set)
@@ -123,7 +123,7 @@ class Projector:
     async def _write(self, accepted: list[Delivery], written: list[Delivery]) -> None:
         heard = [one for message in written if (one := _record(message)) is not None]
         told = {one.record.id for one in heard if one.record is not None and one.record.input_bytes}
-        # A record tells all that an acceptance does, and most acceptances come beside their job's record.
+        # A record has all facts of an acceptance, and most acceptances come in one batch with their job's record.
         heard += [
             one
             for message in accepted
@@ -169,7 +169,7 @@ async def _note(stream: Stream, had: int, kept: int, *, results: int = 0) -> Non
 
 
 def _record(message: Delivery) -> Heard | None:
-    """What a record says; None for what is none, or that we cannot read (logged)."""
+    """The parsed record; None for one that cannot be read (logged)."""
     try:
         record = decode(Record, message.headers[Header.RECORD])
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
@@ -179,7 +179,7 @@ def _record(message: Delivery) -> Heard | None:
 
 
 def _acceptance(message: Delivery) -> Heard | None:
-    """What an acceptance says; None as above."""
+    """The parsed acceptance; None as above."""
     try:
         return Heard(message.time, 0, job=message.job)
     except (KeyError, ValueError, msgspec.MsgspecError) as error:

@@ -152,7 +152,7 @@ def sqlite_time(at: float) -> str:
 
 @lru_cache(maxsize=256)
 def _second(second: int) -> str:
-    # The jobs of a batch share their seconds, and five such texts a row were a fifth of its cost.
+    # Jobs of a batch share their seconds; formatting five such texts was a fifth of a row's cost.
     return str(datetime.fromtimestamp(second, tz=UTC).replace(tzinfo=None))
 
 

@@ -1,1 +1,1 @@
-"""What every request passes, of pages and of the REST API: its identity, its bounds, and how a refusal looks."""
+"""Middleware of pages and REST API: the request's identity, its bounds, and the form of a refusal."""

@@ -1,4 +1,4 @@
-"""How much of a request's body is taken, and from whom.
+"""Bounds the size of request bodies, by route and caller.
 
 Django puts a body on the disk, all of it, before it asks a middleware or a view anything; so the bound stands
 in front of Django. What it refuses, Django words: with the request id, the headers and the form of any other answer.
@@ -135,13 +135,13 @@ def _may_upload(scope: Scope) -> bool:
 
 
 def _declared(scope: Scope) -> int:
-    """What the request says of itself; 0 where it says nothing: what comes is counted anyway."""
+    """The declared length; 0 without one: the bytes that come are counted anyway."""
     sizes = [value for name, value in scope["headers"] if name == b"content-length"]
     return max((int(size) for size in sizes if size.isdigit() and len(size) < 19), default=0)
 
 
 def _nothing() -> Receive:
-    """A body of no bytes, and then a client that waits for its answer."""
+    """Messages of an empty body, and then of a client that waits for its answer."""
     is_told = False
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""Views that only those with a right may open."""
+"""Restricts views to operators with a right."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,7 +14,7 @@ View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
 
 
 def sees(what: Act) -> Callable[[View[Rest]], View[Rest]]:
-    """A page only those with the right may open; others get a 403 page that says why."""
+    """Restrict a page to operators with the right; others get a 403 page with the reason."""
 
     def wrap(view: View[Rest]) -> View[Rest]:
         @wraps(view)

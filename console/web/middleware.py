@@ -1,4 +1,4 @@
-"""Who asks, and what a refusal looks like."""
+"""Identifies each request and gives refusals their form."""
 
 import re
 import secrets
@@ -117,7 +117,7 @@ def request_id_of(request: HttpRequest) -> str:
 
 
 def address_of(request: HttpRequest) -> str:
-    """The client's address; the proxy's word is taken only where ``trust_proxy`` says so."""
+    """The client's address; a proxy's header counts only with ``trust_proxy``."""
     if settings.CONSOLE.trust_proxy:
         forwarded = request.headers.get("X-Forwarded-For", "").rsplit(",", 1)[-1].strip()
         if forwarded:

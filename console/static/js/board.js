@@ -1,4 +1,4 @@
-// The live board: one link, one view per topic, Freeze, and honesty about stale data.
+// The live board: one link, one view per topic, Freeze, and a notice when data are stale.
 
 import { Throughput } from "./charts.js";
 import { attribute, el, icon, text } from "./dom.js";
@@ -125,7 +125,7 @@ setInterval(() => {
   if (!frozen.is) for (const view of Object.values(views)) view.tick();
 }, 1000);
 
-// ---------------------------------------------------------------- the link, told truthfully
+// ---------------------------------------------------------------- the state of the link
 
 const PILL = {
   wait: ["wait", "connecting"], live: ["live", "live"], late: ["late", "live data delayed"],

@@ -12,13 +12,13 @@ const WORDS = {
   expired: "lease ran out", idle: "free", unknown: "unknown",
 };
 const ARM = { handover: -22, idle: -45 };
-/** Where a interval lies in the strip, from above, and its height: told apart without colour. */
+/** Offset from the top and height of an interval in the strip, by state: told apart without colour. */
 const BAND = {
   computing: [0, 20], loading: [5, 15], held: [13, 7], untold: [13, 7], handover: [7, 6], expired: [0, 8],
   idle: [18, 2], unknown: [0, 20],
 };
 
-/** What a lane is said to do: the state of its lease, and while it is held what the holder does. */
+/** Words for a lane's state: that of its lease, and while it is held what the holder does. */
 export function doing(row) {
   if (row.state !== "held") return row.state;
   return { idle: "held", "": "untold" }[row.activity] ?? row.activity;

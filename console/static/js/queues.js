@@ -1,4 +1,4 @@
-// One row per model queue. Rows re-sort (longest wait first) only while nobody points at the table.
+// One row per model queue. Rows re-sort (longest wait first) only while the pointer is not on the table.
 
 import { attribute, el, keyed, state, svg, text } from "./dom.js";
 import { duration, serverNow } from "./times.js";

@@ -1,4 +1,4 @@
-// Short notes at the edge of the screen, for what cannot be said in place.
+// Short notes at the edge of the screen, for messages that have no place on the page.
 
 const SHOWN_MS = 4000;
 

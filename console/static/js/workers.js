@@ -1,4 +1,4 @@
-// The worker strip: state from the age of the last heartbeat, never from hope.
+// The worker strip: a worker's state follows from the age of its last heartbeat.
 
 import { attribute, el, keyed, state, text } from "./dom.js";
 import { shortHost } from "./lanes.js";
