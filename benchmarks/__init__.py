@@ -1,1 +1,1 @@
-"""What we measure and how, runnable by anyone: ``python -m benchmarks --help``."""
+"""Benchmarks of Signalbox: ``python -m benchmarks --help``."""

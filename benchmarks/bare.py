@@ -1,4 +1,4 @@
-"""The ceiling behind a Tyk: a plugin that only answers, on grpc.aio, uvloop and a unix socket.
+"""Upper bound of throughput behind a Tyk: a plugin that only answers, on grpc.aio, uvloop and a unix socket.
 
 ``python -m benchmarks.bare SOCKET`` is that plugin; :func:`measure` drives it.
 """
@@ -26,7 +26,7 @@ TOKEN: Final = "eyJvcmciOiJzaWduYWxib3giLCJpZCI6ImJlbmNoIiwiaCI6InNoYTI1NiJ9"  #
 
 
 async def answer(obj: Object, _context: object) -> Object:
-    """Lets everybody in, then answers the same prediction."""
+    """Accepts every caller, then answers the same prediction."""
     if obj.hook_name == "SignalboxAuth":
         obj.metadata["token"] = TOKEN
         obj.session.rate = 0
@@ -56,7 +56,7 @@ async def serve(socket: str) -> None:
 
 
 async def measure(folder: Path, programs: Programs, *, seconds: float) -> dict[int, float]:
-    """Answers a second by number in flight, through the same Tyk on the same files."""
+    """Measure answers per second, by requests in flight, through the same Tyk on the same files."""
     options = Options(data=folder, front_port=0, console_port=0, nats_port=0)
     with DataDir(folder) as data:
         stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))

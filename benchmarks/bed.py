@@ -1,4 +1,4 @@
-"""The bed a measurement lies on: the programs of a job's path, one model, one key. No console.
+"""Test bed of the benchmarks: the programs of a job's path, one model, one key. No console.
 
 The console's documents are written straight to NATS, so that nothing but the path uses the two cores.
 """

@@ -1,4 +1,4 @@
-"""What the console's programs cost the jobs: the whole stack with them and without, in turn, in one run."""
+"""Measures what the console's programs cost jobs: the whole stack with and without them, in turn, in one run."""
 
 import asyncio
 import statistics
@@ -96,7 +96,7 @@ def _cpu_s(stack: Stack) -> dict[str, float]:
 
 @asynccontextmanager
 async def _stopped(stack: Stack) -> AsyncIterator[None]:
-    """The console's programs are away meanwhile, and ready again afterwards."""
+    """Stop the console's programs within the block, and return when they are ready again."""
     theirs = [child for child in stack.children if child.spec.name in PROGRAMS]
     await asyncio.gather(*(child.stop() for child in theirs))
     yield

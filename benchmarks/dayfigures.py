@@ -1,10 +1,10 @@
-"""What a long run shows of a stack, turn by turn, and for each figure whether it stays level. Pure."""
+"""Judges the figures of a long run, turn by turn: whether each stays level. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 MARGIN: Final = 0.25
-"""By so much of the first turn's figure the last one may be worse."""
+"""Share of the first turn's figure by which the last may be worse."""
 RATE: Final = "rate"
 GRAINS: Final[Mapping[str, float]] = {
     RATE: 0,
@@ -15,7 +15,7 @@ GRAINS: Final[Mapping[str, float]] = {
     "memory": 24 * 2**20,
     "files": 8,
 }
-"""Of each kind of figure: what is no difference. A block of a stream, pages of a database, connections now and then."""
+"""For each kind of figure, the largest change that is noise: a block of a stream, database pages, a few connections."""
 _OF_JOBS: Final = frozenset({"stream", "disk", "rows", "database"})
 """What is kept for each job: a turn that was faster may have more of it."""
 

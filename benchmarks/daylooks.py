@@ -1,4 +1,4 @@
-"""One look at a running stack: disk, memory and files from /proc, streams and rows as the controller counts them."""
+"""Samples a running stack: disk, memory and files from /proc, streams and rows from the controller's metrics."""
 
 import asyncio
 import json

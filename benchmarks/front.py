@@ -1,4 +1,4 @@
-"""Speed and size of a job's path through a front: rates, latencies, processor time, syncs, memory."""
+"""Measures a job's path through a front: rates, latencies, processor time, syncs, memory."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What processes cost, read from /proc: processor seconds, memory, descendants, disk syncs."""
+"""Reads the cost of processes from /proc: processor seconds, memory, descendants, disk syncs."""
 
 import os
 import re
@@ -18,7 +18,7 @@ ATTACH_S: Final = 10.0
 _SYNC: Final = re.compile(rf" ({'|'.join(SYNCS)})\(\d+<([^>]*)>")
 _STREAM_PART: Final = re.compile(r"/streams/([^/]+)/(msgs|batches|obs)")
 _RAFT_PART: Final = "/_js_/"
-"""What three nodes agree on is written there before it is in a stream."""
+"""The Raft log of three nodes is written there before a message is in a stream."""
 _PARTS: Final = {"msgs": "", "batches": " batches", "obs": " consumers"}
 
 

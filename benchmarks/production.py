@@ -1,4 +1,4 @@
-"""What three nodes cost: the same calls through the embedded stack and through what docker-compose.yml declares."""
+"""Measures what three nodes cost: the same calls through the embedded stack and the one of docker-compose.yml."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What jobs leave behind: disk and memory of a NATS node, rows and bytes of PostgreSQL, scaled to a million jobs."""
+"""Measures what jobs store: disk and memory of a NATS node, rows and bytes of PostgreSQL, per million jobs."""
 
 import asyncio
 import json

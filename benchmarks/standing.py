@@ -1,4 +1,4 @@
-"""A production stack to measure: one that runs already, or one started for the time it takes and ended after."""
+"""Provides a production stack to measure: a running one, or one started for the benchmark and stopped after it."""
 
 import asyncio
 import contextlib

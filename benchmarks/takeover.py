@@ -1,4 +1,4 @@
-"""How long a device stands still when its holder is killed: SIGKILL -> the next holder's lease, and a caller's wait."""
+"""Measures a take-over: from SIGKILL of the holder to the next holder's lease, and a caller's longest wait."""
 
 import asyncio
 import os

@@ -59,7 +59,7 @@ def make(folder: Path, nodes: Mapping[str, Sequence[str]], *, is_renewal: bool) 
 
 
 def _trust(folder: Path) -> list[str]:
-    """Writes what programs trust. An earlier authority is trusted on, until the file is deleted."""
+    """Write the authorities that programs trust. An earlier one stays trusted until the file is deleted."""
     authority = (folder / "ca" / "certificate.pem").read_text()
     trusted = folder / "tls_ca"
     before = trusted.read_text() if trusted.exists() else ""

@@ -68,7 +68,7 @@ def make(
 
 
 def _passwords_of_nats(path: Path, users: Mapping[str, str]) -> list[str]:
-    """nats-server's environment: a password for each user, those of earlier runs included."""
+    """Write nats-server's environment: a password for each user, those of earlier runs included."""
     before = path.read_text() if path.exists() else ""
     known = dict(line.split("=", 1) for line in before.splitlines())
     for user, text in users.items():

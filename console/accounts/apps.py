@@ -5,7 +5,7 @@ from django.db.models.signals import post_migrate
 
 
 class AccountsConfig(AppConfig):
-    """Registers the app and keeps the four role groups in step with the code after each migration."""
+    """Registers the app, and after each migration updates the four role groups from the code."""
 
     name = "console.accounts"
     label = "accounts"

@@ -1,1 +1,1 @@
-"""Models, their immutable versions, labels, limits: the source of truth of what may serve."""
+"""Models, their immutable versions, labels and limits: the source of truth for what is served."""

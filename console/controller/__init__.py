@@ -1,1 +1,1 @@
-"""What the controller keeps right in the background: queues, documents, open jobs; and the figures it measures."""
+"""The controller: repairs queues, documents and open jobs in the background, and measures storage and rows."""

@@ -1,1 +1,1 @@
-"""Jobs as rows: search, detail, timeline, cancel. Filled by the projector."""
+"""Jobs as database rows, written by the projector: search, detail, timeline, cancel."""

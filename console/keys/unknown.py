@@ -49,7 +49,7 @@ def compare(held: Mapping[str, bytes]) -> None:
 
 
 def find(kid: str) -> UnknownKey:
-    """The key that only NATS knows. Raises :class:`NotFound`."""
+    """Find a key that only NATS knows. Raises :class:`NotFound`."""
     found = UnknownKey.objects.filter(pk=kid).first()
     if found is None:
         raise NotFound(f"There is no API key {kid!r} that only NATS knows.")

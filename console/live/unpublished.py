@@ -1,4 +1,4 @@
-"""Alarms that the database knows of: decisions that the fleet has not heard of, and what NATS has lost."""
+"""Alarms from the database: decisions that are not published yet, and data that NATS has lost."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ from signalbox.program import log
 from signalbox.wire.names import Bucket
 
 SHOWN: Final = 8
-"""More are counted in one alarm."""
+"""Alarms shown one by one; any further ones are counted in one alarm."""
 
 
 async def unpublished() -> dict[str, Alarm] | None:

@@ -24,7 +24,7 @@ _REFUSED: Final = metrics.counter(
 
 
 class Places:
-    """Where attempts wait, ``most`` in all."""
+    """Bounded places for waiting attempts, ``most`` in all."""
 
     def __init__(self, most: int) -> None:
         self._most, self._held = most, Counter[str]()

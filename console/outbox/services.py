@@ -14,10 +14,10 @@ from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 
 _TOLD_WITHIN_S: Final = 0.5
-"""How long an answer waits to say whether the fleet knows."""
+"""How long an answer waits for the publication."""
 _LOOK_S: Final = 0.01
 _PROMPT_S: Final = 10.0
-"""What waits longer is worth a look, though nothing has refused it."""
+"""Seconds after which a waiting posting counts as overdue, though nothing has refused it."""
 _MOST_OVERDUE: Final = 1000
 """Postings looked through for those that wait."""
 

@@ -1,1 +1,1 @@
-"""Records of STATE and acceptances become rows. Idempotent on the revision."""
+"""Writes records of STATE and acceptances of jobs as rows. Idempotent by revision."""

@@ -75,7 +75,7 @@ def running(data: Path) -> dict[str, Any]:
 
 
 class _Tally:
-    """What the stream has seen."""
+    """Counts of the stream's answers."""
 
     def __init__(self) -> None:
         self.right = 0

@@ -14,7 +14,7 @@ from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 
 UP_FILE: Final = "up.json"
-"""What runs, for as long as it does: in the stack's data folder."""
+"""File in the stack's data folder that describes the running stack; it exists only while the stack runs."""
 
 
 class Stoppable(Protocol):
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Stoppable)
 
 
 class Sayer:
-    """Prints a sentence with the seconds since the start before it; one that cannot be written is lost."""
+    """Prints a sentence after the seconds since the start; one that cannot be written is lost."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

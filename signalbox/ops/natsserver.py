@@ -25,7 +25,7 @@ from signalbox.wire.roles import ROLES, permissions
 MAX_PAYLOAD_BYTES: Final = 2 * 1024 * 1024
 _READY: Final = b"Server is ready"
 _ROUTES: Final = b"Listening for route connections"
-"""Said after it is ready; a node whose port for the others is taken ends between the two."""
+"""Logged after readiness; a node whose cluster port is taken ends between the two."""
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -220,7 +220,7 @@ class NatsServer:
             await reader
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
-        """Drain its log for as long as it runs: a full pipe would stop the server."""
+        """Read its log while it runs: a full pipe would stop the server."""
         while line := await stream.readline():
             self.tail.append(line.decode(errors="replace").rstrip())
             if (_ROUTES if self.cluster else _READY) in line:

@@ -46,7 +46,7 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Needed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of another service must be true before this one starts."""
+    """A condition on another service that must hold before this one starts."""
 
     condition: Literal["service_started", "service_healthy", "service_completed_successfully"]
 
@@ -110,7 +110,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def ends(self) -> bool:
-        """Whether it does something and ends."""
+        """Whether the service does one task and exits."""
         return self.restart in {"no", "on-failure"}
 
 

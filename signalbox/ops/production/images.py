@@ -1,4 +1,4 @@
-"""What each image of the compose file is on this machine: program, files, folder and user."""
+"""Maps each image of the compose file to this machine: program, files, folder and user."""
 
 import pwd
 import signal
@@ -15,7 +15,7 @@ from signalbox.program.errors import Misconfigured
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS: Final = "/opt/bin"
-"""Where a container finds a program of this machine that lies anywhere."""
+"""Folder in a container for programs that this machine has in other places."""
 TYK_HOME: Final = "/opt/tyk-gateway"
 TYK_UID: Final = 65532
 ROOTS_CAPABILITIES: Final = (
@@ -34,7 +34,7 @@ ROOTS_CAPABILITIES: Final = (
     "audit_write",
     "setfcap",
 )
-"""What a container engine leaves root."""
+"""Capabilities that a container engine leaves to root."""
 _INITDB: Final = """set -e
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
   initdb -U "$POSTGRES_USER" --encoding=UTF8 --locale=C --auth-local=trust --auth-host=scram-sha-256 \
@@ -84,7 +84,7 @@ def find(name: str, service: Service, machine: Machine, repository: Path) -> Ima
 
 
 def enter(image: Image, setpriv: str, *, has_no_new_privileges: bool) -> list[str]:
-    """How a process becomes one of the container's: its user, and no more rights than an engine leaves it."""
+    """Command that enters the container's user, with no more capabilities than an engine leaves it."""
     kept = [f"+{name}" for name in ROOTS_CAPABILITIES] if not image.uid else []
     return [
         setpriv,

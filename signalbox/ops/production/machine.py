@@ -31,7 +31,7 @@ class Machine(NamedTuple):
 
 
 def look() -> Machine:
-    """All that is needed. Raises :class:`Misconfigured` with everything that is missing, and the mend of each."""
+    """All that is needed. Raises :class:`Misconfigured` with everything that is missing, and how to get it."""
     missing = _lacking()
 
     def need(found: str | None, what: str) -> Path:

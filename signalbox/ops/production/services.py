@@ -19,10 +19,10 @@ from signalbox.program.errors import Unavailable
 STARTING_POLL_S: Final = 1.0
 """Between health checks until the first succeeds; then the file's interval."""
 READY_S: Final = 600.0
-"""Generous: a machine may be loaded, and a program that ends again and again is told from one that is slow."""
+"""Generous, since a machine may be loaded; a program that keeps crashing is detected apart from this."""
 ONCE_S: Final = 300.0
 MOST_RESTARTS: Final = 5
-"""A program that ends so often before it was ready has a fault that a person should read."""
+"""Ends before readiness after which the start fails: such a program has a fault that an operator should read."""
 
 
 class Running:
@@ -124,7 +124,7 @@ class Running:
         return process.returncode, said
 
     async def _check(self) -> None:
-        """Its health, for as long as it runs. An engine says it and does no more; so do we."""
+        """Check its health while it runs, and only report it, as an engine does."""
         health = self.declared.healthcheck
         assert health is not None
         interval_s, timeout_s = duration_s(health.interval), duration_s(health.timeout)

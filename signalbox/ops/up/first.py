@@ -1,4 +1,4 @@
-"""Shows that the stack works: demonstration models, an API key, one real prediction."""
+"""Demonstrates that the stack works: demonstration models, an API key, one real prediction."""
 
 import asyncio
 import random

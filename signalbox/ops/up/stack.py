@@ -41,7 +41,7 @@ _OURS: Final = tuple(
     PREFIX + field.upper()
     for field in ("nats_reserve_bytes", "results_kept_s", *dict.fromkeys(field for field, _ in AGES.values()))
 )
-"""Settings of every program that are this one's too."""
+"""Settings of every program that ``signalbox up`` itself uses too."""
 
 
 class Stack:
@@ -257,7 +257,7 @@ class Stack:
         return {name: f"http://{HOST}:{port}/metrics" for name in names if (port := metrics_port(name))}
 
     def pids(self) -> dict[str, int]:
-        """Process ids by name, of the programs that run now: who sends 0 a signal, sends it to himself."""
+        """Process ids by name, of running programs only: a signal to process 0 would reach the sender's own group."""
         return {child.spec.name: child.pid for child in self.children if child.pid}
 
     def _console_env(self) -> dict[str, str]:
@@ -335,7 +335,7 @@ async def _at_once() -> bool:
 
 
 def _inherited() -> Wire:
-    """What our own part of the stack is told by the environment that its programs inherit."""
+    """Settings of this process, from the environment that its programs inherit."""
     given = {name: os.environ[name] for name in _OURS if name in os.environ}
     return load(Wire, PREFIX, given)
 

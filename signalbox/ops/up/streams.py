@@ -1,4 +1,4 @@
-"""The streams of a stack on one machine: made when it starts, and made again when NATS comes back without some."""
+"""Creates the streams of a stack on one machine: at its start, and again when NATS returns without some."""
 
 import asyncio
 import contextlib
