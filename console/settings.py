@@ -188,7 +188,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# Alike, and the most that console.web.bodylimit takes from anybody: so only an archive is ever put on the disk.
+# Alike, and the most that console.web.bodylimit takes from any caller: so only an archive is ever put on the disk.
 DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 FILE_UPLOAD_PERMISSIONS = 0o600
 

@@ -62,7 +62,7 @@ def register(
     path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
     its number (1 if it is no number). Versions already registered stay as they are.
     changes: settings of a new model. is_default: see :func:`_choose_default`; of several new versions the highest is
-    meant. A version with operations that need somebody's word does not serve before :func:`approve`.
+    meant. A version with operations that need approval does not serve before :func:`approve`.
     Raises :class:`InvalidRequest` naming what is wrong with the path.
     """
     target = Target("model", name)
@@ -99,7 +99,7 @@ def upload(
 ) -> ModelVersion:
     """Add one version from an archive; the next number unless one is given.
 
-    is_default: see :func:`_choose_default`. One with operations that need somebody's word does not serve before
+    is_default: see :func:`_choose_default`. One with operations that need approval does not serve before
     :func:`approve`.
     Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
     """
@@ -141,10 +141,11 @@ def upload(
 
 
 def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> ServedModel:
-    """Let a version serve whose operations need a person's word: of another person than the one who added it.
+    """Approve a version's operations so that it serves. The approver is not the operator who added the version.
 
-    So too for one that serves and would need it by the list of today (:mod:`console.catalog.judging`).
-    Raises :class:`Forbidden` for that one and for programs, :class:`Conflict` where nothing waits for approval.
+    The same for a serving version that needs approval by today's list (:mod:`console.catalog.judging`).
+    Raises :class:`Forbidden` for the operator who added it and for programs, :class:`Conflict` without need of
+    approval.
     """
     with act(actor, Act.MODELS_APPROVE, Target("model", name), reason=reason) as change:
         model = _locked(name)
@@ -236,7 +237,7 @@ def _choose_default(model: ServedModel, before: int | None, new: int, is_default
 
     One that waits for approval changes nothing yet, nor by its approval where the one before was to stay.
     is_default: True: the new one. False: still the one before, if there was one. None: as the model is set, which is
-    the highest unless somebody chose one.
+    the highest unless an operator chose one.
     """
     is_waiting = not _version(model, new).may_serve
     if is_waiting and is_default:
@@ -254,12 +255,12 @@ def _serving(model: ServedModel) -> int | None:
 
 
 def unpublished() -> dict[str, str]:
-    """Why the fleet does not know of what was decided last on a model, by its name."""
+    """Why the newest decision on each model is not published, by the model's name."""
     return {untoken(key): why for key, why in waiting(Bucket.MODELS).items()}
 
 
 def why_unpublished(name: str) -> str:
-    """Empty once the fleet knows of the newest decision on a model; waits a moment for it."""
+    """Why the newest decision on a model is not published, empty once it is; waits a moment for it."""
     return outbox.why_unpublished(Bucket.MODELS, model_key(name))
 
 

@@ -149,7 +149,7 @@ def post_key(key: ApiKey) -> None:
 
 
 def why_unpublished(account: Account) -> str:
-    """Empty once gateways know of an account's newest terms; waits a moment for it."""
+    """Why gateways do not know an account's newest terms, empty once they do; waits a moment for it."""
     last = account.keys.order_by("pk").last()
     if last is not None:  # the one that :func:`_publish` posted last
         outbox.why_unpublished(Bucket.KEYS, last.pk)

@@ -157,7 +157,7 @@ def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int = DEFAU
 
 
 def why_unpublished(key: ApiKey) -> str:
-    """Empty once gateways know of a new key, and of the end of the one it replaces; waits a moment for it."""
+    """Why gateways do not know a new key, or the end of the one it replaces; empty once they do. Waits a moment."""
     kids = [key.pk, *([key.rotated_from_id] if key.rotated_from_id else ())]
     found = (outbox.why_unpublished(Bucket.KEYS, kid) for kid in kids)
     return next(filter(None, found), "")

@@ -39,7 +39,7 @@ _CLOSED: Final = metrics.counter(
     "console_live_closed", "Websockets that the console closed, by the reason it gave.", "reason"
 )
 _GONE: Final = (OSError, RuntimeError)
-"""What a server raises for a socket that is closed: the first by ASGI's word, the other in uvicorn's deed."""
+"""What a server raises for a socket that is closed: the first as ASGI specifies, the other as uvicorn does."""
 _REASONS: Final = {
     NOT_LOGGED_IN: "not_logged_in",
     NOT_ALLOWED: "not_allowed",

@@ -78,7 +78,7 @@ def waiting(bucket: Bucket) -> dict[str, str]:
 
 
 def why_waiting(entry: OutboxEntry) -> str:
-    """Why it waits, for a person."""
+    """Why a posting waits, in words for an operator."""
     if entry.published_at is not None:
         return ""
     if entry.last_error:
@@ -108,7 +108,7 @@ def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry
 
 
 def why_unpublished(bucket: Bucket, key: str) -> str:
-    """Empty once NATS has the newest document of a key; waits a moment for it."""
+    """Why NATS does not have the newest document of a key, empty once it does; waits a moment for it."""
     entry = wait_published(bucket, key, timeout_s=_TOLD_WITHIN_S)
     return why_waiting(entry) if entry is not None else ""
 
