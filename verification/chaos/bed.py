@@ -110,7 +110,7 @@ class Bed(House, Site):
     # -- the network -----------------------------------------------------------------------------------
 
     async def calm(self) -> None:
-        """No network fault, nobody frozen."""
+        """End all network faults and thaw all processes."""
         for proxies in self.proxies.values():
             for proxy in proxies:
                 proxy.change(CALM)

@@ -68,10 +68,10 @@ class Census:
             self._foreign[pid] = start
 
     def _role_of(self, pid: int, parent: int) -> str | None:
-        """Empty for one of ours that is still becoming what it will be, None for somebody else's."""
+        """The role of a process: empty for one of ours without a role yet, None for a foreign one."""
         try:
             argv = Path(f"/proc/{pid}/cmdline").read_bytes()
-            # A confined runner has a network of its own: whoever one of ours started is ours too.
+            # A confined runner has a network of its own: a child of one of ours is ours too.
             if parent not in self._known and not self._is_ours(pid, argv):
                 return None
         except OSError:

@@ -1,7 +1,7 @@
 """The load: tenants that call the front in closed loops and write down every step before and after it.
 
 A step is an intent (synced before the request leaves) and an answer (synced before it counts). What a
-client sees of a job later is noted too, so that nobody can be told two ends of one job.
+client sees of a job later is noted too, so that two ends of one job show.
 """
 
 import asyncio
@@ -297,7 +297,7 @@ class Load:
             self.answers["foreign", got.status if got is not None else 0] += 1
 
     def _next(self) -> float:
-        """A number nobody else sends, exact as a float32."""
+        """A number that no other client sends, exact as a float32."""
         self._number += 1
         return float(self._number % 8_000_000)
 

@@ -1,4 +1,4 @@
-"""Laws of devices: their leases, who was inside, and whose processes outlived whom."""
+"""Laws of devices: leases, one runner inside at a time, and processes that outlive their parent."""
 
 import itertools
 from collections import defaultdict
@@ -45,12 +45,12 @@ def _by_gpu(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def overlaps(h: History) -> list[str]:
-    """Nobody used a device while another did, by the runners' own clock and by an independent lock."""
+    """No two runners used a device at once, by the runners' own clock and by an independent lock."""
     return intervals.violations(list(h.intervals))
 
 
 def orphans(h: History) -> list[str]:
-    """No runner outlives its guard, no guard its supervisor (unless somebody froze it)."""
+    """No runner outlives its guard, no guard its supervisor (unless a fault froze it)."""
     found = []
     born: dict[int, Entry] = {}
     deaths: defaultdict[int, list[float]] = defaultdict(list)

@@ -50,7 +50,7 @@ class Disk:
 
     def __exit__(self, *_: object) -> None:
         for is_there in (self._is_mounted, self._is_founded):
-            if is_there:  # lazily: where somebody has a file open on it, it goes when they do
+            if is_there:  # lazily: while a process has a file open on it, it stays
                 subprocess.run(("umount", "--lazy", str(self.folder)), check=False, timeout=60)
         self._image.unlink(missing_ok=True)
         self._kept.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ class Disk:
             os.close(folder)
 
     def put_back(self) -> None:
-        """Power again: the journal is replayed. Nobody may have a file open on it."""
+        """Power again: the journal is replayed. No process may have a file open on it."""
         self._take_out()
         _run("mount", "-o", "loop", str(self._image), str(self.folder))
         self._is_mounted = True

@@ -80,7 +80,7 @@ def remembered(h: History) -> History:
 
 
 def accepted(ledger: Iterable[Entry]) -> dict[str, Entry]:
-    """Jobs that were promised to somebody, with the answer that did: a 202, or a result that names its job."""
+    """Accepted jobs, each with the answer that promised it: a 202, or a result that names its job."""
     found: dict[str, Entry] = {}
     for entry in ledger:
         if entry["event"] == "answer" and entry.get("job") and entry["status"] in {200, 202, 504}:

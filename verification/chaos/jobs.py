@@ -1,4 +1,4 @@
-"""Laws of jobs: what was promised, what became of it, and what somebody was told."""
+"""Laws of jobs: what was accepted, how it ended, and what clients were told."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def lost_accepted(h: History) -> list[str]:
 
 
 def open_jobs(h: History) -> list[str]:
-    """Nothing is left open, not even what nobody was promised."""
+    """No job is left open, also none that was stored without an acknowledgement to a client."""
     found = [
         f"{entry['job']} is {entry['state']} at the end"
         for entry in h.final
@@ -128,7 +128,7 @@ def dead_ends(h: History) -> list[str]:
 
 
 def foreign_reads(h: History) -> list[str]:
-    """Somebody else's job is 404, or nothing at all while we are away."""
+    """A read of another tenant's job is answered 404, or not at all while the front is down."""
     return [
         f"{entry['client']} asked for {entry['job']}, which is not its own, and got {entry['status']}"
         for entry in h.ledger

@@ -47,7 +47,7 @@ def releases(h: History) -> list[Release]:
 
 
 def contests(h: History) -> list[Release]:
-    """Those that are judged and where another could have been named: where none was, nobody could be overtaken."""
+    """Judged releases with a second waiter: without one, no waiter could be overtaken."""
     return [r for r in releases(h) if r.is_judged and any(t != r.named for t in r.waiting)]
 
 

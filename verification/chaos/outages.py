@@ -99,7 +99,7 @@ async def _of_three(
 
 
 async def majority(folder: Path, rounds: int, seed: int) -> None:
-    """Two nodes of three are killed under load and started again: nobody can be promised anything meanwhile."""
+    """Two nodes of three are killed under load and started again: no job can be accepted meanwhile."""
     rng = random.Random(seed)
     async with rig(folder, workers=2, nodes=3, engine="toy", devices=TWO_DEVICES) as made:
         load, ledger = await loaded(made, seed)

@@ -32,7 +32,7 @@ class Weather(NamedTuple):
 
 CALM: Final = Weather()
 CUT: Final = Weather(held=frozenset(WAYS), is_deaf=True)
-"""Nothing passes and nobody is told, as where every packet is dropped."""
+"""Nothing passes and neither end gets an error, as where every packet is dropped."""
 
 
 class Proxy:
@@ -92,7 +92,7 @@ class Proxy:
             link.end()
 
     def strand(self) -> "Stranded":
-        """Existing connections become half-open: nothing passes, nobody is told. New ones are as the weather is."""
+        """Existing connections become half-open: nothing passes, without an error. New ones follow the weather."""
         links = [link for link in self.links if not link.is_stranded]
         for link in links:
             link.is_stranded = True

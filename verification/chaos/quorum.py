@@ -39,7 +39,7 @@ QUIET_S: Final = 0.2
 CUTS_A_LIFE: Final = 10
 """Cuts that one cluster goes through before another takes its place."""
 LED_S: Final = 60.0
-"""An election takes five to eleven seconds; who has no leader by then asks one for what nobody has."""
+"""An election takes five to eleven seconds; a stream without a leader by then waits for data no node has."""
 QUEUE: Final = "QUEUE"
 STREAM: Final[Config] = {
     "name": QUEUE,

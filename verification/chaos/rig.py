@@ -41,9 +41,9 @@ SHORT_LEASE: Final = {
     "SIGNALBOX_WORKER_QUANTUM_S": "3",
 }
 SHORT: Final = {"worker": SHORT_LEASE, "gateway": QUICK}
-"""By role: the same sums as in production with smaller numbers, so that a freeze takes seconds. One node elects nobody.
+"""Settings by role: the relations of production with smaller numbers, so that a freeze takes seconds.
 
-For the storm on one node, which needs many faults rather than long ones. Everything else runs with the defaults."""
+For the storm on one node, which has no elections and needs many short faults. All other runs use the defaults."""
 
 
 class Rig(Bed):
@@ -134,8 +134,8 @@ class Rig(Bed):
         path.write_bytes(msgspec.json.encode(known))
 
     def settling_s(self) -> float:
-        """So long after a fault somebody may still not know the line: a dead connection is noticed and made again,
-        the line is read, and a ticket whose change was not heard is renewed.
+        """Seconds after a fault in which a worker may not know the order of waiters: it notices a dead connection,
+        reconnects, reads the tickets, and a ticket whose change it did not hear is renewed.
         """
         env = {**os.environ, **self._settings.get("worker", {})}
         found = settings.load(WorkerSettings, PREFIX, env)
@@ -182,7 +182,7 @@ class Rig(Bed):
         raise AssertionError(f"{name} does not start: {child.tail()}")
 
     async def supervise(self) -> None:
-        """As ``signalbox up`` does: what ends is started again, whoever ended it."""
+        """Start ended programs again, whatever ended them, as ``signalbox up`` does."""
         while self._bus is not None:
             await asyncio.sleep(KEEP_S)
             for child in self.children:

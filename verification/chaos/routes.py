@@ -1,7 +1,7 @@
 """The ways of a cluster's nodes to each other, through proxies of ours, so that a node can be cut off from the rest.
 
 A pair has two proxies, one for whichever of both calls the other. Nodes also tell each other where they are: what they
-say here is an address where nobody listens, as a connection beside the proxies would outlive a cut.
+say here is an address where no server listens, as a connection beside the proxies would outlive a cut.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Routes:
             )
 
     def cut(self, number: int) -> None:
-        """Nothing passes between a node and the others, and nobody is told."""
+        """Drop all between a node and the others, without an error."""
         for ends, proxy in self._proxies.items():
             if number in ends:
                 proxy.change(CUT)

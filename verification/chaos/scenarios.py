@@ -50,7 +50,7 @@ async def takeover(folder: Path, rounds: int, seed: int) -> None:
             runner, token = made.runner_of(name), made.newest_token()
             if resident_bytes(runner) < BALLAST_MB << 20:
                 raise AssertionError(f"the runner of {name} is not resident")
-            # Anywhere in a heartbeat: half a second after a change nobody can prove the new holder dead.
+            # At any time in a heartbeat: for half a second after a change no worker can prove the new holder dead.
             await asyncio.sleep(random.Random(seed + number).uniform(0, 2.0))
             async with faults.struck(made, "kill supervisor", name):
                 made.signal(made.child(name).pid, signal.SIGKILL)

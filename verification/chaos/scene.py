@@ -85,7 +85,7 @@ def longest_silence(made: Site, since: float, until: float) -> float:
 
 
 def note_fenced(made: Rig) -> None:
-    """Whoever lost its lease up to now lost it though nothing was wrong with it."""
+    """Note each lease lost so far as a finding: its worker was healthy."""
     for name in made.workers:
         for why in fences(made, name):
             made.finding(f"a healthy runner was fenced: {name}: {why}")

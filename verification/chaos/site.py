@@ -1,4 +1,4 @@
-"""What a fault can be done to: a running stack, and what is known of it meanwhile, whoever started it.
+"""A site: a running stack that faults are caused in, and what is known of it meanwhile.
 
 There are two: the rig, whose programs we start ourselves (:mod:`verification.chaos.rig`), and a production stack that
 runs already (:mod:`verification.chaos.production`).
@@ -42,7 +42,7 @@ class Site(ABC):
         self.began_after = 0
         """Sequence of the last record that was there before."""
         self.kept: dict[str, Entry] = {}
-        """Records as they stood when somebody looked, some of which are thrown away before the end."""
+        """Records as they were when read; some of them are removed before the end."""
 
     @property
     @abstractmethod
@@ -68,12 +68,12 @@ class Site(ABC):
 
     @abstractmethod
     async def calm(self) -> None:
-        """No network fault, nobody frozen."""
+        """End all network faults and thaw all processes."""
 
     # -- who holds what --------------------------------------------------------------------------------
 
     def holder(self) -> str:
-        """Who holds a GPU; empty where nobody does."""
+        """The name of the worker that holds a GPU, empty where none does."""
         return next((str(h["owner"]) for h in self.recorder.holders.values()), "")
 
     def newest_token(self) -> int:
@@ -81,7 +81,7 @@ class Site(ABC):
         return max((int(h["token"]) for h in self.recorder.holders.values()), default=0)
 
     async def refresh(self) -> None:
-        """Who holds what, by the leader: changes are not republished while NATS is dead."""
+        """Read the leases from the leader: changes are not republished while NATS is dead."""
         with suppress(SignalboxError):
             for stored in await self.bus.list_latest(Bucket.LEASES.stream, [key(Bucket.LEASES, ">")]):
                 self.recorder.learn(stored)
@@ -89,7 +89,7 @@ class Site(ABC):
     # -- processes -------------------------------------------------------------------------------------
 
     def signal(self, pid: int, number: signal.Signals) -> bool:
-        """Whether there was somebody to send it to."""
+        """Send a signal. Returns whether the process existed."""
         if pid <= 1:
             return False
         try:
@@ -128,7 +128,7 @@ class Site(ABC):
         return is_waiting and bool(children_of(guard, b"--gpu", but=GUARD))
 
     def background(self, work: Any) -> None:
-        """Go on with the next fault meanwhile. What fails here fails the run."""
+        """Run beside the next faults. A failure here fails the run."""
 
         async def guarded() -> None:
             try:
@@ -141,14 +141,14 @@ class Site(ABC):
         task.add_done_callback(self.tasks.discard)
 
     def finding(self, text: str) -> None:
-        """Something that must not be, written down for the laws: the run has failed."""
+        """Write a finding down for the laws: the run has failed."""
         self.broken.append(text)
         self.faults.note(event="finding", text=text)
 
     # -- conditions ------------------------------------------------------------------------------------
 
     async def patiently(self, act: Any, *, limit_s: float = 60.0) -> Any:
-        """Repeat what NATS cannot do just now."""
+        """Repeat a request until NATS answers it."""
         deadline = time.monotonic() + limit_s
         while True:
             try:
@@ -170,7 +170,7 @@ class Site(ABC):
         return now() - began
 
     async def new_holder(self, token_was: int, *, limit_s: float = 60.0) -> float:
-        """Seconds until somebody holds a GPU under a newer token."""
+        """Seconds until a worker holds a GPU under a newer token."""
         return await self.until(
             lambda: self.newest_token() > token_was, limit_s=limit_s, what=f"a holder after token {token_was}"
         )
@@ -191,7 +191,7 @@ class Site(ABC):
         return await becomes(answers, limit_s=limit_s)
 
     async def leader_name(self, stream: str) -> str:
-        """Of the node that leads a stream, empty while nobody says so."""
+        """The name of the node that leads a stream, empty while no node answers."""
         try:
             info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         except SignalboxError:

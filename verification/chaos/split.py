@@ -109,7 +109,7 @@ async def _is_accepted(load: Load, tenant: Tenant) -> bool:
 
 
 async def _sides(made: Rig, node: NatsServer) -> str:
-    """Whoever holds the shared device and the second front reach ``node`` only, all others no longer do. Its holder."""
+    """Let the shared device's holder and the second front reach only ``node``, and no others. Returns the holder."""
     others = [other for other in made.nodes if other is not node]
     await made.until(lambda: bool(_held(made)), limit_s=120, what="a holder")
     victim = str(_held(made)["owner"])
@@ -121,7 +121,7 @@ async def _sides(made: Rig, node: NatsServer) -> str:
 
 
 def _held(made: Rig) -> Entry:
-    """The lease of the device that is shared, empty while nobody holds it."""
+    """The lease of the shared device, empty while no worker holds it."""
     return next((held for held in made.recorder.holders.values() if held["owner"] in SHARING), {})
 
 

@@ -186,7 +186,7 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
 async def _survivors(mark: str) -> dict[int, str]:
     """Processes of this storm that outlived it, though given the time to die."""
     began = time.monotonic()
-    while (found := _alive(mark)) and time.monotonic() - began < 10:  # noqa: ASYNC110  they tell nobody
+    while (found := _alive(mark)) and time.monotonic() - began < 10:  # noqa: ASYNC110  no event tells
         await asyncio.sleep(0.1)
     return found
 

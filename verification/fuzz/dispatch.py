@@ -1,7 +1,7 @@
-"""Dispatch objects, as a gateway or somebody who pretends to be one sends them, through the whole plugin.
+"""Fuzzes the plugin with dispatch objects, as a gateway or an impostor sends them.
 
 The plugin is the real one, from the dispatcher to the group writer's callers, over a stream store in memory. Each
-object is answered with a direct reply (or passed on by the auth hook) and never with a failure of ours; one that is
+object is answered with a direct reply (or passed on by the auth hook) and never with an internal error; one that is
 refused has stored nothing, one that is accepted has stored exactly one job.
 """
 

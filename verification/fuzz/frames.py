@@ -1,7 +1,7 @@
-"""What a compromised runner may send: its socket's bytes, cut anywhere, into the supervisor's link.
+"""Fuzzes the supervisor's link with bytes that a compromised runner may send, cut anywhere.
 
-Whatever comes, the link either gets answers that fit what it asked or gives the runner up: nothing else is
-raised, nobody is left waiting for a runner that was given up, and no more is kept than one frame's limit.
+For all bytes, the link either gets answers that fit its requests or gives the runner up: nothing else is raised,
+no caller waits for a runner that was given up, and the link buffers at most one frame's limit.
 """
 
 import asyncio

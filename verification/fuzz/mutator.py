@@ -1,6 +1,6 @@
-"""Seeded mutations of bytes: what a careless client, a broken proxy or somebody hostile might send.
+"""Seeded mutations of bytes: what a careless client, a broken proxy or an attacker might send.
 
-Nothing here knows a format. A target adds its own words with ``TOKENS``; what the mutations are worth is seen
+Nothing here knows a format. A target adds its own words with ``TOKENS``; the value of the mutations shows
 in the number of outcomes a run reaches.
 """
 

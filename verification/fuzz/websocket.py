@@ -1,8 +1,8 @@
-"""What a browser says on the live websocket: frames, one a line, from several tabs, between changes of the board.
+"""Fuzzes the live websocket with frames of a browser, one a line, from several tabs, between changes of the board.
 
-Whatever they hold, a frame is either no subscription at all or one within its bounds; a subscription gets frames of
-the topics it asked for and of no others, each of them JSON, in an order a viewer can follow; and nothing a viewer
-says changes what the board shows.
+A frame is either no subscription or one within its bounds; a subscription gets frames of the topics it asked for and
+of no others, each of them JSON, in an order that a viewer can follow; and no frame of a viewer changes what the board
+shows.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What goes wrong; each of these counts as one fault."""
+"""The faults of the protocol; each function is one fault."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from verification.protocol.state import State, Worker, put, put_job
 
 
 def supervisor_is_killed(state: State, number: int) -> Iterator[State]:
-    """With its guard and its runner; what it had sent may still arrive."""
+    """The supervisor dies, then its guard and its runner; writes that it had sent may still arrive."""
     worker = state.workers[number]
     if not worker.is_up:
         return
@@ -45,7 +45,7 @@ def runner_crashes(state: State, number: int) -> Iterator[State]:
 
 
 def runner_gets_stuck(state: State, number: int) -> Iterator[State]:
-    """In the kernel, where no signal reaches it."""
+    """The runner is stuck in the kernel, where no signal reaches it."""
     worker = state.workers[number]
     if worker.runner in {"leaving", "dying"} and not worker.is_stuck:
         yield put(state, number, is_stuck=True)
@@ -63,7 +63,7 @@ def connection_is_cut(state: State, number: int) -> Iterator[State]:
 
 
 def answer_tarries(state: State, number: int) -> Iterator[State]:
-    """Of a write to the record; perhaps it is lost."""
+    """The answer to a write of the record is lost, perhaps the write too."""
     worker = state.workers[number]
     if worker.op == "acquire" and not worker.is_silent:
         yield from lease.acquire_is_stored(state, number)
@@ -99,21 +99,21 @@ def write_to_job_is_late(state: State, number: int) -> Iterator[State]:
 
 
 def queue_loses_patience(state: State, number: int) -> Iterator[State]:
-    """With a job that is in hand."""
+    """The queue redelivers a job that is in flight."""
     hand = state.workers[number].hand
     if hand and state.jobs[hand.job].is_out:
         yield put_job(state, hand.job, is_out=False)
 
 
 def word_is_lost(state: State, number: int) -> Iterator[State]:
-    """It will not hear who took its lease."""
+    """The worker loses the event that another took its lease."""
     worker = state.workers[number]
     if worker.is_able and worker.held and not worker.is_deaf:
         yield put(state, number, is_deaf=True)
 
 
 def record_is_gone(state: State) -> Iterator[State]:
-    """The server's clock leaps ahead."""
+    """The server's clock steps ahead."""
     if state.record in {"held", "ghost"}:
         yield lease.stored(state, "none")
 
@@ -127,7 +127,7 @@ def stream_is_lost(state: State) -> Iterator[State]:
 
 
 def thaws(state: State, number: int) -> Iterator[State]:
-    """What it knew may be past; its own timer may tell it that before anybody else does."""
+    """A frozen worker continues with old beliefs; its own timer may be the first to correct them."""
     worker = state.workers[number]
     if worker.is_frozen:
         awake = put(state, number, is_frozen=False)

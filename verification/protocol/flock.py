@@ -8,7 +8,7 @@ from verification.protocol.state import State, Violation, Worker, put
 
 
 def watches(state: State, number: int) -> Iterator[State]:
-    """Waits for the flock of another's lease, as a proof of its death."""
+    """Wait for the flock of another holder, as a proof of its death."""
     worker = state.workers[number]
     is_ready = worker.is_awake and worker.runner == "out"
     if is_ready and not worker.held and not worker.op and worker.flock == "none":
@@ -16,7 +16,7 @@ def watches(state: State, number: int) -> Iterator[State]:
 
 
 def steps_back(state: State, number: int) -> Iterator[State]:
-    """It got the flock of a holder that is on its way to it."""
+    """The worker got the flock before the new holder did."""
     worker = state.workers[number]
     is_kept = any(other.keeps for other in state.workers)
     if worker.is_able and not worker.held and not worker.op and worker.flock == "held" and is_kept:
@@ -41,7 +41,7 @@ def locking(state: State, number: int) -> State:
 
 
 def given_back(state: State, number: int) -> State:
-    """Unlock where nobody was let in, else leave."""
+    """Unlock where no runner has entered, else leave."""
     worker = state.workers[number]
     if worker.flock not in {"asked", "held"}:
         return state
@@ -59,7 +59,7 @@ def fenced(state: State, number: int) -> State:
 
 
 def ended(state: State, number: int, *, is_asked: bool = False) -> State:
-    """The flock is given back: at once where nobody was let in, else when the runner is dead, or has left if asked."""
+    """Give the flock back: at once where no runner has entered, else when the runner is dead, or has left if asked."""
     worker = state.workers[number]
     if worker.guard not in {"waiting", "locked"} or worker.runner in {"leaving", "dying"}:
         return state
@@ -75,7 +75,7 @@ def flock_comes_free(state: State, number: int) -> Iterator[State]:
 
 
 def hold_runs_out(state: State, number: int) -> Iterator[State]:
-    """Nobody was let in, and the supervisor says nothing more."""
+    """No runner has entered, and the supervisor sends nothing more."""
     worker = state.workers[number]
     if worker.guard == "locked" and not worker.is_used and worker.is_silent:
         yield put(state, number, guard="idle")
@@ -119,7 +119,7 @@ def stuck_old_runner_dies(state: State) -> Iterator[State]:
 
 
 def runner_is_spawned(state: State, number: int) -> Iterator[State]:
-    """Asked for when the death of the last one was heard of; so it may come to somebody frozen."""
+    """Asked for when the death of the last one was heard of; so it may come to a frozen process."""
     worker = state.workers[number]
     is_heard = worker.place == "out" and not is_running(worker)
     if worker.is_up and worker.guard != "none" and worker.runner == "none" and is_heard:
@@ -179,7 +179,7 @@ def hears_that_it_is_inside(state: State, number: int) -> Iterator[State]:
 
 
 def hears_of_the_runner(state: State, number: int) -> Iterator[State]:
-    """It is dead."""
+    """The supervisor learns that the runner is dead."""
     worker = state.workers[number]
     if worker.is_awake and worker.guard != "none" and worker.runner == "none":
         if worker.hand and is_running(worker):
@@ -190,7 +190,7 @@ def hears_of_the_runner(state: State, number: int) -> Iterator[State]:
 
 
 def is_running(worker: Worker) -> bool:
-    """Whether it takes a job to be in its runner."""
+    """Whether the supervisor believes that a job is in its runner."""
     return worker.hand.phase == "running" if worker.hand else False
 
 

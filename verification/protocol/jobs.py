@@ -1,4 +1,4 @@
-"""Jobs: delivered by a queue that may lose patience, written by compare-and-set, acknowledged when they have ended."""
+"""Steps of jobs: delivery and redelivery by a queue, writes by compare-and-set, acknowledgement after the end."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from verification.protocol.state import Hand, State, Violation, put, put_job
 
 RECORD: Final = {"claim": "running", "commit": "done", "requeue": "queued"}
-"""What each phase of a hand writes."""
+"""What a worker writes in each phase of a job."""
 
 
 def pulls(state: State, number: int) -> Iterator[State]:
-    """A holder with empty hands asks the queue."""
+    """A holder without a job in flight pulls one."""
     worker = state.workers[number]
     if not worker.is_able or not worker.is_gained or worker.hand:
         return
@@ -23,14 +23,14 @@ def pulls(state: State, number: int) -> Iterator[State]:
 
 
 def is_delivered_again(state: State) -> Iterator[State]:
-    """What nobody attends to."""
+    """Jobs that no worker attends to."""
     for name, job in enumerate(state.jobs):
         if job.is_out and not is_in_hand(state, name):
             yield put_job(state, name, is_out=False)
 
 
 def is_in_hand(state: State, name: int) -> bool:
-    """Whether somebody tells the queue that it is at work."""
+    """Whether a worker tells the queue that the job is in progress."""
     return any(worker.hand and worker.hand.job == name and not worker.is_silent for worker in state.workers)
 
 
@@ -44,7 +44,7 @@ def run_ends(state: State, number: int) -> Iterator[State]:
 
 
 def writes_job(state: State, number: int) -> Iterator[State]:
-    """Its claim, its end or its requeue; where that is refused it looks and decides."""
+    """The worker writes its claim, end or requeue; after a refusal it reads the record and decides."""
     worker = state.workers[number]
     hand = worker.hand
     if not worker.is_able or not hand or hand.phase == "running":
@@ -59,7 +59,7 @@ def writes_job(state: State, number: int) -> Iterator[State]:
 
 
 def job_stored(state: State, name: int, now: str, token: int) -> State:
-    """A new revision of its record: everybody else has read an old one."""
+    """Write a new revision of the record: every other worker has read an old one."""
     before = state.jobs[name]
     if before.stage == "done":
         raise Violation(f"a job that has ended is {now}")
@@ -75,7 +75,7 @@ def job_stored(state: State, name: int, now: str, token: int) -> State:
 
 
 def written(state: State, number: int, hand: Hand) -> State:
-    """It knows that its write is in."""
+    """The worker learns that its write is stored."""
     if hand.phase == "commit":
         return acknowledged(state, number, hand)
     if hand.phase == "claim":
@@ -97,7 +97,7 @@ def resolved(state: State, number: int, hand: Hand) -> Iterator[State]:
 
 
 def acknowledged(state: State, number: int, hand: Hand) -> State:
-    """It leaves the queue, whoever else may have it in hand."""
+    """The job leaves the queue, also where another worker has it in flight."""
     if state.jobs[hand.job].stage != "done":
         raise Violation("a job that has not ended is acknowledged")
     return put_job(put(state, number, hand=()), hand.job, is_acked=True, is_out=False, token=0)

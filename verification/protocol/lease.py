@@ -1,4 +1,4 @@
-"""The record in NATS and the supervisors' hands on it, by compare-and-set."""
+"""The lease record in NATS and the supervisors' steps on it, by compare-and-set."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from verification.protocol.state import HeldLease, State, put, tokens
 
 
 def stored(state: State, record: str, owner: int = -1) -> State:
-    """A new revision: whoever expected the one before is refused, now or when it arrives."""
+    """Write a new revision: a write that expects an earlier one is refused, now or when it arrives."""
     workers = tuple(
         worker._replace(
             owns=number == owner,
@@ -23,7 +23,7 @@ def stored(state: State, record: str, owner: int = -1) -> State:
 
 
 def acquires(state: State, number: int) -> Iterator[State]:
-    """Where nobody holds it, where the record is its own, or with the flock as a proof that its holder is dead."""
+    """Acquire a lease that is free or its own, or with the flock as a proof that its holder is dead."""
     worker = state.workers[number]
     if not worker.is_able or worker.held or worker.op or worker.runner == "none":
         return
@@ -106,14 +106,14 @@ def hears_of_another_holder(state: State, number: int) -> Iterator[State]:
 
 
 def loses(state: State, number: int) -> Iterator[State]:
-    """Of itself, after too long a silence; or refused at last."""
+    """The worker gives the lease up after too long without an answer, or is refused for good."""
     worker = state.workers[number]
     if worker.is_awake and worker.held and (worker.is_cut or worker.is_deaf):
         yield lost(state, number)
 
 
 def lost(state: State, number: int) -> State:
-    """No grace: whoever holds the lease now may already wait for the flock."""
+    """End the runner without grace: the present holder may already wait for the flock."""
     worker = state.workers[number]
     after = put(flock.stay_ended(state, number), number, hand=())
     return flock.fenced(after, number) if worker.place != "out" else flock.given_back(after, number)
@@ -123,7 +123,7 @@ def lost(state: State, number: int) -> State:
 
 
 def answer_comes_late(state: State, number: int) -> Iterator[State]:
-    """Or is not waited for any longer."""
+    """Or the supervisor stops waiting for it."""
     worker = state.workers[number]
     if worker.is_awake and worker.op in {"acquired", "released"}:
         yield given_up(state, number)
@@ -139,7 +139,7 @@ def write_fails(state: State, number: int) -> Iterator[State]:
 
 
 def given_up(state: State, number: int) -> State:
-    """Whoever reaches NATS needs the flock."""
+    """A worker that reaches NATS needs the flock."""
     return flock.given_back(put(state, number, op="", op_token=0), number)
 
 
@@ -154,6 +154,6 @@ def write_of_the_dead_arrives(state: State) -> Iterator[State]:
 
 
 def record_expires(state: State) -> Iterator[State]:
-    """Only where no heartbeat keeps it; any clock may call that too early."""
+    """The record lapses where no heartbeat renews it, by any clock also too early."""
     if state.record == "ghost" or any(worker.owns and not worker.keeps for worker in state.workers):
         yield stored(state, "none")

@@ -1,8 +1,9 @@
 """Whether the protocol is that of the production machines: each state that ``verification.scope`` reaches must be its.
 
-The two are compared by what can be seen of a state: who is up, frozen or cut off, which guard has the flock or waits
-for it, where each runner is, whom the record names, what each supervisor believes and has in hand, how far the jobs
-are. Of numbers nothing: the scope counts ticks and revisions, the protocol has none. Its steps come in any order here.
+The two are compared by what can be seen of a state: which workers are up, frozen or cut off, which guard has the flock
+or waits for it, where each runner is, which worker the record names, what each supervisor believes and which job it has
+in flight, and how far the jobs are. Numbers are left out: the scope counts ticks and revisions, the protocol has none.
+Its steps come in any order here.
 """
 
 from dataclasses import dataclass, field

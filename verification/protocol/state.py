@@ -1,7 +1,7 @@
-"""A state of the protocol of lease, guard and flock: what is so, and who believes what. There is no time in it.
+"""A state of the protocol of lease, guard and flock: the facts, and what each process believes. It has no time.
 
-Whatever belongs to a worker stands in it, so that a state is its workers in any order, and two states that differ only
-in who is who are one. Of tokens only their order counts.
+All facts of a worker are in its ``Worker``, so that the order of the workers does not matter: two states that differ
+only in the names of workers count as one. Only the order of tokens counts.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ class HeldLease(NamedTuple):
 
 
 class Hand(NamedTuple):
-    """A job in a worker's hands. phase: claim, running, commit, requeue. is_current: nobody has written its record
-    since it was read."""
+    """A job in flight at a worker. phase: claim, running, commit, requeue. is_current: its record was not written
+    since the worker read it."""
 
     job: int
     phase: str
@@ -82,7 +82,7 @@ class Worker(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody hears its heartbeats."""
+        """Whether its heartbeats reach no server."""
         return self.is_frozen or self.is_cut
 
     @property
@@ -118,7 +118,7 @@ class State(NamedTuple):
 
 
 def start(workers: int, jobs: int) -> State:
-    """Nobody has anything yet."""
+    """The initial state: no lease, no flock, no job delivered."""
     return State("none", False, 0, "none", False, (), (Job(),) * jobs, (Worker(),) * workers)
 
 
@@ -143,7 +143,7 @@ _APART: Final = 2
 
 
 def canonical(state: State) -> State:
-    """The one that stands for all that differ only in names and in how far tokens are apart."""
+    """The representative of all states that differ only in names and in the distances of tokens."""
     known = tokens(state)
     if max(known) != (len(known) - 1) * _APART or any(token % _APART for token in known):
         state = _ranked(state, {token: at * _APART for at, token in enumerate(sorted(known))})
@@ -151,7 +151,7 @@ def canonical(state: State) -> State:
 
 
 def tokens(state: State) -> set[int]:
-    """All that somebody or something remembers."""
+    """All tokens that any part of the state holds."""
     found = {0, state.floor}
     for job in state.jobs:
         found.add(job.token)

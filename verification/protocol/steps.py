@@ -1,7 +1,7 @@
-"""What may happen next. Nobody's clock is asked: what takes time may come now, later or never.
+"""The steps that may come next. No clock is read: an event that takes time may come now, later or never.
 
-Who is neither frozen nor cut off does at once what is prompt. The steps are tried in two ways: at rest, where a fault
-or a slow step comes only when nothing prompt is left; and in any order at all.
+A process that is neither frozen nor cut off takes prompt steps at once. Steps are tried in two ways: at rest, where a
+fault or a slow step comes only when no prompt step is left; and in every order.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ PROMPT: Final[tuple[OfWorker, ...]] = (
 )
 PROMPT_OF_ALL: Final[tuple[OfAll, ...]] = (flock.old_runner_dies,)
 EARLY: Final[tuple[OfWorker, ...]] = (lease.wants_to_release,)
-"""What may come before something prompt, and need not come at all."""
+"""Steps that may come before a prompt one, and need not come at all."""
 SLOW: Final[tuple[OfWorker, ...]] = (
     lease.loses,
     lease.answer_comes_late,
@@ -86,7 +86,7 @@ _UNDER_WAY: Final = frozenset(
         faults.write_to_job_is_late,
     }
 )
-"""Faults that there can be only before what is prompt has come."""
+"""Faults that are possible only before the prompt steps."""
 _RACES: Final = frozenset(
     {flock.flock_comes_free, flock.watches, flock.holder_locks, lease.acquires, jobs.pulls, jobs.writes_job}
 )
@@ -106,7 +106,7 @@ class Step(NamedTuple):
 
 
 class Explored(NamedTuple):
-    """Which faults there are, and whether they and slow steps wait until all is at rest."""
+    """The kinds of faults, and whether faults and slow steps wait until no prompt step is left."""
 
     faults: tuple[OfWorker, ...]
     faults_of_all: tuple[OfAll, ...]
@@ -175,7 +175,7 @@ def _name(act: Callable[..., object]) -> str:
 
 
 def at_rest(state: State, quiet: set[Worker]) -> State:
-    """When everybody has done what concerns nobody else. quiet: workers known to have nothing of the kind to do."""
+    """The state after all steps that concern one worker only. quiet: workers known to have no such step."""
     number = 0
     while number < len(state.workers):
         worker = state.workers[number]

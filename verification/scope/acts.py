@@ -324,7 +324,7 @@ def thaw(world: World, node: Node, *mail: tuple[events.Event, ...]) -> None:
 def leave_old_runner(world: World, node: Node) -> None:
     """Its guard is gone: the kernel kills it, and frees the flock when it is dead."""
     is_holder = world.flocks.get(node.host) == node.name
-    if node.runner == "none" or not (is_holder or node.is_user):  # nobody waits for that one's death
+    if node.runner == "none" or not (is_holder or node.is_user):  # no process waits for its death
         if is_holder:
             del world.flocks[node.host]
         return

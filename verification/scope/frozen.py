@@ -106,7 +106,7 @@ class _View:
         self.place = {node.name: place for place, node in enumerate(self.nodes)} | {"": -1}
         self.boots = {node.lease.me.boot: (place, 0) for place, node in enumerate(self.nodes)}
         self.boots[""] = (-1, 0)
-        self.turn = (len(self.nodes) - 1) * RULES.reserved_s  # nobody waits behind more than all others
+        self.turn = (len(self.nodes) - 1) * RULES.reserved_s  # a waiter waits behind at most all others
         # Only a stream made anew can be behind the tokens; it may be lost at any time, so distances matter.
         self.rank = _ranks(self.numbers(), longest=2)
         self.tickets = _ranks(
@@ -167,7 +167,7 @@ class _View:
         return max(when - self.now, -longest)
 
     def due(self, when: float) -> float:
-        """A time that only matters while it is to come; between ticks nobody looks."""
+        """A time that only matters while it is in the future; between ticks no process reads it."""
         ahead = when - self.now
         return 0 if ahead <= 0 else FUTURE if ahead >= FUTURE else math.ceil(ahead)
 
@@ -274,7 +274,7 @@ class _View:
         return (self.owner(job.owner), job.is_again, self.job_record(number, job.record))
 
     def owner(self, boot: str) -> int:
-        """To whom a job is delivered; who has died since is nobody's like."""
+        """The workers to which a job is delivered; one that has died since equals no living worker."""
         place, life = self.boot(boot)
         return place if not life else -2
 

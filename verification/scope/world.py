@@ -1,4 +1,4 @@
-"""Everything around the machines: NATS with compare-and-set and TTL, flocks, processes, two jobs.
+"""The surroundings of the state machines: NATS with compare-and-set and TTL, flocks, processes, two jobs.
 
 A state is a :class:`World`; it is copied before it is changed. ``now`` counts ticks. Each public method
 of :mod:`verification.scope.steps` is one step of the exploration; this module holds what they have in common:
@@ -138,7 +138,7 @@ class World:
         return self.nodes[name]
 
     def in_order(self, names: Container[str]) -> list[str]:
-        """Those of ``names`` that are told something at once: in the order of this step."""
+        """Those of ``names`` that hear an event at once, in the order of this step."""
         told = [name for name in self.ears if name in names]
         if len(told) > 1:
             self.asked.update(told)
@@ -162,7 +162,7 @@ class World:
     # -- supervisors -----------------------------------------------------------------------------------
 
     def post(self, name: str, event: events.Event) -> None:
-        """Something comes from NATS."""
+        """A message or an answer arrives from NATS."""
         node = self.nodes[name]
         if node.is_down or node.is_cut:
             return
@@ -181,7 +181,7 @@ class World:
             self.todo.append((name, event))
 
     def run(self) -> None:
-        """Until nothing more follows from what has happened."""
+        """Carry effects out until no further one follows."""
         while self.todo:
             name, event = self.todo.popleft()
             node = self.own(name)
@@ -312,7 +312,7 @@ class World:
         node.op = Op(write, self.now)
 
     def end_hold(self, node: Node) -> None:
-        """The session gives back what it has in hand."""
+        """The session naks the jobs that it has in flight."""
         node.is_held = node.is_yielding = False
         self.let_go(node)
 

@@ -59,7 +59,7 @@ def play_many(seeds: Sequence[int]) -> list[Outcome]:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Programs in a simulated world log to nobody, and nobody hears what becomes of the coroutines of the dead."""
+    """Silence the logs of programs in a simulated world and the warnings on coroutines of dead programs."""
     hook = sys.unraisablehook
     with ExitStack() as stack:
         for name in ("debug", "info", "warning", "error", "exception"):
@@ -91,7 +91,7 @@ def _say_nothing(*_: object, **__: object) -> None:
 
 
 def prepare() -> None:
-    """A process that plays worlds, and is replaced before their garbage weighs."""
+    """A process that runs worlds, and is replaced before their garbage takes much memory."""
     _for_ever.enter_context(silenced())
     play(0)
     gc.collect()

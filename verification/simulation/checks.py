@@ -1,4 +1,4 @@
-"""What must never be seen: pure functions over what an oracle wrote down. Times are true seconds."""
+"""The laws: pure functions over what an oracle wrote down. Times are true seconds."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -94,7 +94,7 @@ def _words(record: Record | None) -> str:
 
 
 def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iterator[str]:
-    """S11: what a caller was told of the end is how it ended."""
+    """S11: a job ended as its caller was told."""
     last = history[-1].record.state if history else None
     for at, state in seen:
         if state.is_terminal and state is not last:
@@ -104,11 +104,11 @@ def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iter
 def fate(
     entry: "Entry", last: Stored, *, deadline_s: float, done: Collection[str], served_by: float, is_apart: bool = False
 ) -> Iterator[str]:
-    """S6, V4: a job ends as what it does deserves, whatever happens around it. done: the faults.
+    """S6, V4: a job ends by what it does itself, whatever faults happen around it. done: the faults.
 
-    An input in its message may be lost with its queue, which is said then, and one that lies apart by nothing; else
-    only its owner, its deadline and itself end it badly. is_apart: where inputs lie.
-    served_by: when whatever went wrong has been well for so long that who still waits would have had its turn.
+    An input in its message may be lost with its queue, and the job then ends so; an input stored apart is never lost.
+    Otherwise only its owner, its deadline and the job itself make it end badly. is_apart: whether inputs are stored
+    apart. served_by: when the faults have been over for so long that every job still waiting should have run.
     """
     state, error = last.record.state, last.record.error
     is_left = error is not None and error.message == NOBODY_LEFT
@@ -149,7 +149,7 @@ def tokens(stays: Sequence[Stay]) -> Iterator[str]:
 def fenced(
     stays: Sequence[Stay], confirmed: Mapping[str, Sequence[tuple[float, float]]], world: "World"
 ) -> Iterator[str]:
-    """S3: nobody is inside later than F + K after the send time of its last confirmed heartbeat.
+    """S3: no runner is inside later than F + K after the send time of its last confirmed heartbeat.
 
     K is what a process takes to die here, which is less than the K that is promised: so a deadline that is
     counted from the wrong moment is not hidden by it. What is suspended meanwhile dies as it wakes.
@@ -180,7 +180,7 @@ def _must_be_out_at(stay: Stay, last: float, fence_s: float) -> float:
 
 
 def outlived(leases: Sequence[LeaseWrite], stays: Sequence[Stay]) -> Iterator[str]:
-    """The margin: no record lapses before the runner that was let in under it is out, unless that could not run."""
+    """The margin: no record lapses before the runner that entered under it is out, unless that could not run."""
     boot = ""
     for write in leases:
         if write.lease is not None:
@@ -198,7 +198,7 @@ def outlived(leases: Sequence[LeaseWrite], stays: Sequence[Stay]) -> Iterator[st
 def overtaken(
     leases: Sequence[LeaseWrite], tickets: Sequence[TicketWrite], disturbed: Mapping[str, Sequence[float]]
 ) -> Iterator[str]:
-    """V2: nobody who waits undisturbed is overtaken more than once by a later ticket."""
+    """V2: no worker that waits undisturbed is overtaken more than once by a later ticket."""
     waiting: dict[str, tuple[int, float]] = {}
     counts: dict[str, int] = {}
     holder = ""

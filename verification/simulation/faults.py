@@ -209,7 +209,7 @@ class Faults:
         return process is not None and process.is_running and self._stop(worker.name, process)
 
     def stop_heir(self) -> bool:
-        """SIGSTOP of whoever gets a lease next, between its record and the device."""
+        """SIGSTOP to the next worker that gets a lease, after its record and before it enters the device."""
         heard = self.world.oracle.on_held
 
         def freeze(boot: str) -> None:
@@ -455,7 +455,7 @@ class Faults:
         return self._knob("lost_requests", self.chance.uniform(0.05, 0.6), 0.0)
 
     def lose_answers(self) -> bool:
-        """A part of the answers is dropped: writes are stored and nobody is told."""
+        """A part of the answers is dropped: writes are stored and their writers get no answer."""
         return self._knob("lost_answers", self.chance.uniform(0.05, 0.6), 0.0)
 
     def late_requests(self) -> bool:

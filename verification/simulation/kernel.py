@@ -87,7 +87,7 @@ class End:
         owner.ends.append(self)
 
     def give(self, owner: "Process") -> "End":
-        """``owner`` has it from now on (SCM_RIGHTS, or inherited)."""
+        """Give this end to ``owner`` (SCM_RIGHTS, or inherited)."""
         self.owner = owner
         owner.ends.append(self)
         return self
@@ -99,7 +99,7 @@ class End:
             self.hear(self._arrived.popleft())
 
     def send(self, message: bytes) -> bool:
-        """False where nobody is at the other end any more."""
+        """False where the other end is closed for good."""
         if self.is_closed or self.other.is_closed:
             return False
         if self.owner.is_running:
@@ -132,7 +132,7 @@ class End:
 class Process:
     """One process. status: of its end, None while it lives. on_term: its SIGTERM handler, if it has one.
 
-    death_signal: what it gets when its parent ends. on_exit: heard by whoever waits for its end. last_words:
+    death_signal: what it gets when its parent ends. on_exit: called for those that wait for its end. last_words:
     called as it ends, for the oracle. is_large: takes long to die. is_stuck: does not die (D state) before it is reset.
     """
 
@@ -172,7 +172,7 @@ class Process:
             self.machine.loop.thaw(self.program)
 
     def kill(self) -> None:
-        """SIGKILL: it runs no more, and is gone when the kernel has taken it apart."""
+        """SIGKILL: it runs no more, and is gone when the kernel has freed it."""
         if self.is_running:
             self._cease()
             self.machine.loop.post(WORLD, self._gone, SIGKILL, delay=self.machine.teardown(self))
@@ -277,7 +277,7 @@ class Machine:
         return self.chance.random() * self.latency_s
 
     def teardown(self, process: Process) -> float:
-        """How long the kernel takes to take a killed process apart (2 GB resident: up to 0.33 s measured)."""
+        """How long the kernel takes to free a killed process (2 GB resident: up to 0.33 s measured)."""
         return 0.002 + self.chance.random() ** 3 * (self.dying_s if process.is_large else 0.003)
 
     def open(self, path: str, opener: Process) -> Description:
@@ -285,7 +285,7 @@ class Machine:
         return Description(self, self.files.setdefault(path, LockFile()), opener)
 
     def unlink(self, path: str) -> None:
-        """Somebody deletes a lock file by hand."""
+        """A person deletes a lock file by hand."""
         self.files.pop(path, None)
 
     def pipe(self, one: Process, other: Process) -> tuple[End, End]:
@@ -295,7 +295,7 @@ class Machine:
         return ours, theirs
 
     def grant(self, file: LockFile) -> None:
-        """A free lock goes to one of those who wait; which one, nobody promises."""
+        """Give a free lock to one of the waiters, in no promised order."""
         while file.owner is None and file.waiting:
             place = self.chance.randrange(len(file.waiting))
             description, waiter = file.waiting.pop(place)

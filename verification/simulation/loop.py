@@ -1,6 +1,6 @@
 """An asyncio event loop in virtual time: no I/O, no threads, no waiting, the same run for the same seed.
 
-Nothing happens between callbacks: when nobody can run, time jumps to the next timer. Callbacks belong
+Nothing happens between callbacks: when no program can run, time jumps to the next timer. Callbacks belong
 to simulated *programs* by the context they run in, so a program can be frozen (its callbacks wait),
 killed (they are dropped) and have clocks of its own. Within a program callbacks run in the order asyncio
 promises; which program runs next is drawn from the seed.
@@ -30,7 +30,7 @@ _ROUNDING_S: Final = 1e-9
 
 
 class Stuck(Exception):
-    """Nobody can run and no timer is set, or everybody runs and time stands still."""
+    """No program can run and no timer is set, or programs run without end and time stands still."""
 
 
 class Clock:
@@ -217,7 +217,7 @@ class SimLoop(asyncio.BaseEventLoop):
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  whoever waits for it gets it
+        except Exception as error:  # noqa: BLE001  its awaiter gets it
             future.set_exception(error)
         return future
 
@@ -289,7 +289,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 try:
                     coroutine.close()
                     break
-                except BaseException:  # noqa: BLE001, S112  nobody is there to hear it
+                except BaseException:  # noqa: BLE001, S112  its program has ended
                     continue
         self._tasks.clear()
         self._timers.clear()

@@ -1,7 +1,7 @@
-"""Records of open jobs that are written again as they are, so that they lie at the end of their stream.
+"""Writes records of open jobs again unchanged, so that they move to the end of their stream.
 
-Workers do so with what they run for long, the reconciler with what nobody runs. Here it is done to any open record at
-any time, also where the reconciler would be wrong about who runs it.
+Workers do so with jobs that they run for long, the reconciler with jobs that no worker runs. Here it is done to any
+open record at any time, also where the reconciler would be wrong about who runs it.
 """
 
 import random
@@ -19,7 +19,7 @@ _MOVES: Final = 60
 
 
 class Moves:
-    """All of one world, drawn from a stream of their own."""
+    """All such writes of one world, drawn from a random stream of their own."""
 
     def __init__(self, world: "World") -> None:
         self.world = world

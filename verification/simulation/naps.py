@@ -1,4 +1,4 @@
-"""Machines that are suspended, and wake. Drawn from a stream of their own, so a seed's other faults stay."""
+"""Suspends machines and wakes them, drawn from a random stream of its own, so that a seed's other faults stay."""
 
 import random
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _LEAST_S, _LONGEST_S = 1.0, 90.0
 
 
 class Naps:
-    """All of one world. over_at: true time from which nobody sleeps any more; a nap outlasts the healing."""
+    """All suspensions of one world. over_at: true time by which all machines are awake, later than the healing."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -38,7 +38,7 @@ class Naps:
         self.suspend(self.chance.choice(hosts).machine, self._seconds(), "suspend_machine")
 
     def suspend_heir(self) -> None:
-        """The machine of whoever gets a lease next, on its way into the device or just inside."""
+        """Suspend the machine of the next worker that gets a lease, before its runner enters or just after."""
         self._is_heir_due = True
         if self._on_held not in self.world.oracle.on_held:
             self.world.oracle.on_held.append(self._on_held)

@@ -100,7 +100,7 @@ class Oracle:
         self.confirmed: dict[str, list[tuple[float, float]]] = {}
         self.disturbed: dict[str, list[float]] = {}
         self.lost: set[str] = set()
-        """Subjects whose last writes were taken away from under Signalbox, which nobody can make good."""
+        """Subjects whose last stored writes a fault removed, which Signalbox cannot repair."""
         self.on_held: list[Callable[[str], None]] = []
         """Heard with the boot of each new holder, as its record is stored."""
         self.reused_until = 0

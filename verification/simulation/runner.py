@@ -56,7 +56,7 @@ class Device:
     overlaps: list[str] = field(default_factory=list)
 
     def enter(self, stay: Stay) -> None:
-        """Nobody else may be inside."""
+        """Check that no other runner is inside."""
         self.overlaps += [
             f"{stay.boot} (token {stay.token}) entered {self.id} at {stay.came:.3f} while"
             f" {other.boot} (token {other.token}) was inside"

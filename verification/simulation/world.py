@@ -255,7 +255,7 @@ class World:
         return await bus.open(host.name)
 
     async def is_free(self, device: Any, *, timeout_s: float, **_: Any) -> bool:
-        """In place of NVML: whether nobody's memory is on the device."""
+        """In place of NVML: whether the device's memory is free."""
         found = next(each for each in self.devices if each.id == device.id)
         until = asyncio.get_running_loop().time() + timeout_s
         while any(stay.left is None for stay in found.stays):

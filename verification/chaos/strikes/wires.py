@@ -53,7 +53,7 @@ async def refuse(rig: Rig, rng: random.Random) -> None:
 
 
 async def half_open(rig: Rig, rng: random.Random) -> None:
-    """Nothing passes and nobody is told, until the program gives the connection up; what it sent may arrive then."""
+    """Nothing passes, without an error, until the program closes the connection; what it sent may arrive then."""
     name = await somebody(rig, rng)
     is_late = rng.random() < 0.6
     async with struck(rig, "late delivery" if is_late else "half open", name):

@@ -1,4 +1,4 @@
-"""What is done to workers: to supervisors, guards and runners, and to the lease."""
+"""Faults of workers: of supervisors, guards and runners, and of the lease."""
 
 import random
 import signal
@@ -22,7 +22,7 @@ HEIR_BOUND_S: Final = 60.0
 
 
 async def kill_supervisor(rig: Site, rng: random.Random) -> None:
-    """SIGKILL to whoever holds the GPU: somebody else holds it next."""
+    """SIGKILL to the holder of the GPU: another worker holds it next."""
     name = await a_holder(rig)
     token = rig.newest_token()
     async with struck(rig, "kill supervisor", name):
@@ -94,9 +94,9 @@ async def freeze_supervisor(rig: Site, rng: random.Random) -> None:
 
 
 async def freeze_successor(rig: Site, rng: random.Random) -> None:
-    """The holder is killed and its heir frozen as soon as its record is there, often before its runner is inside.
+    """Kill the holder and freeze its successor as soon as its record is stored, often before its runner is inside.
 
-    Another must be inside soon, although the frozen one's guard may have had the flock.
+    Another runner must be inside soon, although the frozen one's guard may have had the flock.
     """
     name = await a_holder(rig)
     token = rig.newest_token()
@@ -156,7 +156,7 @@ async def ask_release(rig: Site, rng: random.Random) -> None:
 
 
 async def delete_lease(rig: Site, rng: random.Random) -> None:
-    """Somebody purges the lease key by hand: its holder is refused at its next heartbeat; the flock holds meanwhile."""
+    """A person purges the lease key by hand: its holder is refused at its next heartbeat; the flock holds meanwhile."""
     name = await a_holder(rig)
     token, gpu = rig.newest_token(), next(iter(rig.recorder.holders))
     async with struck(rig, "delete lease", name):

@@ -1,4 +1,4 @@
-"""One pull consumer: who waits, what is delivered and not acknowledged, what comes again."""
+"""One pull consumer: its waiting requests, unacknowledged deliveries and redeliveries."""
 
 import json
 from collections import deque
@@ -125,7 +125,7 @@ class Consumer:
             self.serve()
 
     def serve(self) -> None:
-        """Deliver for as long as somebody waits and there is something to deliver."""
+        """Deliver while a request waits and there is a message for it."""
         if not self._server.has_leader(self.stream):
             return
         while self.waiting:
@@ -364,7 +364,7 @@ class Consumer:
                 self.again.remove(seq)
 
     def restarted(self, *, forgotten: int = 0) -> None:
-        """The server, or the leader, is another: nobody waits any more, ``forgotten`` late deliveries never were.
+        """Start after a change of server or leader: no request waits, the last ``forgotten`` deliveries are unknown.
 
         Only the last ones can be forgotten, and none that something is known of that came after it.
         """
@@ -386,7 +386,7 @@ class Consumer:
             self._arm(max(due_s, 0.01))
 
     def deleted(self) -> None:
-        """It is gone; those who wait are told."""
+        """The consumer is deleted; waiting requests are answered so."""
         self.waiting.end_all(409, "Consumer Deleted")
 
     def rolled_back(self) -> None:

@@ -40,7 +40,7 @@ class Link:
     # ------------------------------------------------------------------------------ faults
 
     def hold(self, *, up: bool = True, down: bool = True) -> None:
-        """Nothing passes in these directions, nobody is told: a partition, a one-way loss, a half-open connection."""
+        """Nothing passes in these directions, without an error: a partition, a one-way loss, a half-open connection."""
         self._is_up_held |= up
         self._is_down_held |= down
         self._apply()
@@ -86,7 +86,7 @@ class Link:
         return session
 
     def hang_up(self, session: Session) -> None:
-        """The client closes a connection; on a dead network nobody hears of it until the server finds out."""
+        """The client closes a connection; on a dead network the server notices later by its pings."""
         session.down.shut()
         session.up.put(self.server.end, session)
         session.up.finish()

@@ -82,7 +82,7 @@ class Pulls:
                 self._close(pull, 404, "No Messages", is_counted=False)
 
     def drop_deaf(self) -> None:
-        """Forget those nobody listens for any more."""
+        """Forget requests whose inbox has no subscriber any more."""
         heard = self._server.interest.of
         self._waiting = deque(pull for pull in self._waiting if heard(pull.reply.decode()))
 

@@ -1,4 +1,4 @@
-"""nats-server in memory: who is connected, where messages go, and which faults it has.
+"""nats-server in memory: its connections, the routing of messages, and its faults.
 
 Knobs of a running server, all off at first: :attr:`Server.stale_s`, :attr:`~Server.commit_s`,
 :attr:`~Server.ttl_late_s`, :attr:`~Server.marker_late_s`, :attr:`~Server.marker_loss`, :attr:`~Server.lost_requests`,
@@ -52,7 +52,7 @@ class Server:
         self.is_running = True
         self.is_paused = False
         self.counts_pending = False
-        """Whether deliveries say how many wait behind them; nobody of ours asks, and it costs a walk."""
+        """Whether deliveries say how many wait behind them; no program of Signalbox reads it, and it costs a walk."""
         self.stale_s = 0.0
         """Direct reads come from a replica that lags by up to this."""
         self.commit_s = 0.0
@@ -172,7 +172,7 @@ class Server:
     # ------------------------------------------------------------------------------ messages
 
     def route(self, subject: str, reply: bytes, head: bytes, data: bytes = b"") -> bool:
-        """Give a core message to all who listen; whether anybody did."""
+        """Give a core message to all subscribers. Returns whether there was one."""
         heard = self.interest.of(subject)
         for session, sid in heard:
             session.deliver(sid, subject.encode(), reply, head, data)
@@ -232,7 +232,7 @@ class Server:
     # ------------------------------------------------------------------------------ writes
 
     def _offer(self, stream: Stream, subject: str, reply: bytes, head: bytes, data: bytes) -> bool:
-        """Whether the stream listens: without a leader, after a while, nobody does."""
+        """Whether the stream listens: without a leader it stops after a while."""
         if not self.has_leader(stream):
             return self.is_election_unnoticed(stream)
         if self._is_dropped(reply):

@@ -80,7 +80,7 @@ class Session:
         self.down.put(self._client.welcomed, self)
 
     def refuse(self) -> None:
-        """Nobody listens at the server's port."""
+        """No server listens at the port."""
         self.down.put(self._client.lost, self)
 
     def deliver(self, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:

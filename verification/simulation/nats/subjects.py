@@ -74,7 +74,7 @@ class Interest(Generic[T]):
     """Who listens to which pattern.
 
     Patterns are filed under their stem, lookups are remembered until one of those changes. Inboxes are looked up
-    by all but their last token: nobody here subscribes to a single answer.
+    by all but their last token: no program here subscribes to a single answer.
     """
 
     def __init__(self) -> None:
