@@ -2,7 +2,7 @@
 
 ``--rules`` in the place of a path: the digest of what operations are judged by.
 
-Meant to be run as a process that is thrown away: a model is somebody else's file. Nothing of it is
+Meant to be run as a process that is thrown away: a model is a foreign file. Nothing of it is
 executed, the process is confined as a runner is, and reading stops at limits on memory and time.
 """
 

@@ -1,4 +1,4 @@
-"""What a rig stands on: NATS, one node or three, every way to it, and what writes down what happens there."""
+"""The base of a rig: NATS on one node or three, the proxies before it, and the recorders of its events."""
 
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack, suppress

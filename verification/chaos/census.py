@@ -1,4 +1,4 @@
-"""Who lives: births and deaths of the processes of a run, from /proc."""
+"""Records starts and ends of the processes of a run, from /proc."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a run left behind, read back: its whole history, for the laws to judge."""
+"""Reads the whole history of a run back, for the laws to judge."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

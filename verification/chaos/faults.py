@@ -1,4 +1,4 @@
-"""What a fault is: something done to a running stack, named, that ends when a condition holds, not a time.
+"""Faults: named actions on a running stack, each of which ends when a condition holds, not after a time.
 
 It says what it does, to whom, and what it measured. Those a storm chooses from stand in
 :func:`verification.chaos.catalogue.catalogue`.

@@ -42,7 +42,7 @@ def open_jobs(h: History) -> list[str]:
 
 
 def double_terminal(h: History) -> list[str]:
-    """The first end a job gets is its only one, for its record and for everybody who asked."""
+    """The first end a job gets is its only one, for its record and for every client that asked."""
     ends: dict[str, Entry] = {}
     found = []
     for entry in sorted(h.records, key=lambda e: e["seq"]):

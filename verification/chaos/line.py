@@ -1,4 +1,4 @@
-"""Laws of the line: who waited for a device, who was named, and who was overtaken."""
+"""Laws of the wait queue: which workers waited for a device, which was named, and which was overtaken."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from verification.chaos.history import Entry
 SETTLING_S: Final = 30.0
 """So long after its end a fault excuses the order of the line, where a run does not say how long its settings need."""
 BEFORE_S: Final = 2.0
-"""A ticket stands in the line for everybody so long after it was written."""
+"""Seconds after its write by which every worker knows a ticket."""
 
 
 class Release(NamedTuple):

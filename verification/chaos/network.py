@@ -1,4 +1,4 @@
-"""What only the kernel can do: a network namespace whose packets are dropped, and a disk that is small.
+"""Faults that only the kernel can cause: a network namespace whose packets are dropped, and a disk that is small.
 
 Both need root, the first ``ip`` and ``nft`` too; :func:`reason_against` says in words what is missing.
 """
@@ -114,7 +114,7 @@ class Filter(NamedTuple):
     name: str
 
     def drop(self, *, incoming: str = "", outgoing: str = "", peers: Sequence[str] = ()) -> None:
-        """Drop packets: ``all`` of a direction, or ``30`` per cent. peers: whose; empty = everybody's."""
+        """Drop packets: ``all`` of a direction, or ``30`` per cent. peers: of which peers; empty = all."""
         self._rules(_rule("input", incoming, peers) + _rule("output", outgoing, peers))
 
     def refuse(self, peers: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The ways of a cluster's nodes to each other, through proxies of ours, so that a node can be cut off from the rest.
+"""The connections among a cluster's nodes, through proxies of the rig, so that a node can be cut off from the rest.
 
 A pair has two proxies, one for whichever of both calls the other. Nodes also tell each other where they are: what they
 say here is an address where no server listens, as a connection beside the proxies would outlive a cut.

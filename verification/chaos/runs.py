@@ -1,4 +1,4 @@
-"""Scenarios about one running job: its worker dies, or its owner wants it no more."""
+"""Scenarios about one running job: its worker dies, or its owner cancels it."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What scenarios share: a load, the end of it, and what they ask of a run that still goes on."""
+"""Shared parts of scenarios: a load, its end, and checks of a run in progress."""
 
 import asyncio
 import json

@@ -27,7 +27,7 @@ CALLERS: Final = 20
 STUCK_S: Final = 240.0
 """A fault that is not over by then has found something."""
 CONTEST_S: Final = 20.0
-"""After the faults, when everybody knows the line again: the workers contend, and who is overtaken starves."""
+"""After the faults, when all workers know the wait queue again, they contend; one that is overtaken starves."""
 HEAL_S: Final = 120.0
 """After the last fault every job ends within this."""
 

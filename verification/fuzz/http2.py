@@ -1,4 +1,4 @@
-"""Bytes of an HTTP/2 connection, as a gateway or anybody who reaches the socket sends them.
+"""Bytes of an HTTP/2 connection, as a gateway or any other client of the socket sends them.
 
 Whatever comes, the connection goes on or says goodbye; it holds no more than it said it would, calls its owner once
 per stream at most, forgets everything in the end, and does the same however the bytes were cut into pieces.

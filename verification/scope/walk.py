@@ -1,4 +1,4 @@
-"""By chance through a scope that is too large to search: walks from the beginning to the end of all jobs.
+"""Random walks through a scope that is too large to search, from the beginning to the end of all jobs.
 
 Each walk meets as many faults as it is allowed, of every kind alike, at steps that its seed draws. A law may break on
 the way, and a walk that finds no end is taken for stuck.

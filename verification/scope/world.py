@@ -237,7 +237,7 @@ class World:
                 self.todo.append((name, events.Tick()))
 
     def remove_ticket(self, owner: str) -> None:
-        """Deleted or expired, and everybody hears of it. Its marker goes soon after."""
+        """Delete or expire the record, which all workers hear. Its marker goes soon after."""
         self.tickets.pop(owner, None)
         for name in self.awake():
             self.own(name).lease.waiters.drop(owner)
@@ -408,7 +408,7 @@ class World:
     # -- NATS: the lease -------------------------------------------------------------------------------
 
     def store(self, write: effects.Write, name: str, boot: str, at: int) -> events.Event:
-        """Compare and set. What is stored, everybody hears."""
+        """Compare and set. All workers hear of what is stored."""
         expect: int | None = write.expect  # a broken machine may expect nothing
         if expect is not None and expect != self.revision:
             return events.Refused()

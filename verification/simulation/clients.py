@@ -52,7 +52,7 @@ class Ledger:
             self._world.note("accepted", job=job_id[:8])
 
     def saw(self, job_id: str, state: State, body: bytes | None = None) -> None:
-        """Somebody was told this state, and perhaps a result."""
+        """Note that a caller was told this state, and perhaps a result."""
         self.entries[job_id].seen.append((self._world.loop.now, state))
         self._world.note("told", job=job_id[:8], state=state.value)
         if state is State.SUCCEEDED and body is not None and body != job_id.encode():
@@ -69,7 +69,7 @@ class Client:
         self.begins_at = 1.5 + draw() * (world.shape.lull_s - 2.0)
         does = self.chance.choices(["fine", "alone", "refused", "crash", "hang"], [70, 15, 6, 6, 3])[0]
         self.task = Task("", does, 0.005 if draw() < 0.5 else draw() * 1.5)
-        if world.shape.is_calm:  # enough to do that everybody wants the device
+        if world.shape.is_calm:  # enough load that every worker wants the device
             self.task = Task("", "fine", 0.3 + draw())
         self.priority = self.chance.choice(["hi", "mid", "mid", "lo"])
         self.wait_s = self.chance.uniform(1.0, 8.0) if draw() < 0.4 else 0.0

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, when, and how it heals. Every choice is the seed's."""
+"""The faults of a simulated world: which, when, and how they heal. The seed draws every choice."""
 
 import random
 from collections.abc import Callable
@@ -497,7 +497,7 @@ class Faults:
         return True
 
     def delete_lease(self) -> bool:
-        """Somebody deletes a lease by hand."""
+        """A person deletes a lease by hand."""
         server = self.world.server
         if not server.is_running or server.is_paused:
             return False

@@ -1,4 +1,4 @@
-"""The guard's process on a simulated kernel: the production machine, with modelled hands."""
+"""The guard's process on a simulated kernel: the production machine, with modelled effects."""
 
 import asyncio
 import socket

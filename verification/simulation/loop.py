@@ -319,7 +319,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._advance()
 
     def _advance(self) -> None:
-        """Jump to the next timer that somebody is alive to hear."""
+        """Jump to the next timer of a living program."""
         timers = self._timers
         is_found = False
         while timers and not (is_found and timers[0][0] > self.now):

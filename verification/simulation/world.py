@@ -1,4 +1,4 @@
-"""A whole Signalbox in one thread and no time: NATS, hosts, workers, gateways, clients, and what goes wrong.
+"""A whole Signalbox in one thread and virtual time: NATS, hosts, workers, gateways, clients, and faults.
 
 A world is drawn from its seed: how many workers on how many devices, which rules, what load, which faults
 and when. :meth:`World.play` runs it to its end and returns what was seen.

@@ -1,1 +1,1 @@
-"""What a worker is and tells of itself: identity, presence, metrics, the models it should serve."""
+"""What a worker is and publishes: identity, presence, metrics, the models it should serve."""

@@ -1,7 +1,7 @@
-"""Inputs that took a runner down until their job had no strikes left: they may not run for an hour.
+"""Inputs whose job became a dead letter for ending runners: jobs with them are refused for an hour.
 
 Kept in KV ``poison`` under model and hash of the input, so that every worker knows, and sending the same
-bytes again costs nobody another runner. As long as a model has no such input, nothing is hashed.
+bytes again ends no other runner. As long as a model has no such input, nothing is hashed.
 """
 
 import asyncio

@@ -1,21 +1,21 @@
-"""Jobs that a dead holder or a lost connection had in hand, given back to the queue at once.
+"""Recovers orphaned deliveries: naks at once the jobs that a dead holder or a lost connection had in flight.
 
-Otherwise they would wait for ``ack_wait``. Whoever takes a GPU over asks each of its queues what is
-delivered and not acknowledged, and hands back (a negative acknowledgement in the dead one's name)
-what is provably that holder's:
+Otherwise they would wait for ``ack_wait``. The worker that takes a GPU over asks each of its queues for
+deliveries that are not acknowledged, and naks, in the dead holder's name, those that are provably that
+holder's:
 
 - the job's record says ``running`` on this GPU under an older token: its holder is gone, for this
-  worker holds the lease and the lock; or under the present token without being in hand: its
+  worker holds the lease and the lock; or under the present token without being in flight here: its
   delivery was lost with a connection to NATS;
-- or the job has no record yet and this GPU is the model's only home, so that nobody else can have it.
+- or the job has no record yet and this GPU is the model's only home, so that no other worker can have it.
 
 A delivery whose record has ended is acknowledged: that may have died with its holder.
 
 Handing back is safe even if wrong: the job is merely delivered once more, and the compare-and-set on
 its record lets one attempt win. What cannot be proven waits for ``ack_wait``.
 
-Until NATS misses a dead worker's connection it delivers to what that had parked, also what was just given
-back. So each model is looked at once more, when all of that has expired. See ADR 0030.
+Until NATS notices that a dead worker's connection is gone, it delivers to that worker's parked pull requests,
+also jobs that were just nak'ed. So each model is looked at once more when those have expired. See ADR 0030.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Answer(Enum):
 
 
 class Rescue:
-    """Gives back what earlier holders of this GPU had in hand.
+    """Naks the deliveries of earlier holders of this GPU.
 
     is_in_hand: whether this worker itself has a job. gpu, token: of the present hold. spawn: runs a second look.
     """

@@ -1,1 +1,1 @@
-"""What puts right what crashes left behind."""
+"""Repairs the state that crashes leave behind."""

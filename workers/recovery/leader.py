@@ -1,4 +1,4 @@
-"""A duty that one worker does for all: whose it is, decided by compare-and-set on one key with a TTL.
+"""The leader lease of a task that one worker does for all: one key with a TTL, written by compare-and-set.
 
 Nothing here excludes anybody from anything: two workers may believe for a moment that the duty is theirs.
 What is done under it must be safe done twice (every write of the reconciler is a compare-and-set).
@@ -57,7 +57,7 @@ class Tenure:
         return await self._write(duty, self._revision)
 
     async def give_up(self, duty: Duty) -> None:
-        """Free at once, with what is remembered, for whoever comes next. Best effort."""
+        """Release the lease at once, and keep its state for the next leader. Best effort."""
         try:
             await self._write(replace(duty, owner="", boot=""), self._revision)
         except SignalboxError:

@@ -1,20 +1,21 @@
 """Removes messages of ended jobs that are still in ``JOBS``, before the records that tell of their end go.
 
-They are there where a job was acknowledged above an older one that was given back, or never was, as its worker
-died. Without its record the next worker would run such a job again. A message is older than the end of its job. So
-those stored before an instant are all that matter to the records stored before it.
+Such a message is left where a job was acknowledged above an older one that was nak'ed, or was never acknowledged
+because its worker died. Without its record the next worker would run the job again. A message is older than the end of
+its job, so only messages stored before an instant matter to the records stored before it.
 
-A message that has gone, by whoever's hand, may still be with a worker: pulled, lined up, kept for however long by
-telling the server so. That worker claims by "there is no record yet", which is true again once the record has gone.
+A removed message, whichever program removed it, may still be in flight at a worker, which may keep it for any time by
+telling the server that it is in progress. That worker claims by "there is no record yet", which is true again once the
+record is removed.
 So a record outlives its message by twice ``ack_wait``:
 
 - The message was in the queue when it was delivered. A worker claims from a delivery, or from having seen the message,
   for ``ack_wait`` and no longer; then it looks for the message, and after that for the record, anew
   (:meth:`signalbox.jobs.commits.Commits.refresh`). Neither there: the job has ended.
-- The other ``ack_wait`` is for a write that is on its way, and for clocks. Who sleeps longer with one in its socket has
-  lost lease and connection.
+- The other ``ack_wait`` is for a write that is on its way, and for clocks. A worker that sleeps longer with a write
+  in its socket has lost lease and connection.
 
-Everybody else who writes a first record (a gateway that cancels, the reconciler) has just seen the message too.
+Every other program that writes a first record (a gateway that cancels, the reconciler) has just seen the message too.
 """
 
 import asyncio

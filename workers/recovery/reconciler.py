@@ -1,4 +1,4 @@
-"""The reconciler: every accepted job ends, also one whose queue lost it or that nobody attends to.
+"""The reconciler: every accepted job ends, also one that its queue lost or that no worker attends to.
 
 One worker does it for all, every half minute (:mod:`workers.recovery.leader`). A turn
 
@@ -8,7 +8,7 @@ One worker does it for all, every half minute (:mod:`workers.recovery.leader`). 
 3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
 4. looks at open records again: one that its worker still runs is left alone, the others are put right
    (:mod:`signalbox.jobs.repair`);
-5. sweeps queues whose acknowledged jobs nobody has swept (:mod:`workers.queue.sweep` does it while jobs flow);
+5. sweeps queues whose acknowledged jobs no worker has swept (:mod:`workers.queue.sweep` does it while jobs flow);
 6. removes inputs whose jobs have ended, where no sweep did, or were refused (:mod:`workers.recovery.inputs`).
 
 Each turn's work is bounded; what is left over is the next turn's. Two reconcilers at once harm no job.
@@ -165,7 +165,7 @@ class Reconciler:
         return True
 
     def _remembered(self, duty: Duty) -> Duty:
-        """What is kept with the duty: whoever comes next reads from the oldest open or short-lived record on."""
+        """The state kept in the leader lease: the next leader reads from the oldest open or short-lived record on."""
         low = min([self._read_to, *(seq for seq, _ in self._open.values())])
         low = min(low, self._slots.lowest(low))
         return replace(duty, state_seq=low)

@@ -4,7 +4,7 @@
 What has ended is removed here, the oldest first and never anything above the oldest open record: after
 their time (a day), or after the least time that results are kept where the stream is getting full. Below that the
 gateways accept nothing more. So no open record may stay old: a worker writes those of what it runs again
-(:meth:`signalbox.jobs.commits.Commits.renew`), the reconciler those of what nobody runs. Records of synchronous
+(:meth:`signalbox.jobs.commits.Commits.renew`), the reconciler those of jobs that no worker runs. Records of synchronous
 calls go sooner, a slot at a time (:mod:`workers.recovery.slots`).
 """
 

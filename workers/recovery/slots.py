@@ -1,10 +1,10 @@
 """Removes the records of synchronous calls, which are short-lived: their callers were answered when they ended.
 
-They lie among records that stay for a day, so they cannot go by sequence. The second of its acceptance stands in the
-subject of each (:func:`signalbox.wire.names.slot_of`), and all of one such slot go with one purge: the server looks at
-some hundred subjects for it, not at all there are. A slot goes when its newest record is old enough, all its jobs have
-ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.leftovers`). What is known of slots
-comes from the reconciler's reading of ``STATE``; whoever takes the duty over reads on where the oldest slot began.
+They lie among records that stay for a day, so they cannot be removed by sequence. Each record's subject holds the
+second of its acceptance, its slot (:func:`signalbox.wire.names.slot_of`), and one purge removes a whole slot: the
+server looks at some hundred subjects for it, not at all. A slot goes when its newest record is old enough, all its
+jobs have ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.leftovers`). The knowledge
+of slots comes from the reconciler's reading of ``STATE``; the next reconciler reads on where the oldest slot began.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,8 +66,8 @@ class Slots:
     async def turn(self, open_jobs: Iterable[str], foreign: Sequence[int], first_seq: int) -> bool:
         """Remove slots that are due. Returns whether more are. Raises as :meth:`Bus.request_json`.
 
-        open_jobs: jobs that have not ended, among all whose records were read. foreign: sequences that nobody here
-        understands. first_seq: of ``STATE``; what was below it is gone.
+        open_jobs: jobs that have not ended, among all whose records were read. foreign: sequences of records that this
+        version cannot read. first_seq: of ``STATE``; what was below it is gone.
         """
         for name in [name for name, slot in self._slots.items() if slot.last_seq < first_seq]:
             del self._slots[name]

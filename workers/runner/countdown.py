@@ -10,8 +10,9 @@ _SLICE_S: Final = 0.5
 class Countdown:
     """Calls ``on_over`` when so many seconds have passed since the last :meth:`start`.
 
-    They are counted in slices, each of which must pass in its time: what this process itself slept through (stopped,
-    suspended, its loop blocked) is nobody else's, and what arrived meanwhile is read before the next slice is over.
+    They are counted in slices, each of which must pass in its time. Time in which this process itself did not run
+    (stopped, suspended, its loop blocked) does not count, and data that arrived meanwhile is read before the next
+    slice is over.
     """
 
     def __init__(self, on_over: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""TensorFlow, and all of it: loads SavedModels, runs their signatures on frames. Only a runner imports this.
+"""All use of TensorFlow: loads SavedModels, runs their signatures on frames. Only a runner imports this.
 
 A signature takes inputs of its dtypes and of any shape, as a fed Placeholder does in TensorFlow Serving: what no
 operation of the graph refuses is right, and what one refuses is the caller's input that was wrong.
@@ -30,8 +30,8 @@ _MOST_HINTS: Final = 3
 class Function:
     """One signature, for inputs of any shape: TensorFlow's tensors by output.
 
-    What TensorFlow loads compares shapes with those that the signature states, and takes others only after it has
-    written an error that nobody reads. So it is called from a function whose inputs have no shape, traced once.
+    A function that TensorFlow loads compares shapes with those of the signature, and takes others only after it has
+    formatted an error that is then dropped. So it is called from a function whose inputs have no shape, traced once.
     """
 
     def __init__(self, function: Callable[..., Mapping[str, Any]], signature: Signature) -> None:

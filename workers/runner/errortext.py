@@ -1,4 +1,4 @@
-"""A model's error text as a caller may see it: nothing in it says where something lies on this machine."""
+"""A model's error text as a caller may see it: without the paths of this machine."""
 
 import re
 from typing import Final

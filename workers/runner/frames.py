@@ -1,4 +1,4 @@
-"""What supervisor and runner say to each other: length-prefixed msgpack, strict types, no pickle.
+"""Frames between supervisor and runner: length-prefixed msgpack, strict types, no pickle.
 
 A frame on the socket is a 4-byte little-endian length and that many bytes of msgpack. A request
 carries an id that its answer repeats; the runner answers in order. On a socket of its own it writes a byte every
@@ -20,7 +20,7 @@ BEAT_S: Final = 0.5
 class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Load a SavedModel directory; ``is_warm`` asks for its warm-up requests to be run too.
 
-    digest: what the manifest of its files must have, empty = any. is_ahead: nobody waits for it, so runs go on
+    digest: what the manifest of its files must have, empty = any. is_ahead: no job waits for it, so runs go on
     beside it.
     """
 

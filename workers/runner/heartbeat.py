@@ -1,4 +1,4 @@
-"""What a runner's beats say: that it runs, however long it computes.
+"""The heartbeats of a runner: they show that it runs, however long it computes.
 
 A timer of the kernel has a thread of the runner write a byte every half second (:func:`workers.runner.process.beat`),
 whatever its other threads do and whichever of them has the interpreter's lock. So silence means one thing: the process

@@ -148,7 +148,7 @@ class _Layout:
             os.close(out)
 
     def _may_link(self, facts: os.stat_result) -> bool:
-        """Nobody but this user can write the file, and the runner can read it."""
+        """Whether only this user can write the file, and the runner can read it."""
         is_ours_alone = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
         return is_ours_alone and facts.st_mode & self._readable == self._readable
 

@@ -129,7 +129,7 @@ class RunnerLink:
         The process sees the files only meanwhile, staged: it digests what it loads.
         digest: of its files when they were registered; the runner refuses others. Empty = any.
         timeout_s: until they are staged, and again from then on.
-        is_ahead: nobody waits for it: the process goes on with what else it is asked meanwhile. One at a time.
+        is_ahead: no job waits for it: the process serves other requests meanwhile. One at a time.
         Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`, :class:`Unavailable` (not staged).
         """
         wire = self._usable()
@@ -310,7 +310,7 @@ class RunnerLink:
         try:
             answer = await wire.send(id_, data, timeout_s, is_ahead=is_ahead)
         except ResultTooLarge:
-            await self.died.wait()  # it was ended for that: nobody may be given to it any more
+            await self.died.wait()  # it was ended for that: no further request may go to it
             raise
         self.is_useful = True
         if isinstance(answer, frames.Failed):

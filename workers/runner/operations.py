@@ -160,7 +160,7 @@ def _function_names(value: memoryview) -> Iterator[str]:
 
 
 def _is_harmless(attribute: str, value: memoryview) -> bool:
-    """Not where the value is a placeholder, which whoever calls the function fills in."""
+    """Whether a value is harmless; a placeholder, which the function's caller fills in, is not."""
     is_given_by_the_caller = bool(text(value, 9))
     return not is_given_by_the_caller and bool(_HARMLESS[attribute].fullmatch(single(value, 2)))
 

@@ -1,11 +1,11 @@
 """The runner: the process that uses the device. Started by the guard, fed by the supervisor.
 
-One thread on purpose: it is inside the device only between the guard's ``enter`` and its own
-``left``, and while TensorFlow works it answers nobody. Only a load that nobody waits for has a thread to itself,
-so that runs go on beside it; the process says ``left`` when that has ended too. Another thread does nothing but watch
-for the end of supervisor and guard, so that a runner never outlives both of them, and one shows that the process runs,
-whatever the others do (:func:`beat`). It is confined
-(:mod:`workers.sandbox.confine`) before anything of TensorFlow, and long before any model, is in its memory.
+It has one main thread on purpose: the runner is inside the device only between the guard's ``enter`` and its own
+``left``, and while TensorFlow works it answers no request. Only a load ahead of need has a thread to itself, so that
+runs go on beside it; the process sends ``left`` when that has ended too. Another thread only watches for the end of
+supervisor and guard, so that a runner never outlives both of them, and one sends heartbeats, whatever the others do
+(:func:`beat`). The process is confined (:mod:`workers.sandbox.confine`) before anything of TensorFlow, and long before
+any model, is in its memory.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from workers.sandbox.confine import confine
 from workers.sandbox.confinement import Confinement, Sandbox
 
 REFUSED: Final = 78
-"""Exit status of a runner whose sandbox does not hold: it has served nobody."""
+"""Exit status of a runner whose sandbox does not hold: it has served no job."""
 _READ_BYTES: Final = 1 << 18
 _WORD_BYTES: Final = 256
 
@@ -111,7 +111,7 @@ class Runner:
             self._send(self._answer(request))
 
     def _load_ahead(self, request: frames.Load) -> None:
-        """A thread's work. What nobody foresaw ends the process, as it does in the main thread."""
+        """Run in a thread of its own. An unforeseen error ends the process, as it does in the main thread."""
         try:
             self._send(self._answer(request))
         except BaseException:  # noqa: BLE001  the edge of a thread
@@ -210,9 +210,9 @@ def _watch_for_end(*fds: int) -> None:
 def beat(fd: int) -> None:
     """Write a byte to ``fd`` every :data:`workers.runner.frames.BEAT_S` from now on, while the process gets any time.
 
-    The kernel's timer does it, and the interpreter's own handler in C, in a thread that takes nobody else's signals
-    (nor do calls of TensorFlow's end early for one): so whoever holds the interpreter's lock, and for how long, does
-    not matter. Called in the main thread, before there are others: they inherit its mask.
+    A kernel timer wakes a thread that takes no other signal, and the interpreter's handler writes in C. So a held
+    interpreter lock does not delay it, and no call of TensorFlow is interrupted by its signal. Called in the main
+    thread, before there are others: they inherit its mask.
     """
     os.set_blocking(fd, False)
     signal.signal(signal.SIGALRM, lambda *_: None)

@@ -1,4 +1,4 @@
-"""Walks the wire format of protocol buffers, for the few fields we need of somebody else's messages.
+"""Walks the wire format of protocol buffers, for the few fields that Signalbox reads of foreign messages.
 
 Source: protobuf's "Encoding" page. Nothing is copied; whatever does not parse raises :class:`IndexError`.
 So does what honest writers never write and readers take differently: protobuf keeps the last of a scalar field

@@ -1,4 +1,4 @@
-"""Reads what a SavedModel says of itself without running any of it, and without TensorFlow.
+"""Reads a SavedModel's signatures and contents without running any of it, and without TensorFlow.
 
 Walks the protobuf wire format of ``saved_model.pb`` for the few fields we need; field numbers are
 those of TensorFlow's saved_model.proto, meta_graph.proto, tensor_shape.proto and types.proto.

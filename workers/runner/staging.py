@@ -1,4 +1,4 @@
-"""A version's files where the runner may read them: for as long as it loads them, and no others'.
+"""Lays a version's files out where the runner may read them, only while it loads them.
 
 A runner's sandbox lets it read one folder of models, which the worker makes before the runner starts: the staging
 folder. The worker, outside the sandbox, lays a version out there for the load and takes it away when the load has
@@ -66,7 +66,7 @@ class Staging:
         self._lock_fd = -1
         self._one_version = asyncio.Lock()
         self._given_up: dict[Path, asyncio.Future[_Ways]] = {}
-        """By folder of models: what nobody waits for any more, and has not ended."""
+        """By folder of models: layouts that no load waits for any more and that have not ended."""
 
     def make(self) -> None:
         """See :class:`Stages`. Removes what workers that have died left below the same parent."""
@@ -141,7 +141,7 @@ class Staging:
         def ended(_: asyncio.Future[_Ways]) -> None:
             del self._given_up[root]
             if not laying.cancelled():
-                laying.exception()  # nobody wants to know
+                laying.exception()  # the error is dropped: its load has given up
             remove()
 
         laying.add_done_callback(ended)

@@ -1,4 +1,4 @@
-"""TensorFlow's errors made ours: whose fault each is, and its one line that says something."""
+"""Maps TensorFlow's errors to those of Signalbox: the cause of each, and its one informative line."""
 
 import re
 from collections.abc import Callable

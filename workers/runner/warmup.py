@@ -76,7 +76,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 
 def _message_class() -> Any:
-    """PredictionLog, down to what we read; tensors stay bytes (equal on the wire to their message)."""
+    """The fields of PredictionLog that are read; tensors stay bytes (equal on the wire to their message)."""
     file = descriptor_pb2.FileDescriptorProto(name="signalbox_warmup.proto", package=_PACKAGE, syntax="proto3")
 
     def message(name: str, *fields: tuple[int, str, str, bool]) -> None:

@@ -84,11 +84,11 @@ class _Thread:
 class RunnerWire(asyncio.Protocol):
     """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
 
-    The process works on what it is asked one after another, and beside that on loads that nobody waits for. Where it
-    dies of either, nobody knows which: the load is blamed, which is tried no more ahead of need, so that what kills
-    is alone the next time. kill: ends the process when it says what no runner of ours would say, or works on one
-    request for too long, or is frozen: that is no request's doing.
-    heartbeat: what the process's other socket is for; it must beat from when it is ready.
+    The process serves requests one after another, and beside them a load ahead of need. If it dies during both, the
+    load counts as the cause and is not tried ahead of need again, so that the real cause runs alone the next time.
+    kill: ends the process when it sends an invalid frame, works on one request for too long, or is frozen (which
+    counts against no request).
+    heartbeat: of the process's other socket; it must beat from when the process is ready.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class RunnerWire(asyncio.Protocol):
         return future
 
     def fail(self, first: SignalboxError | None = None) -> None:
-        """The process is gone: everybody who waits is told; ``first`` to whom it worked for."""
+        """The process is gone: fail all requests that wait, with ``first`` the one that it worked on."""
         self.is_broken = True
         ahead = None if self.is_ended_by_us else self._ahead.first
         culprit = ahead or self._work.first

@@ -127,7 +127,7 @@ class Activity:
     def loading(self, key: Key, *, is_ahead: bool = False) -> Iterator[None]:
         """A version is being loaded. One that succeeds counts for what loads of the model take.
 
-        is_ahead: nobody waits for it, and runs go on beside it; one at a time.
+        is_ahead: no job waits for it, and runs go on beside it; one at a time.
         """
         request = Request(LOADING, key, (), lambda: None, self._loop.time())
         begin, end = (self._begin_ahead, self._end_ahead) if is_ahead else (self._begin, self._end)

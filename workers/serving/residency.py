@@ -94,7 +94,7 @@ class ResidentVersions:
 
         Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
         :class:`DoesNotFit`, :class:`RunnerCrashed`, :class:`LeaseLost`,
-        :class:`Unavailable` while somebody else uses the device, or the worker has no room to lay the version out.
+        :class:`Unavailable` while a foreign process uses the device, or the worker has no room to lay the version out.
         """
         has_loaded = False
         while key not in self._cache or self._cache.is_over:
@@ -231,7 +231,7 @@ class ResidentVersions:
         return size <= free or size > self._cache.budget_bytes
 
     async def _load(self, key: Key, renew: Renew | None) -> None:
-        """Without ``renew`` nobody needs it yet: one try, and it is not kept where others would have to leave."""
+        """Load a version; without ``renew`` ahead of need: one try, and not kept if others would have to leave."""
         if not self._may_load():
             raise Unavailable("Another program computes on the GPU: nothing is loaded meanwhile.")
         name, number = key
@@ -297,7 +297,7 @@ class ResidentVersions:
                 await self._freed.wait()  # bounded: every pin is a run with a time limit
 
     async def _shrink_freely(self, key: Key) -> None:
-        """Only what is placed elsewhere leaves for a version nobody needs yet; else it leaves itself."""
+        """Evict only versions placed elsewhere for one loaded ahead of need; if that does not suffice, unload it."""
         for idle in self._cache.excess(is_spare=self._is_spare):
             if self._is_spare(idle) and self._cache.is_idle(idle):
                 await self._unload(idle)

@@ -1,7 +1,7 @@
 """Versions that requests no longer get, until they leave. Pure: time is passed in.
 
 Jobs that were accepted for such a version may still wait, so it leaves when it has not been used for a while. A version
-that somebody asks for by its number later is loaded for that, and is none of these.
+that a request names by its number later is loaded for it, and is none of these.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,4 +1,4 @@
-"""What becomes of a device whose holder is struck: what is measured there besides."""
+"""Measures what follows on a device whose holder has a fault."""
 
 from tests.rigs.processes import is_alive
 from verification.chaos.faults import measured

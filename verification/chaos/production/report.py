@@ -1,4 +1,4 @@
-"""What came of a run over a production stack, for a person and for a program."""
+"""The report of a run over a production stack, for a person and for a program."""
 
 from collections import Counter
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What is done to the services of a production stack. A trial is one fault, until nothing hinders any more."""
+"""Faults of the services of a production stack. A trial is one fault, until all effects of it are over."""
 
 import asyncio
 import random

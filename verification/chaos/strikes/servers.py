@@ -1,4 +1,4 @@
-"""What is done to the front and to NATS."""
+"""Faults of the front and of NATS."""
 
 import asyncio
 import random

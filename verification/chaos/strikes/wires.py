@@ -1,4 +1,4 @@
-"""What is done to one program's way to NATS: by its proxies, and by the kernel."""
+"""Faults of one program's connection to NATS: by its proxies, and by the kernel."""
 
 import asyncio
 import random

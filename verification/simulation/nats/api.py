@@ -45,7 +45,7 @@ class Api:
         }
 
     def handle(self, subject: str, reply: bytes, data: bytes) -> bool:
-        """Whether somebody answers on this subject."""
+        """Whether the API answers on this subject."""
         parts = subject.split(".")[2:]
         if parts[:2] == ["DIRECT", "GET"]:
             return self._direct.handle(parts[2:], reply, data)
