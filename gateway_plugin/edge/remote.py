@@ -11,6 +11,10 @@ from signalbox.program.errors import Unavailable
 _METHOD = "/coprocess.Dispatcher/Dispatch"
 _SIZES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
+_CONNECT_MS = 5_000
+"""How long an attempt to connect may take: gRPC's least pause between two attempts is that, and no pause after one that
+has failed."""
+
 
 class RemotePlugin:
     """A plugin at ``target`` (``unix:///path``, ``host:port`` or ``dns:///name:port``). Retries nothing.
@@ -25,7 +29,7 @@ class RemotePlugin:
             options=[
                 *_SIZES,
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
                 ("grpc.max_reconnect_backoff_ms", 1000),
             ],
         )
