@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
+import gateway_plugin  # noqa: F401  before a test imports gRPC: see there
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer

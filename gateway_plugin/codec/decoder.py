@@ -1,12 +1,14 @@
 """A process that decodes and renders large JSON bodies, so that no other request waits for them.
 
 ``python -m gateway_plugin.codec.decoder`` answers frames on standard input with frames on standard output:
-a 4-byte big-endian length and msgpack. It ends when its input does, so it cannot outlive the plugin.
+a 4-byte big-endian length and msgpack. The first frame, an empty :class:`Done`, says that it is ready. It ends when
+its input does, so it cannot outlive the plugin.
 """
 
 import resource
 import struct
 import sys
+import traceback
 import zlib
 from collections.abc import Mapping
 from typing import IO, Any, Final
@@ -202,20 +204,26 @@ def _refused(error: SignalboxError) -> Refused:
 
 
 def serve(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Answer frames until the input ends."""
+    """Say that this process is ready, then answer frames until the input ends."""
     decoder: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
     worker = Decoder()
+    _send(sink, msgspec.msgpack.encode(Done()))
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
         (size,) = LENGTH.unpack(head)
         ask = decoder.decode(source.read(size))
         try:
             reply = msgspec.msgpack.encode(worker.perform(ask))
         except Exception as error:  # noqa: BLE001  the edge of one request in this process
+            traceback.print_exc()
             reply = msgspec.msgpack.encode(Refused(Bug.code, f"Decoding failed: {type(error).__name__}."))
         del ask
-        sink.write(LENGTH.pack(len(reply)))
-        sink.write(reply)
-        sink.flush()
+        _send(sink, reply)
+
+
+def _send(sink: IO[bytes], frame: bytes) -> None:
+    sink.write(LENGTH.pack(len(frame)))
+    sink.write(frame)
+    sink.flush()
 
 
 if __name__ == "__main__":

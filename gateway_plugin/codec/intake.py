@@ -59,16 +59,20 @@ class _Process:
     """One decoding process, used by one body at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process, timeout_s: float) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
         self._process = process
+        self._sink, self._source = process.stdin, process.stdout
         self._timeout_s = timeout_s
         self._is_killed = False
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None and not self._is_killed
+        return self._process.returncode is None and not self._is_killed and not self._sink.is_closing()
 
     @classmethod
     async def start(cls, memory_bytes: int, timeout_s: float) -> "_Process":
+        """A process that has said it is ready. Raises :class:`Unavailable` where none comes to that."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -78,21 +82,34 @@ class _Process:
             stdout=asyncio.subprocess.PIPE,
             limit=_PIPE_LIMIT,
         )
-        return cls(process, timeout_s)
+        started = cls(process, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await started._reply()
+        except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+            await started.end()
+            log.error("gateway.decoder_not_started", status=process.returncode)
+            raise Unavailable(
+                "No process for large bodies could be started; nothing was accepted.",
+                retry_after_s=_RETRY_AFTER_S,
+                bound="decoding",
+            ) from error
+        except asyncio.CancelledError:
+            started._kill()
+            raise
+        return started
 
     async def ask(self, ask: Ask) -> Done:
         """Have the process do one thing. Raises the error it answers with, or the one for its death or silence."""
-        source, sink = self._process.stdout, self._process.stdin
-        if source is None or sink is None:
-            raise Unavailable
         body = msgspec.msgpack.encode(ask)
         try:
             async with asyncio.timeout(self._timeout_s):
-                sink.write(LENGTH.pack(len(body)))
-                sink.write(body)
-                await sink.drain()
-                (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
-                reply: Reply = _decode_reply(await source.readexactly(size))
+                if self._sink.is_closing():  # it died since it was picked; uvloop raises RuntimeError for a write
+                    raise BrokenPipeError
+                self._sink.write(LENGTH.pack(len(body)))
+                self._sink.write(body)
+                await self._sink.drain()
+                reply = await self._reply()
         except TimeoutError as error:
             await self.end()
             raise too_costly(ask, "time") from error
@@ -105,6 +122,11 @@ class _Process:
             raise
         if isinstance(reply, Refused):
             raise error_of(reply.code, reply.message, reply.facts)
+        return reply
+
+    async def _reply(self) -> Reply:
+        (size,) = LENGTH.unpack(await self._source.readexactly(LENGTH.size))
+        reply: Reply = _decode_reply(await self._source.readexactly(size))
         return reply
 
     async def end(self) -> None:

@@ -115,9 +115,10 @@ class Dispatcher:
         counter.inc()
 
     def _refuse(self, obj: Object, error: Exception) -> None:
-        """The answer an error stands for; one that is no error of ours is a bug, and logged."""
-        if not isinstance(error, SignalboxError):
+        """The answer an error stands for; one that is no error of ours is a bug. Bugs are logged."""
+        if not isinstance(error, SignalboxError) or isinstance(error, Bug):
             log.exception("gateway.hook_failed", error=error, hook=obj.hook_name[:60])
+        if not isinstance(error, SignalboxError):
             error = Bug()
         bound = error.facts.get("bound", "")
         count_refusal(f"{error.code}:{bound}" if bound else error.code)

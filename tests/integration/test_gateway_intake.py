@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import PEPPER, ScriptedWorker, key, model, rig
 
+ROOT = str(Path(__file__).parents[2])
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()
 
 
@@ -79,6 +81,26 @@ async def test_a_process_that_died_is_replaced(intake: Intake) -> None:
     os.kill(victim.pid, signal.SIGKILL)
     await victim.wait()
     assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
+
+
+async def test_a_process_that_dies_before_it_has_a_body_is_no_fault_of_the_body(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(Unavailable, match="could be started"):
+            await intake.read_elsewhere("me", LARGE, "", choose)
+    assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
+
+
+async def test_no_handler_of_grpc_runs_in_a_process_that_the_plugin_starts() -> None:
+    """Under load they end some of them with SIGSEGV; gRPC reads the variable when it is imported."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    script = "import gateway_plugin.hooks.aio, os; print(os.environ['GRPC_ENABLE_FORK_SUPPORT'])"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, env={**clean, "PYTHONPATH": ROOT}, stdout=asyncio.subprocess.PIPE
+    )
+    assert (await process.communicate())[0] == b"0\n"
 
 
 async def test_a_caller_who_leaves_does_not_leave_half_a_conversation(intake: Intake) -> None:
