@@ -39,6 +39,8 @@ from signalbox.wire import tensors
 from signalbox.wire.jsonbody import Bounds, parse
 
 _RETRY_AFTER_S: Final = 2.0
+_START_S: Final = 30.0
+"""Longest start of a process: no part of a body's own time, or a short one would refuse bodies on a busy machine."""
 _PIPE_LIMIT: Final = 1024 * 1024
 C = TypeVar("C")
 Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
@@ -72,7 +74,10 @@ class _Process:
 
     @classmethod
     async def start(cls, memory_bytes: int, timeout_s: float) -> "_Process":
-        """A process that has said it is ready. Raises :class:`Unavailable` where none comes to that."""
+        """A process that has said it is ready; ``timeout_s`` bounds each thing asked of it.
+
+        Raises :class:`Unavailable` where none comes to that.
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -84,7 +89,7 @@ class _Process:
         )
         started = cls(process, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(_START_S):
                 await started._reply()
         except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
             await started.end()
