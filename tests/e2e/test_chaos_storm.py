@@ -53,9 +53,9 @@ def test_faults_over_jobs_break_no_law(tmp_path: Path) -> None:
     assert summary["violations"] == []
     assert summary["faults"] >= FAULTS
     assert summary["jobs"] >= JOBS
-    assert summary["contests"] > 0, "nobody could be overtaken, so the order of the line was not judged"
     if depth.at(short=True, full=False):
-        return  # too few for every kind of them
+        return  # too few for every kind of them, and for a waiter that no fault has harmed
+    assert summary["contests"] > 0, "no waiter could be overtaken, so the order of the line was not judged"
     # The worst of them happened, not only the mild ones.
     harsh = {"kill supervisor", "kill guard", "kill runner", "kill gateway", "kill nats"}
     silent = {"freeze supervisor", "freeze guard", "partition", "half open", "delete lease"}

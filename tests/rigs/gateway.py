@@ -25,6 +25,7 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery, Puller
 from signalbox.jobs import life, payloads
+from signalbox.jobs.commits import persist
 from signalbox.jobs.records import Records
 from signalbox.program import keys
 from signalbox.program.settings import Wire
@@ -281,7 +282,7 @@ class ScriptedWorker:
 
     async def _run(self, delivery: Delivery) -> None:
         job = delivery.job
-        found = await self._records.read(job.id)
+        found = await persist(lambda: self._records.read(job.id))
         if found is not None and found[0].state.is_terminal:
             await delivery.ack()
             return
@@ -306,7 +307,7 @@ class ScriptedWorker:
                 ref, body = await payloads.store(self._bus, record.id, "out1", body), b""
             phases = {"started": life.ms(record, now)}
             ended = life.succeeded(record, now=now, phases=phases, batch=1, size_bytes=len(body), ref=ref)
-        latest = await self._records.read(record.id)
+        latest = await persist(lambda: self._records.read(record.id))
         assert latest is not None
         if latest[0].cancel_requested:
             ended, body = life.cancelled(latest[0], now=now), b""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from typing import Final
 
 Address = tuple[str, int]
@@ -51,8 +52,10 @@ async def silent(address: Address, said: bytes, count: int) -> list[bytes]:
     """What ``count`` clients that say so much and no more are answered by the time they are closed."""
 
     async def one() -> bytes:
-        reader, writer = await dial(address)
-        writer.write(said)
+        # Said before the server, whose loop this may be, has accepted: the time for a head begins then.
+        connection = socket.create_connection(address, timeout=LIMIT_S)
+        connection.sendall(said)
+        reader, writer = await asyncio.open_connection(sock=connection)
         async with asyncio.timeout(LIMIT_S):
             answer = await reader.read()
         writer.close()
