@@ -15,6 +15,7 @@ from hypothesis import settings
 import gateway_plugin  # noqa: F401  before a test imports gRPC: see there
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.jobs.commits import persist
 from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.production.running import Running
 from signalbox.program.settings import Wire
@@ -92,7 +93,7 @@ async def nats(shared_server: NatsServer) -> AsyncIterator[NatsServer]:
     """The shared server with every stream and bucket declared and empty, and no consumer of an earlier test."""
     bus = await Bus.connect(Wire(nats_url=shared_server.url), role="admin", name="fixture")
     try:
-        await streams.make_clean(bus)
+        await persist(lambda: streams.make_clean(bus))
         yield shared_server
     finally:
         await bus.close()
@@ -104,7 +105,7 @@ async def own_nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
     async with NatsServer(tmp_path / "nats") as server:
         bus = await Bus.connect(Wire(nats_url=server.url), role="admin", name="fixture")
         try:
-            await topology.apply(bus)
+            await persist(lambda: topology.apply(bus))
         finally:
             await bus.close()
         yield server
