@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, console, day, fairness, front, production, sizes, transports
+from benchmarks import bare, console, day, fairness, front, production, ratio, sizes, transports
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
-PARTS: Final = ("edge", "tyk", "handover", "fairness", "console")
+PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest")
 ON_REQUEST: Final = ("transports",)
 ON_PRODUCTION: Final = ("production", "leases", "sizes")
 """Parts of a production stack. They need what `make production` needs, so they run only when named."""
@@ -101,6 +101,11 @@ def _console(options: argparse.Namespace) -> None:
         asyncio.run(console.measure(Path(folder), seconds=options.seconds))
 
 
+def _shortest(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(ratio.measure(Path(folder), seconds=options.seconds))
+
+
 def _production(options: argparse.Namespace) -> None:
     if not options.alone:
         with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
@@ -125,6 +130,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "handover": _handover,
     "fairness": _fairness,
     "console": _console,
+    "shortest": _shortest,
     "production": _production,
     "leases": _leases,
     "sizes": _sizes,

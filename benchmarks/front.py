@@ -9,6 +9,7 @@ from typing import Final
 from benchmarks.bed import Bed, made
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import Cost, SyncCounter, cost, descendants, title
+from signalbox.ops.up.stack import Stack
 from signalbox.ops.up.tyk import Programs
 
 BODY: Final = json.dumps({"instances": [1.0]}).encode()
@@ -35,9 +36,9 @@ async def measure(folder: Path, *, seconds: float, tyk: Programs | None = None) 
         rates = {}
         print(f"\n{'front':<22}{'in flight':>10}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}  statuses")
         for in_flight in IN_FLIGHT:
-            before = _costs(bed)
+            before = costs(bed.stack)
             figures = await _apart(sync_target(bed), in_flight, seconds)
-            after = _costs(bed)
+            after = costs(bed.stack)
             rates[in_flight] = figures.rate
             _print_row("predict", figures)
             _print_cpu(before, after, figures)
@@ -52,20 +53,26 @@ async def _apart(target: Target, in_flight: int, seconds: float) -> Figures:
     return await asyncio.to_thread(run, target, in_flight, seconds=seconds)
 
 
-def _costs(bed: Bed) -> Mapping[str, Cost]:
-    """Every process of the stack, children under a name of their own."""
+def costs(stack: Stack) -> Mapping[str, Cost]:
+    """Every process of the stack; children by program and role."""
     found = {}
-    for name, pid in bed.stack.pids().items():
+    for name, pid in stack.pids().items():
         found[name] = cost(pid)
         for child in descendants(pid):
-            found[f"{name}/{_role(child)}"] = cost(child)
+            place, used = f"{name}/{_role(child)}", cost(child)
+            found[place] = used if place not in found else _both(found[place], used)
     return found
+
+
+def _both(one: Cost, other: Cost) -> Cost:
+    """Two processes of one role."""
+    return Cost(one.pid, one.cpu_s + other.cpu_s, one.rss_bytes + other.rss_bytes, one.pss_bytes + other.pss_bytes)
 
 
 def _role(pid: int) -> str:
     """``guard``, ``runner`` or the like, from the module it runs."""
     words = title(pid).replace(".", " ").replace("/", " ").split()
-    for word in ("guard", "runner", "forkserver", "resource_tracker"):
+    for word in ("guard", "runner", "compute", "forkserver", "resource_tracker"):
         if word in words or f"{word}py" in words:
             return word
     return f"pid {pid}"
@@ -114,5 +121,5 @@ async def _accepted(bed: Bed) -> int:
 
 def _print_sizes(bed: Bed) -> None:
     print("\nresident memory, MB (proportional share in brackets)")
-    for name, found in _costs(bed).items():
+    for name, found in costs(bed.stack).items():
         print(f"  {name:<24}{found.rss_bytes / 1e6:8.1f} ({found.pss_bytes / 1e6:.1f})", flush=True)

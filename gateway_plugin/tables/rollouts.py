@@ -7,7 +7,7 @@ gateway, the writer too, acts on what the table then says. So requests move at a
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put, remove
@@ -15,7 +15,7 @@ from signalbox.program import log
 from signalbox.program.errors import SignalboxError, StaleRevision
 from signalbox.wire import rollout
 from signalbox.wire.messages import Model, Serving, Worker
-from signalbox.wire.names import Bucket
+from signalbox.wire.names import Bucket, token
 
 DESERTED_S: Final = 10.0
 """The rollout of a model that no worker serves for so long waits no more: longer than presence takes to return after
@@ -24,6 +24,20 @@ _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
 _MOMENT_S: Final = 0.01
 """A timer may be early by the resolution of its clock."""
+
+
+class _Told(NamedTuple):
+    """What decisions read of a worker's presence. The rest changes every two seconds."""
+
+    place: tuple[str, str, bool, bool, tuple[str, ...]]
+    residencies: frozenset[tuple[str, int, str]]
+
+
+def _told(worker: Worker) -> _Told:
+    return _Told(
+        (worker.device.id, worker.host, worker.state == "draining", bool(worker.token), worker.serves),
+        frozenset((resident.model, resident.version, resident.state) for resident in worker.models),
+    )
 
 
 class Rollouts:
@@ -40,6 +54,7 @@ class Rollouts:
         self._dirty: set[str] = set()
         self._open: set[str] = set()
         """Models whose requests do not get the published version yet."""
+        self._told: dict[str, _Told] = {}
         self._deserted_at: dict[str, float] = {}
         self._delays_s: dict[str, float] = {}
         """Seconds until a model is looked at again after the next failure."""
@@ -49,7 +64,7 @@ class Rollouts:
         self._loop = asyncio.get_running_loop()
         models.on_change(lambda key, *_: self._mark_dirty((key,)))
         serving.on_change(lambda key, *_: self._mark_dirty((key,)))
-        workers.on_change(lambda *_: self._mark_dirty(self._open))
+        workers.on_change(lambda key, worker, _revision: self._mark_dirty(self._concerned(key, worker)))
 
     def start(self) -> None:
         """Decide from now on; the tables have been read."""
@@ -66,6 +81,15 @@ class Rollouts:
         self._dirty.update(keys)
         if self._dirty:
             self._wake.set()
+
+    def _concerned(self, key: str, worker: Worker | None) -> set[str]:
+        """The open models of which a worker's presence says what it did not say before."""
+        before, told = self._told.pop(key, None), None
+        if worker is not None:
+            told = self._told[key] = _told(worker)
+        if before is None or told is None or before.place != told.place:
+            return self._open
+        return self._open & {token(model) for model, *_ in before.residencies ^ told.residencies}
 
     async def _keep(self) -> None:
         while True:

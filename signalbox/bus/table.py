@@ -1,11 +1,12 @@
 """Keeps a bucket in memory and current; writes keys of a bucket.
 
 A table subscribes first and then reads the bucket as a whole, so no change is missed. Every change of a bucket is
-republished, so stream sequences without a gap prove that nothing was missed. After a gap or a reconnect the bucket is
-read again.
+republished, so stream sequences without a gap prove that nothing was missed, and the leader's last sequence proves it
+of a table that heard nothing. After a gap what came since is read, after a reconnect the bucket as a whole.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,10 +14,12 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from signalbox.bus.answers import stored_of
 from signalbox.bus.client import Bus, Message, Stored, Subscription
+from signalbox.bus.connection import status, status_text
 from signalbox.bus.majority import unheard_s
 from signalbox.program import log
-from signalbox.program.errors import SignalboxError
+from signalbox.program.errors import Bug, SignalboxError
 from signalbox.wire.assets import EXPIRING, MARKER_TTL_S
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Doc, decode, encode
@@ -28,8 +31,10 @@ OnChange = Callable[[str, T | None, int], None]
 
 _PROOF_S: Final = 3.0
 """How often a table asks for proof that the server still reaches it."""
-_RESYNC_S: Final = 60.0
-"""How often a table is read again as a whole in any case, against unforeseen errors."""
+_COMPARE_S: Final = 60.0
+"""How often a table asks the stream's leader for the last sequence in any case, against unforeseen errors."""
+_AFTER_LIMIT: Final = 1000
+"""Changes that are read at once."""
 _RETRY_S: Final = 0.25
 
 
@@ -39,8 +44,9 @@ class Table(Generic[T]):
     Keys are as in the bucket (already tokens). Callbacks of :meth:`on_change` run in order, at once, and must be quick.
     A document that cannot be read counts as absent.
 
-    asks_leader: that the table is current is proven by the stream's leader. Otherwise a round trip to our server
-    is proof enough, which knows nothing of a server cut off from the others, or of a subscription that died.
+    asks_leader: that the table is current is proven by the stream's leader each time. Otherwise a round trip to our
+    server is proof enough in between, which knows nothing of a server cut off from the others, or of a subscription
+    that died.
     """
 
     def __init__(self, bus: Bus, bucket: Bucket, type_: type[T], *, asks_leader: bool = False) -> None:
@@ -54,16 +60,19 @@ class Table(Generic[T]):
         self._event_prefix = len(event_of_key(bucket, ""))
         self._key_prefix = len(key_subject(bucket, ""))
         self._last_seq: int | None = None
+        self._known_to: int | None = None
+        """Nothing is missing up to this sequence, and what came after is to be read; None: the whole bucket is."""
         self._behind_since: float | None = None
         self._proven_at = float("-inf")
         self._stale = asyncio.Event()
         self._subscription: Subscription | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._compare_at = self._loop.time() + _COMPARE_S
 
     async def start(self) -> None:
         """Read the bucket and follow it from then on. Raises :class:`Unavailable`."""
-        self._bus.on_reconnect(self._stale.set)
+        self._bus.on_reconnect(self._doubt)
         try:
             self._subscription = await self._bus.subscribe(event_of_key(self._bucket), self._receive)
             await self._read()
@@ -95,7 +104,7 @@ class Table(Generic[T]):
 
     async def close(self) -> None:
         """Stop following. Idempotent; what was read stays readable."""
-        self._bus.forget_reconnect(self._stale.set)
+        self._bus.forget_reconnect(self._doubt)
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
@@ -108,7 +117,7 @@ class Table(Generic[T]):
         headers = message.headers
         seq = int(headers[Header.SEQUENCE])
         if self._last_seq is not None and seq > self._last_seq + 1:
-            self._stale.set()
+            self._missed()
         self._last_seq = max(self._last_seq or 0, seq)
         key = message.subject[self._event_prefix :]
         self._take(key, None if is_removal(headers) else message.data, seq)
@@ -132,22 +141,70 @@ class Table(Generic[T]):
         for callback in self._callbacks:
             callback(key, document, seq)
 
+    def _doubt(self) -> None:
+        """Have the whole bucket read: after a reconnect, or a read that failed."""
+        self._known_to = None
+        self._stale.set()
+
+    def _missed(self) -> None:
+        """Have what came after the last sequence known here read, unless more than that is to be read already."""
+        if not self._stale.is_set():
+            # Where keys expire, the marker of a removal may be gone by now: only the whole bucket tells of it.
+            self._known_to = self._last_seq if self._bucket not in EXPIRING else None
+            self._stale.set()
+
     async def _read(self) -> None:
-        """Read the whole bucket and drop what is no longer there."""
+        """Read what is missing."""
         self._stale.clear()
+        known_to, self._known_to = self._known_to, None
+        if known_to is None:
+            await self._read_all()
+        else:
+            await self._read_after(known_to)
+
+    async def _read_after(self, known_to: int) -> None:
+        """Read what came after a sequence. The replica asked may be behind: the leader proves that it was all."""
+        heard = self._last_seq or 0
+        while True:
+            found = await self._list_after(known_to)
+            for stored in found:
+                self._apply(stored)
+                known_to = stored.seq
+            if len(found) < _AFTER_LIMIT:
+                break
+        if known_to < heard:
+            await self._read_behind(known_to)
+            return
+        self._last_seq = max(self._last_seq or 0, known_to)
+        await self._compare()
+
+    async def _list_after(self, seq: int) -> list[Stored]:
+        """The next changes after ``seq``, in order: a bucket keeps the last one of each key, removals too."""
+        found: list[Stored] = []
+        head, _ = await self._bus.collect(
+            f"$JS.API.DIRECT.GET.{self._bucket.stream}",
+            {"seq": seq + 1, "next_by_subj": key_subject(self._bucket, ">"), "batch": _AFTER_LIMIT},
+            lambda head, body: found.append(stored_of(head, body)),
+        )
+        if status(head) not in {204, 404}:
+            raise Bug(f"Batched get: {status(head)} {status_text(head)}")
+        return found
+
+    async def _read_all(self) -> None:
+        """Read the whole bucket and drop what is no longer there."""
         asked_at = self._loop.time()
         before = dict(self._revisions)
         known = self._last_seq or 0
         found = await self._bus.list_latest(self._bucket.stream, [key_subject(self._bucket, ">")])
         seen = {self._apply(stored) for stored in found}
         if self._is_behind(max((stored.seq for stored in found), default=0), known):
-            await self._read_behind()
+            await self._read_behind(None)
             return
         for key in [k for k in self._items if k not in seen and self._revisions.get(k) == before.get(k)]:
             self._take(key, None, self._revisions.get(key, 0) + 1)
         self._last_seq = max([self._last_seq or 0, *(stored.seq for stored in found)])
         if self._asks_leader:
-            await self._prove()
+            await self._compare()
         else:
             self._proven_at = asked_at
 
@@ -163,38 +220,47 @@ class Table(Generic[T]):
             return False
         now = self._loop.time()
         self._behind_since = self._behind_since or now
-        return now - self._behind_since < _RESYNC_S
+        return now - self._behind_since < _COMPARE_S
 
-    async def _read_behind(self) -> None:
+    async def _read_behind(self, known_to: int | None) -> None:
         """Repeat a read from a replica that is behind: it proves nothing."""
-        if self._asks_leader:  # the leader knows whether the sequences were put back
-            proven_at = self._proven_at
-            await self._prove()
-            self._proven_at = proven_at
-        self._stale.set()
+        proven_at = self._proven_at
+        if self._known_to is not None or not self._stale.is_set():  # else the whole bucket is to be read meanwhile
+            self._known_to = known_to
+            self._stale.set()
+        await self._compare()  # the leader knows whether the sequences were put back
+        self._proven_at = proven_at
 
     async def _prove(self) -> None:
-        """Ask for proof that nothing was missed; without it the table is to be read again."""
+        """Ask for proof that nothing was missed; without it what is missing is to be read."""
         asked_at = self._loop.time()
-        if not self._asks_leader:
-            await self._bus.flush()
-            # The answer came after every event sent before it, on the same connection.
-            self._proven_at = asked_at
+        if self._asks_leader or asked_at >= self._compare_at:
+            await self._compare()
             return
+        await self._bus.flush()
+        # The answer came after every event sent before it, on the same connection.
+        self._proven_at = asked_at
+
+    async def _compare(self) -> None:
+        """Compare with the last sequence that the stream's leader knows: one request, whatever the bucket holds."""
+        asked_at = self._loop.time()
+        self._compare_at = asked_at + _COMPARE_S * random.uniform(0.9, 1.1)  # noqa: S311  jitter
+        known = self._last_seq or 0
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._bucket.stream}")
         state = info["state"]
         if not (state["messages"] or self._items):  # an empty stream's last number belongs to no message
-            self._last_seq = state["last_seq"]
-        if state["last_seq"] == (self._last_seq or 0):
-            # A leader that was cut off still answers: its answer is as old as its last contact with the others.
-            self._proven_at = max(self._proven_at, asked_at - unheard_s(info))
-            return
-        self._stale.set()
-        if state["last_seq"] < (self._last_seq or 0):
+            self._last_seq = known = state["last_seq"]
+        if state["last_seq"] < known:
             # The stream was lost, or restored to an earlier day: its present messages have lower sequences.
             log.warning("table.rolled_back", bucket=self._bucket.value, seq=state["last_seq"])
             self._revisions.clear()
-            self._last_seq = None
+            self._last_seq = self._known_to = None
+            self._stale.set()
+        elif state["last_seq"] > (self._last_seq or 0):
+            self._missed()
+        else:
+            # A leader that was cut off still answers: its answer is as old as its last contact with the others.
+            self._proven_at = max(self._proven_at, asked_at - unheard_s(info))
 
     def _apply(self, stored: Stored) -> str:
         key = stored.subject[self._key_prefix :]
@@ -202,27 +268,21 @@ class Table(Generic[T]):
         return key
 
     async def _keep(self) -> None:
-        """Read again when stale and every :data:`_RESYNC_S`; in between a round trip proves the table current."""
-        read_at = self._loop.time()
-        resync_s = _RESYNC_S * random.uniform(0.9, 1.1)  # noqa: S311  jitter
+        """Read what is missing as soon as that is known; in between one request proves the table current."""
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PROOF_S):
                     await self._stale.wait()
-            except TimeoutError:
-                if self._loop.time() - read_at > resync_s:
-                    self._stale.set()
             try:
                 if self._stale.is_set():
                     await self._read()
-                    read_at = self._loop.time()
                     if self._stale.is_set():  # read from a replica that is behind
                         await asyncio.sleep(_RETRY_S)
                 else:
                     await self._prove()
             except SignalboxError as error:
                 log.warning("table.not_synced", bucket=self._bucket.value, reason=error.public_message)
-                self._stale.set()
+                self._doubt()
                 await asyncio.sleep(_RETRY_S)
 
 

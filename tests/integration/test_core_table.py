@@ -9,7 +9,7 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Stored
-from signalbox.bus.table import Table, put, remove
+from signalbox.bus.table import _AFTER_LIMIT, Table, put, remove
 from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.errors import Unavailable
@@ -261,3 +261,94 @@ async def test_a_replica_that_is_behind_takes_nothing_away(bus: Bus, monkeypatch
     assert table.revision("model.a") == first
     assert set(table.items()) == {"model.a", "model.b"}
     await table.close()
+
+
+class Requests:
+    """What a table asks NATS for, and how many messages it is given."""
+
+    def __init__(self, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.subjects: list[str] = []
+        self.messages = 0
+        self._changed = asyncio.Event()
+        request_json, collect = bus.request_json, bus.collect
+
+        async def noted_request(subject: str, doc: object | None = None) -> dict[str, Any]:
+            answer = await request_json(subject, doc)
+            self._note(subject)
+            return answer
+
+        async def noted_collect(subject: str, doc: object, on_message: Callable[[bytes, bytes], None]) -> Any:
+            def noted(head: bytes, body: bytes) -> None:
+                self.messages += 1
+                on_message(head, body)
+
+            self._note(subject)
+            return await collect(subject, doc, noted)
+
+        monkeypatch.setattr(bus, "request_json", noted_request)
+        monkeypatch.setattr(bus, "collect", noted_collect)
+
+    def _note(self, subject: str) -> None:
+        self.subjects.append(subject.removeprefix("$JS.API."))
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.fixture
+async def quick(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Table[Desired]:
+    """A table of 1 500 documents that compares itself with the leader all the time."""
+    for start in range(0, 1500, 50):
+        await asyncio.gather(*(put(bus, Bucket.DESIRED, f"model.{n}", Desired()) for n in range(start, start + 50)))
+    monkeypatch.setattr("signalbox.bus.table._PROOF_S", 0.01)
+    monkeypatch.setattr("signalbox.bus.table._COMPARE_S", 0.0)
+    table = Table(bus, Bucket.DESIRED, Desired)
+    await table.start()
+    return table
+
+
+async def test_a_bucket_that_stands_still_costs_one_request_whatever_it_holds(
+    bus: Bus, quick: Table[Desired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Requests(bus, monkeypatch)
+    await asked.until(lambda: len(asked.subjects) >= 5)
+    await quick.close()
+    assert set(asked.subjects) == {"STREAM.INFO.KV_desired"}
+    assert asked.messages == 0
+
+
+async def test_of_a_bucket_whose_changes_were_not_heard_only_those_are_read(
+    bus: Bus, quick: Table[Desired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, asked = Watch(quick), Requests(bus, monkeypatch)
+    assert quick._subscription is not None
+    await quick._subscription.close()
+    await put(bus, Bucket.DESIRED, "model.7", Desired(is_paused=True))
+    await remove(bus, Bucket.DESIRED, "model.8")
+    await watch.until(lambda: "model.8" not in quick.items() and quick.items()["model.7"].is_paused)
+    for start in range(0, _AFTER_LIMIT + 1, 50):
+        keys = [f"model.{number}" for number in range(start, min(start + 50, _AFTER_LIMIT + 1))]
+        await asyncio.gather(*(put(bus, Bucket.DESIRED, key, Desired(actor="last")) for key in keys))
+    await watch.until(lambda: sum(doc.actor == "last" for doc in quick.items().values()) == _AFTER_LIMIT + 1)
+    await quick.close()
+    assert asked.messages <= 2 + _AFTER_LIMIT + 1
+    assert set(asked.subjects) == {"STREAM.INFO.KV_desired", "DIRECT.GET.KV_desired"}
+
+
+async def test_what_lies_in_a_hole_is_read_though_what_came_after_it_was_heard(
+    bus: Bus, quick: Table[Desired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, asked = Watch(quick), Requests(bus, monkeypatch)
+    receive = quick._receive
+    quick._compare_at = float("inf")
+    assert quick._subscription is not None
+    quick._subscription._on_message = lambda message: None if message.subject.endswith(".7") else receive(message)
+    await put(bus, Bucket.DESIRED, "model.7", Desired(is_paused=True))
+    await put(bus, Bucket.DESIRED, "model.8", Desired(is_paused=True))
+    await watch.until(lambda: quick.items()["model.7"].is_paused)
+    await quick.close()
+    assert asked.messages <= 2

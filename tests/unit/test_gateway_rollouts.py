@@ -8,11 +8,14 @@ import pytest
 
 from gateway_plugin.tables.rollouts import Rollouts
 from signalbox.program.errors import Unavailable
-from signalbox.wire.messages import Model, Version
+from signalbox.wire import rollout
+from signalbox.wire.messages import Device, Model, Residency, Serving, Version, Worker
+from signalbox.wire.names import token
 from verification.simulation.loop import running
 
 MODEL = Model(name="m", versions=(Version(version=1, path="/m"),), default_version=1)
 OUTAGE_S = 300.0
+MODELS = 100
 
 
 class Bus:
@@ -71,3 +74,71 @@ def test_a_record_that_cannot_be_written_is_tried_ever_more_rarely_but_always_ag
 
         tries = loop.run_until_complete(run())
     assert tries == [0, 1, 3, 7, 10, 26, 58, 118, 178, 238, 298, 358], "and then no more"
+
+
+def present(name: str, **versions: str) -> Worker:
+    """A holder with version 1 of every model ready, and of ``versions`` the second one in a state."""
+    states = {(f"m{number}", 1): "ready" for number in range(MODELS)}
+    states |= {(model, 2): state for model, state in versions.items()}
+    return Worker(
+        id=name,
+        boot=name,
+        host=name,
+        pid=1,
+        state="ready",
+        started_at=0.0,
+        beat_at=0.0,
+        token=1,
+        device=Device(id=name, kind="cpu", name=name),
+        models=tuple(Residency(model=m, version=v, state=state) for (m, v), state in states.items()),
+    )
+
+
+def test_presence_costs_a_look_at_those_models_of_which_it_says_something_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    decide = rollout.decide
+
+    def noted(model: Model, *rest: Any, **named: Any) -> Any:
+        looked.append(model.name)
+        return decide(model, *rest, **named)
+
+    monkeypatch.setattr(rollout, "decide", noted)
+    names = [f"m{number}" for number in range(MODELS)]
+    versions = (Version(version=1, path="/m/1"), Version(version=2, path="/m/2"))
+    with running(1) as loop:
+
+        async def run() -> list[list[str]]:
+            models = Documents(**{token(n): Model(name=n, versions=versions, default_version=2) for n in names})
+            serving = Documents(**{token(n): Serving(publication=1, default=1) for n in names})
+            workers = Documents(w=present("w", m7="loading"))
+            bus = Bus(Unavailable, loop.time)
+            bus.heals_s = 0.0
+            made = Rollouts(*(cast("Any", each) for each in (bus, models, serving, workers)))
+            made.start()
+            found = []
+
+            async def hear(change: Callable[[], None]) -> None:
+                change()
+                await asyncio.sleep(0.1)
+                found.append(sorted(looked))
+                looked.clear()
+
+            def publish() -> None:
+                for name in names:
+                    models.change(token(name))
+
+            def tell(key: str, worker: Worker | None) -> Callable[[], None]:
+                workers.docs[key] = worker
+                return lambda: workers.change(key, worker, 2)
+
+            await hear(publish)
+            await hear(tell("w", present("w", m7="loading")))
+            await hear(tell("w", present("w", m7="loading")))
+            await hear(tell("w", present("w", m7="failed")))
+            await made.close()
+            return found
+
+        all_, first, again, failed = loop.run_until_complete(run())
+    assert all_ == first == sorted(names), "a worker that was not known concerns every open model"
+    assert again == []
+    assert failed == ["m7"]

@@ -16,30 +16,61 @@ from signalbox.wire.placement import homes_of
 from workers.host.quarantine import Quarantine
 
 
-def assigned_models(
-    models: Iterable[Model],
-    workers: Iterable[Worker],
-    desired: Mapping[str, Desired],
-    *,
-    device: str,
-    allowed: frozenset[str],
-) -> dict[str, Model]:
-    """The models that placement assigns to ``device``, by name.
+class Assignment:
+    """The models that placement gives to one device, kept as models and workers change.
 
-    allowed: names this worker may serve, empty = all. Disabled, paused and unplaced models (no
-    replica, no version) are left out.
+    A change of a model costs the placement of that model; one of which workers there are costs that of every model.
+    Both are due when the next question comes, so that what changes together is placed once.
+
+    models: the catalog's documents by key, a live view. allowed: names that may be served here, empty = all.
     """
-    present = list(workers)
-    assigned: dict[str, Model] = {}
-    for model in models:
-        if not model.is_enabled or not model.versions or (allowed and model.name not in allowed):
-            continue
-        desired_state = desired.get(f"model.{token(model.name)}")
-        if desired_state is not None and desired_state.is_paused:
-            continue
-        if device in homes_of(model, present):
-            assigned[model.name] = model
-    return assigned
+
+    def __init__(self, models: Mapping[str, Model], *, device: str, allowed: frozenset[str]) -> None:
+        self._models = models
+        self._device = device
+        self._allowed = allowed
+        self._here: dict[str, Model] = {}
+        self._workers: dict[str, Worker] = {}
+        self._due: dict[str, None] = {}
+        self._is_moved = False
+
+    def model_changed(self, key: str) -> None:
+        """The model under ``key`` was published, or removed."""
+        self._due[key] = None
+
+    def worker_changed(self, key: str, worker: Worker | None) -> bool:
+        """Take a worker's presence; returns whether placement reads anything in it that is new."""
+        known = self._workers.get(key)
+        if worker is None:
+            is_new = self._workers.pop(key, None) is not None
+        elif is_new := known is None or _placed_by(worker) != _placed_by(known):
+            self._workers[key] = worker
+        self._is_moved |= is_new
+        return is_new
+
+    def current(self) -> Mapping[str, Model]:
+        """The models of this device by key. Disabled and unplaced ones (no replica, no version) are left out."""
+        if self._is_moved:
+            self._is_moved = False
+            self._due |= dict.fromkeys([*self._models, *self._here])
+        due, self._due = self._due, {}
+        for key in due:
+            model = self._models.get(key)
+            if model is not None and self._is_here(model):
+                self._here[key] = model
+            else:
+                self._here.pop(key, None)
+        return self._here
+
+    def _is_here(self, model: Model) -> bool:
+        if not model.is_enabled or not model.versions or (self._allowed and model.name not in self._allowed):
+            return False
+        return self._device in homes_of(model, self._workers.values())
+
+
+def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
+    """What placement reads of presence. The rest changes every two seconds."""
+    return worker.device.id, worker.host, worker.state == "draining", worker.serves
 
 
 class Fleet:
@@ -61,7 +92,6 @@ class Fleet:
         self._device = device
         self._worker_id = worker
         self._describe = describe
-        self._allowed = frozenset(allowed)
         self._on_change = on_change
         self.models = Table(bus, Bucket.MODELS, Model)
         self.workers = Table(bus, Bucket.WORKERS, Worker)
@@ -69,17 +99,17 @@ class Fleet:
         self.serving = Table(bus, Bucket.SERVING, Serving)
         self._published: set[str] = set()
         self.quarantine = Quarantine(bus)
-        self._assigned: frozenset[str] = frozenset()
-        self._members: frozenset[tuple[str, str, str]] = frozenset()
+        self._assignment = Assignment(self.models.items(), device=device, allowed=frozenset(allowed))
 
     async def start(self) -> None:
         """Read the tables; returns when all are current."""
-        self.models.on_change(lambda _key, model, _revision: self._on_model(model))
+        self.models.on_change(lambda key, model, _revision: self._on_model(key, model))
         self.serving.on_change(lambda *_: self._on_change())
         self.desired.on_change(lambda *_: self._on_change())
-        self.workers.on_change(lambda *_: self._on_presence())
+        self.workers.on_change(lambda key, worker, _revision: self._on_presence(key, worker))
         for table in self._tables:
             await table.start()
+        self.assigned()  # from now on placement knows of this worker
 
     def find(self, name: str) -> Model | None:
         """The catalog's document of one model."""
@@ -87,17 +117,13 @@ class Fleet:
 
     def assigned(self) -> dict[str, Model]:
         """The models that this worker serves now."""
-        return assigned_models(
-            self.models.items().values(),
-            self.present(),
-            self.desired.items(),
-            device=self._device,
-            allowed=self._allowed,
-        )
+        self._assignment.worker_changed(token(self._worker_id), self._describe())
+        here = self._assignment.current()
+        return {model.name: model for key, model in here.items() if not self._is_paused(key)}
 
     def is_assigned(self, name: str) -> bool:
-        """Whether placement gives the model to this device, paused or not, as of the last change of placement."""
-        return name in self._assigned
+        """Whether placement gives the model to this device, paused or not."""
+        return token(name) in self._assignment.current()
 
     def targets(self, model: Model) -> list[int]:
         """Versions worth having in memory: first those that requests shall get, then those that they get now."""
@@ -137,21 +163,16 @@ class Fleet:
     def _tables(self) -> tuple[Any, ...]:
         return self.models, self.serving, self.workers, self.desired, self.quarantine
 
-    def _on_model(self, model: Model | None) -> None:
+    def _is_paused(self, key: str) -> bool:
+        desired_state = self.desired.get(f"model.{key}")
+        return desired_state is not None and desired_state.is_paused
+
+    def _on_model(self, key: str, model: Model | None) -> None:
         if model is not None:
             self._published.add(model.name)
-        self._changed()
-
-    def _on_presence(self) -> None:
-        # Each worker writes every two seconds; only which workers there are, and on which devices, matters.
-        members = frozenset((worker.id, worker.device.id, worker.state) for worker in self.workers.items().values())
-        if members != self._members:
-            self._members = members
-            self._changed()
-
-    def _changed(self) -> None:
-        """Compute placement anew, as it may have changed."""
-        models = self.models.items().values()
-        here = assigned_models(models, self.present(), {}, device=self._device, allowed=self._allowed)
-        self._assigned = frozenset(here)
+        self._assignment.model_changed(key)
         self._on_change()
+
+    def _on_presence(self, key: str, worker: Worker | None) -> None:
+        if key != token(self._worker_id) and self._assignment.worker_changed(key, worker):
+            self._on_change()
