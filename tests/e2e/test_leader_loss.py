@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from verification.chaos import checks
-from verification.chaos.evidence import History, accepted
+from verification.chaos.evidence.history import History, accepted
+from verification.chaos.laws import checks
 
 ROOT = Path(__file__).parents[2]
 

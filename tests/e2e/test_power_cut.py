@@ -19,9 +19,10 @@ from signalbox.ops import natsserver
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from verification.chaos import checks, power
-from verification.chaos.disk import Disk, reason_against
-from verification.chaos.evidence import ENDED, History, accepted
+from verification.chaos.environment.disk import Disk, reason_against
+from verification.chaos.evidence.history import ENDED, History, accepted
+from verification.chaos.faults import power
+from verification.chaos.laws import checks
 
 LIMIT_S = 300
 """Far above the fifteen to thirty seconds one takes: a busy machine is no fault of the stack's."""

@@ -8,7 +8,7 @@ import pytest
 from signalbox.ops.natsserver import NatsServer
 from tests.rigs.gateway import Key, Rig, key, model, rig
 from tests.rigs.nodes import nodes, started
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import Routes
 
 
 @pytest.fixture

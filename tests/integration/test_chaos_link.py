@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from verification.chaos import link
-from verification.chaos.link import Link
+from verification.chaos.environment import link
+from verification.chaos.environment.link import Link
 
 PACKETS = 400
 ECHO = """

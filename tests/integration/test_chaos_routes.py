@@ -10,7 +10,7 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import Routes
 
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3}
 

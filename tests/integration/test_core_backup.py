@@ -30,7 +30,7 @@ from signalbox.wire.assets import COUNTED, MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
 from tests.integration.test_edge_nats_cluster import Cluster, cluster
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import Routes
 
 __all__ = ["cluster"]
 

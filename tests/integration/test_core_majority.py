@@ -17,7 +17,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket, Stream, state
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import Routes
 
 LIMIT_S = 60.0
 

@@ -10,7 +10,7 @@ from signalbox.wire.names import Bucket
 from tests.integration.test_core_majority import LIMIT_S, done, leads
 from tests.integration.test_lease_lanes import QUICK, Worker
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import Routes
 
 
 async def test_heartbeats_that_wait_for_a_majority_cost_the_lease_at_its_deadline_not_before(

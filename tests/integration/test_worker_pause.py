@@ -23,7 +23,7 @@ from tests.rigs import workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerhouse import House
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import Routes
 from workers.queue import intake
 
 Decide = Callable[[Bus, Model], Coroutine[Any, Any, None]]
@@ -36,7 +36,7 @@ LONG_S = 3_600.0
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A worker whose deliveries come back by themselves only long after every test has failed."""
     folder = tmp_path_factory.mktemp("pause")
-    async with workerhouse.house(folder, program="verification.chaos.toyworker", worker_ack_wait_s=LONG_S) as made:
+    async with workerhouse.house(folder, program="verification.chaos.rig.toyworker", worker_ack_wait_s=LONG_S) as made:
         yield made
 
 

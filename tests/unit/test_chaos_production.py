@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from verification.chaos.history import Entry
+from verification.chaos.evidence.journal import Entry
 from verification.chaos.production import promises
 from verification.chaos.production.promises import PROMISED, SILENT
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from verification.chaos import scenarios
-from verification.chaos.evidence import History
-from verification.chaos.history import Entry
-from verification.chaos.scenarios import PROMISED, SCENARIOS
+from verification.chaos.evidence.history import History
+from verification.chaos.evidence.journal import Entry
+from verification.chaos.scenarios import scenarios
+from verification.chaos.scenarios.scenarios import PROMISED, SCENARIOS
 
 
 def named(name: str) -> Entry:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import uvloop
 
-from verification.chaos import scenarios, storm
-from verification.chaos.evidence import History
+from verification.chaos.evidence.history import History
 from verification.chaos.production import judge, report
 from verification.chaos.production import run as production
-from verification.chaos.storm import Plan
+from verification.chaos.scenarios import scenarios, storm
+from verification.chaos.scenarios.storm import Plan
 
 
 def main() -> int:

@@ -3,9 +3,9 @@
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from verification.chaos import checks
-from verification.chaos.checks import Violation
-from verification.chaos.evidence import ENDED, History
+from verification.chaos.evidence.history import ENDED, History
+from verification.chaos.laws import checks
+from verification.chaos.laws.checks import Violation
 from verification.chaos.production import promises
 
 

@@ -13,16 +13,16 @@ import httpx
 from signalbox.program.errors import SignalboxError
 from tests.rigs import models
 from tests.rigs.outage import becomes
-from verification.chaos import history
-from verification.chaos.clients import CANARY, Load, Tenant
-from verification.chaos.evidence import History, accepted
-from verification.chaos.faults import measured, struck
-from verification.chaos.history import Journal, now
+from verification.chaos.evidence import journal
+from verification.chaos.evidence.history import History, accepted
+from verification.chaos.evidence.journal import Journal, now
+from verification.chaos.faults.fault import measured, struck
 from verification.chaos.production import judge, promises
 from verification.chaos.production.report import Outcome
 from verification.chaos.production.stack import BACK_S, Production
 from verification.chaos.production.trials import Trial, trials
-from verification.chaos.scene import LEDGER, finished, longest_silence, more_accepted, settled
+from verification.chaos.scenarios.scene import LEDGER, finished, longest_silence, more_accepted, settled
+from verification.chaos.traffic.clients import CANARY, Load, Tenant
 
 UP: Final = Path(".signalbox/production/up.json")
 CALLERS: Final = 6
@@ -194,15 +194,15 @@ async def _remember(stack: Production) -> None:
     """Look at all records, until cancelled, more often than those of synchronous calls are thrown away."""
     while True:
         with suppress(SignalboxError):
-            stack.kept |= await history.standing(stack.bus, after=stack.began_after)
+            stack.kept |= await journal.standing(stack.bus, after=stack.began_after)
         await asyncio.sleep(REMEMBER_S)
 
 
 async def _console_knows(stack: Production) -> None:
     """The console shows the end of a sample of the promised jobs, but for what its lost database held."""
-    final = {e["job"]: e["state"] for e in history.read(stack.history / "final.jsonl") if "job" in e}
-    lost_at = max((f["at"] for f in history.read(stack.history / "faults.jsonl") if f["event"] == "lost"), default=0)
-    promised = accepted(e for e in history.read(stack.history / LEDGER) if e["at"] > lost_at)
+    final = {e["job"]: e["state"] for e in journal.read(stack.history / "final.jsonl") if "job" in e}
+    lost_at = max((f["at"] for f in journal.read(stack.history / "faults.jsonl") if f["event"] == "lost"), default=0)
+    promised = accepted(e for e in journal.read(stack.history / LEDGER) if e["at"] > lost_at)
     sample = random.Random(0).sample(sorted(promised), min(50, len(promised)))
     for job in sample:
 
