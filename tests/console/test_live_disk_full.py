@@ -15,7 +15,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, NATS_STALLED
 from signalbox.wire.roles import ROLES
 from tests.console.test_live_feed import watching
-from verification.chaos.environment.namespace import SmallDisk
+from verification.chaos.environment.smalldisk import SmallDisk
 
 PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
 EVENT_S = 60.0

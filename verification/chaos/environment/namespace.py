@@ -1,15 +1,12 @@
-"""Faults that only the kernel can cause: a network namespace whose packets are dropped, and a disk that is small.
+"""A network namespace whose packets the kernel drops.
 
-Both need root, the first ``ip`` and ``nft`` too; :func:`reason_against` says in words what is missing.
+Needs root, ``ip`` and ``nft``; :func:`reason_against` says in words what is missing.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 _TABLE: Final = "chaos"
@@ -141,46 +138,3 @@ def _rule(hook: str, share: str, peers: Sequence[str], end: str = "drop") -> str
         f"  chain {hook} {{\n    type filter hook {hook} priority 0;\n"
         f'    {wire} "lo" accept\n    {match}counter {end}\n  }}\n'
     )
-
-
-class SmallDisk(NamedTuple):
-    """``with SmallDisk(folder, size_mb)``: a tmpfs on ``folder``, which :meth:`fill` leaves no room on."""
-
-    folder: Path
-    size_mb: int
-
-    def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        run("mount", "-t", "tmpfs", "-o", f"size={self.size_mb}m,mode=700", "chaos", str(self.folder))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        run("umount", "--lazy", str(self.folder))
-
-    def fill(self) -> int:
-        """Take all room that is left; bytes."""
-        size = 0
-        with (self.folder / "filler").open("wb", buffering=0) as file:
-            while True:
-                try:
-                    size += file.write(b"\0" * 65_536)
-                except OSError:
-                    return size
-
-    def free(self) -> None:
-        """Give it back."""
-        (self.folder / "filler").unlink()
-
-
-@contextlib.contextmanager
-def data_with_a_small_disk(size_mb: int, below: str = "nats") -> Iterator[SmallDisk]:
-    """A data folder for ``signalbox up`` whose part ``below`` is the disk; empty: all of it.
-
-    Not below pytest's own folders: another session's pytest clears those away, and fails at a mount in them.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="signalbox-disk-"))
-    try:
-        with SmallDisk(folder / below, size_mb) as disk:
-            yield disk
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -14,6 +14,7 @@ from signalbox.program.errors import SignalboxError
 from tests.rigs import models
 from tests.rigs.outage import becomes
 from verification.chaos.evidence import journal
+from verification.chaos.evidence.final import standing
 from verification.chaos.evidence.history import History, accepted
 from verification.chaos.evidence.journal import Journal, now
 from verification.chaos.faults.fault import measured, struck
@@ -22,7 +23,8 @@ from verification.chaos.production.report import Outcome
 from verification.chaos.production.stack import BACK_S, Production
 from verification.chaos.production.trials import Trial, trials
 from verification.chaos.scenarios.scene import LEDGER, finished, longest_silence, more_accepted, settled
-from verification.chaos.traffic.clients import CANARY, Load, Tenant
+from verification.chaos.traffic.load import CANARY, Load
+from verification.chaos.traffic.tenant import Tenant
 
 UP: Final = Path(".signalbox/production/up.json")
 CALLERS: Final = 6
@@ -194,7 +196,7 @@ async def _remember(stack: Production) -> None:
     """Look at all records, until cancelled, more often than those of synchronous calls are thrown away."""
     while True:
         with suppress(SignalboxError):
-            stack.kept |= await journal.standing(stack.bus, after=stack.began_after)
+            stack.kept |= await standing(stack.bus, after=stack.began_after)
         await asyncio.sleep(REMEMBER_S)
 
 

@@ -23,10 +23,11 @@ from tests.rigs.outage import POLL_S, becomes
 from tests.rigs.processes import gone, is_alive
 from verification.chaos.environment.namespace import Filter, output
 from verification.chaos.evidence.census import Census
-from verification.chaos.evidence.journal import SECRETS, Recorder, now
+from verification.chaos.evidence.journal import SECRETS, now
+from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.production.operator import Operator
 from verification.chaos.rig.site import Site
-from verification.chaos.traffic.clients import CANARY
+from verification.chaos.traffic.load import CANARY
 
 BACK_S: Final = 60.0
 """A program that ended, or was cut off, is at work again so long after nothing hinders it: promised."""

@@ -17,11 +17,12 @@ from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import House
 from verification.chaos.environment.disk import Disk
 from verification.chaos.environment.link import Link
-from verification.chaos.environment.namespace import Namespace, SmallDisk
+from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
 from verification.chaos.environment.routes import Routes
+from verification.chaos.environment.smalldisk import SmallDisk
 from verification.chaos.evidence.census import Census, carries
-from verification.chaos.evidence.journal import Recorder
+from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.rig.site import Site
 
 OURS: Final = "rig"

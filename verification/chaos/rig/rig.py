@@ -20,10 +20,11 @@ from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token
 from verification.chaos.environment.disk import Disk
 from verification.chaos.environment.link import Link
-from verification.chaos.environment.namespace import Namespace, SmallDisk
+from verification.chaos.environment.namespace import Namespace
+from verification.chaos.environment.smalldisk import SmallDisk
 from verification.chaos.evidence.journal import SECRETS
 from verification.chaos.rig.bed import Bed
-from verification.chaos.traffic.clients import CANARY
+from verification.chaos.traffic.load import CANARY
 from workers.settings import PREFIX, WorkerSettings
 
 GPU: Final = "cpu:0"

@@ -28,7 +28,7 @@ from verification.chaos.scenarios.scene import (
     say,
     settled,
 )
-from verification.chaos.traffic.clients import Load
+from verification.chaos.traffic.load import Load
 
 LEADERS: Final = ("KV_leases", "STATE", "JOBS")
 FENCE_S: Final = 15.0

@@ -8,11 +8,13 @@ from typing import Any, Final
 from tests.rigs import models
 from tests.rigs.outage import becomes, floats
 from verification.chaos.evidence import journal
-from verification.chaos.evidence.journal import Entry, Journal, snapshot
+from verification.chaos.evidence.final import snapshot
+from verification.chaos.evidence.journal import Entry, Journal
 from verification.chaos.laws import checks
 from verification.chaos.rig.rig import Rig
 from verification.chaos.rig.site import Site
-from verification.chaos.traffic.clients import CANARY, Load, Tenant
+from verification.chaos.traffic.load import CANARY, Load
+from verification.chaos.traffic.tenant import Tenant
 
 CALLERS: Final = 6
 """Per tenant."""

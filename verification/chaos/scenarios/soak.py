@@ -16,7 +16,7 @@ from verification.chaos.faults.catalogue import catalogue
 from verification.chaos.faults.fault import measured
 from verification.chaos.rig.rig import Rig, rig
 from verification.chaos.scenarios.scene import finished, loaded, settled
-from verification.chaos.traffic.clients import Load
+from verification.chaos.traffic.load import Load
 
 FAULT_EVERY_S: Final = 10.0
 LOOK_EVERY_S: Final = 2.0

@@ -17,7 +17,8 @@ from verification.chaos.faults.fault import measured, struck
 from verification.chaos.rig.rig import Rig, rig
 from verification.chaos.scenarios.outages import FENCE_S, LEADERS, PROBE_S, SERVING_BOUND_S
 from verification.chaos.scenarios.scene import fences, finished, loaded, longest_silence, more_accepted, say, settled
-from verification.chaos.traffic.clients import Load, Tenant
+from verification.chaos.traffic.load import Load
+from verification.chaos.traffic.tenant import Tenant
 
 FRONT: Final = "gateway-2"
 DEVICES: Final = ("cpu:0", "cpu:1")

@@ -12,15 +12,17 @@ from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Limits
 from tests.rigs import models
 from tests.rigs.outage import becomes, floats
+from verification.chaos.evidence.final import consumers_left, snapshot
 from verification.chaos.evidence.history import History, accepted
-from verification.chaos.evidence.journal import Journal, consumers_left, snapshot
+from verification.chaos.evidence.journal import Journal
 from verification.chaos.faults import power
 from verification.chaos.faults.catalogue import catalogue
 from verification.chaos.faults.fault import Fault
 from verification.chaos.laws import checks, waiters
 from verification.chaos.laws.checks import Violation
 from verification.chaos.rig.rig import SHORT, Rig, rig
-from verification.chaos.traffic.clients import CANARY, Load, Tenant
+from verification.chaos.traffic.load import CANARY, Load
+from verification.chaos.traffic.tenant import Tenant
 
 MODELS: Final = ("half", "slow")
 CALLERS: Final = 20

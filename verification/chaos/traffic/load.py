@@ -10,43 +10,22 @@ import random
 from collections import Counter
 from typing import Any, Final
 
-from signalbox.client.pool import Pool, Response
-from signalbox.program.errors import SignalboxError
+from signalbox.client.pool import Response
 from verification.chaos.evidence.history import ENDED
 from verification.chaos.evidence.journal import Entry, Journal, now
+from verification.chaos.traffic.tenant import Tenant
 
 WEIGHTS: Final = {"predict": 53, "submit": 20, "once": 7, "wait": 12, "cancel": 5, "slow": 3}
 """What a caller does next, in per cent."""
 POLL_S: Final = 0.1
 PAUSE_S: Final = 0.1
 """After an answer that says that we are away."""
-ANSWER_S: Final = 20.0
 AGAIN: Final = 0.3
 """Share of accepted idempotent submissions that are sent once more."""
 FOREIGN: Final = 0.02
 """Share of jobs that another tenant asks for."""
 CANARY: Final = "31337.25"
 """A caller's number that must never stand in a log."""
-
-
-class Tenant:
-    """One API key and what it was promised. open: jobs whose end it has not seen."""
-
-    def __init__(self, name: str, url: str, key: str, ledger: Journal, *, callers: int) -> None:
-        self.name, self.key = name, key
-        self.pool = Pool(url, size=callers * 2, timeout_s=ANSWER_S)
-        self.ledger = ledger
-        self.open: dict[str, float] = {}
-        self.latest = ""
-        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-
-    async def call(self, method: str, path: str, body: object = None, **headers: str) -> Response | None:
-        """One request; None where there was no answer."""
-        text = b"" if body is None else json.dumps(body).encode()
-        try:
-            return await self.pool.request(method, path, text, {**self._headers, **headers})
-        except SignalboxError:
-            return None
 
 
 class Load:
