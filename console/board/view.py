@@ -1,7 +1,7 @@
 """The live view of one console process: turns events into topics, in memory. Pure; time is passed in.
 
 What it is told: leases, tickets, presence, models, desired state, accepted jobs, records, gauges. What it makes:
-the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.connection` feeds it and
+the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.feed` feeds it and
 :mod:`console.feed.hub` sends what it makes.
 """
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 
 
 class Running:

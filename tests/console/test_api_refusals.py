@@ -15,7 +15,7 @@ from console.api import views
 from console.api.schema import document
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.feed.running import running
 from console.fleet.models import DesiredState
 from console.operators import services as accounts

@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.live import consumer
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin

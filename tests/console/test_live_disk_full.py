@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from console.feed import connection as feed_module
+from console.feed import feed as feed_module
 from signalbox.bus import stalls, topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import system_actor
 from console.config import Console
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.live import consumer, origin
 from console.live.attendance import Attendance, attendance
 from console.live.lifespan import lifespan

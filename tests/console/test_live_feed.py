@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from console.feed import connection as feed_module
-from console.feed.connection import Feed
+from console.feed import feed as feed_module
+from console.feed.feed import Feed
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove

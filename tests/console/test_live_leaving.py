@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from console.accounts.models import User
 from console.config import Console
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.live import consumer
 from console.live.attendance import attendance
 from console.live.consumer import LiveConsumer

@@ -16,7 +16,7 @@ from console.audit.models import AuditEntry
 from console.catalog import inspection, roots, services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import Console
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.feed.running import running
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound

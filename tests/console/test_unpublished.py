@@ -13,7 +13,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.fleet import services as fleet
 from console.keys import services as keys
 from console.live.unpublished import unpublished
