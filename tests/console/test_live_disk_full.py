@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from console.feed import feed as feed_module
+from console.feed import faults
 from signalbox.bus import stalls, topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
@@ -69,12 +69,12 @@ async def test_the_board_says_that_nats_stores_nothing_as_whoever_misses_its_ans
 async def test_who_restarts_the_server_is_shown_before_who_misses_its_answers(
     bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "FAULT_KEPT_S", 1e9)
+    monkeypatch.setattr(faults, "KEPT_S", 1e9)
     async with watching(wire) as (feed, viewer):
         await asyncio.wait_for(feed.synced.wait(), EVENT_S)
         await bus.publish(NATS_FAULT, b"It is being restarted.")
         await viewer.until(lambda: viewer.row("alarms", "nats"))
         await bus.publish(NATS_STALLED, b"whatever a program says")
         await bus.flush()
-        await viewer.until(lambda: feed._stalled_until > 0)
+        await viewer.until(lambda: feed.faults.stalled_until > 0)
         assert viewer.row("alarms", "nats")["text"] == "It is being restarted."
