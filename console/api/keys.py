@@ -24,7 +24,7 @@ class Keys(Endpoint):
     def post(self, request: Request) -> Response:
         """Create a key; its text is in this answer and nowhere else."""
         self.confirmed(request)
-        key, text = services.create(self.actor(request), services.Grant(**self.given(request, wire.KeyIn)))
+        key, text = services.create(self.actor(request), services.KeyGrant(**self.given(request, wire.KeyIn)))
         return _made(key, text)
 
 

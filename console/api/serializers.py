@@ -267,7 +267,7 @@ class KeyIn(Strict):
     days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS)
 
 
-class Word(serializers.CharField):
+class FilterWord(serializers.CharField):
     """One word of the filter grammar."""
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
@@ -295,7 +295,7 @@ class JobsQuery(Strict):
 
     def get_fields(self) -> dict[str, Any]:
         """Those above, and one for each name of the grammar."""
-        words = {name: Word(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS}
+        words = {name: FilterWord(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS}
         return super().get_fields() | words
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from console.board.rollouts import Pending
-from console.board.rows import Alarm, Lane, Queue, WorkerRow
+from console.board.rows import Alarm, LaneRow, Queue, WorkerRow
 
 OLDEST_S: Final = 60.0
 """Seconds a job may wait before an alarm stands."""
@@ -21,7 +21,7 @@ Made = Callable[[float], Alarm]
 
 
 def find(
-    lanes: Sequence[Lane],
+    lanes: Sequence[LaneRow],
     queues: Sequence[Queue],
     workers: Sequence[WorkerRow],
     now: float,
@@ -51,7 +51,7 @@ def find(
     return found
 
 
-def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> None:
+def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Made]) -> None:
     name = f"{lane.name} ({lane.host})" if lane.host else lane.name
     href = f"#lane-{lane.gpu}"
     if lane.state == "expired":
@@ -66,7 +66,7 @@ def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> Non
         )
 
 
-def _idle(lane: Lane, queues: Sequence[Queue], now: float, found: dict[str, Made]) -> None:
+def _idle(lane: LaneRow, queues: Sequence[Queue], now: float, found: dict[str, Made]) -> None:
     """A GPU that is held and idle while jobs of a model in its memory wait."""
     if lane.activity != "idle" or not lane.strip or now - lane.strip[-1].at < IDLE_S:
         return

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor
 from console.audit.models import AuditEntry
-from console.config import Console
+from console.config import ConsoleSettings
 from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -98,7 +98,7 @@ def test_every_operation_of_the_document_is_named_here_and_every_route_is_in_it(
 
 
 @pytest.fixture
-def nearby(console: Console, settings: Any, shared_server: NatsServer) -> None:
+def nearby(console: ConsoleSettings, settings: Any, shared_server: NatsServer) -> None:
     """What is asked of NATS itself is answered."""
 
     async def lay() -> None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.controller.reconciler import Reconciler
+from console.controller.reconciler import ConsoleReconciler
 from console.keys import services as keys
 from console.keys import unknown
 from console.keys.models import ApiKey, UnknownKey
@@ -47,13 +47,13 @@ async def told(bus: Bus, kid: str) -> messages.ApiKey:
 
 async def settle(bus: Bus) -> None:
     """What the controller does in a round."""
-    await Reconciler(bus, every_s=60, vanished_after_s=60).repost_lost_documents()
+    await ConsoleReconciler(bus, every_s=60, vanished_after_s=60).repost_lost_documents()
     await Publisher(bus, 5).publish_due()
 
 
 async def made(bus: Bus, **grant: object) -> str:
     """The id of a key that gateways know."""
-    key, _ = await in_thread(lambda: keys.create(ME, keys.Grant(name="shop", **grant)))  # type: ignore[arg-type]
+    key, _ = await in_thread(lambda: keys.create(ME, keys.KeyGrant(name="shop", **grant)))  # type: ignore[arg-type]
     await Publisher(bus, 5).publish_due()
     return key.pk
 
@@ -188,7 +188,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
     asked = []
     for _ in range(2):
         for _ in range(3):
-            keys.create(ME, keys.Grant(name="shop"))
+            keys.create(ME, keys.KeyGrant(name="shop"))
         documents = held(*(key.document() for key in ApiKey.objects.all()))
         with CaptureQueriesContext(connection) as queries:
             unknown.compare(documents)

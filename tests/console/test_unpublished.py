@@ -177,7 +177,7 @@ async def test_the_largest_key_that_is_taken_is_published(bus: Bus) -> None:
     def largest() -> int:
         while names:
             try:
-                keys.create(ME, keys.Grant(name="k", models=names))
+                keys.create(ME, keys.KeyGrant(name="k", models=names))
             except InvalidRequest:
                 names.pop()
             else:
