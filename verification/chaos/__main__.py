@@ -15,7 +15,7 @@ from verification.chaos.evidence.history import History
 from verification.chaos.production import judge, report
 from verification.chaos.production import run as production
 from verification.chaos.scenarios import catalogue, storm
-from verification.chaos.scenarios.storm import Plan
+from verification.chaos.scenarios.storm import StormPlan
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     if asked.what in catalogue.SCENARIOS:
         return _scenario(asked.what, folder, asked.rounds, seed)
     is_minutes = not (asked.faults or asked.jobs)
-    plan = Plan(
+    plan = StormPlan(
         seed=seed,
         minutes=asked.minutes if is_minutes else 0.0,
         faults=asked.faults,
@@ -66,7 +66,7 @@ def _scenario(name: str, folder: Path, rounds: int | None, seed: int) -> int:
 
 def _production(asked: argparse.Namespace, folder: Path, seed: int) -> int:
     """Each fault once over a stack that runs already; keeps its artefacts."""
-    plan = production.Plan(
+    plan = production.ProductionPlan(
         seed=seed,
         only=tuple(filter(None, asked.only.split(","))),
         is_sample=asked.sample,

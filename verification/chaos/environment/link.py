@@ -36,7 +36,7 @@ def reason_against() -> str:
     return "" if TUN.exists() else f"the kernel has no {TUN}"
 
 
-class Link:
+class LossyLink:
     """``with Link(n) as link``, in a running event loop. number: 1 to 255, unique while it exists on this machine.
 
     loss: share that is lost of the packets to the inside, and of those from it. jitter_s: each of the others is late by

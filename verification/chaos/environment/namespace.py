@@ -98,14 +98,14 @@ class Namespace(NamedTuple):
 
     def drop(self, *, incoming: str = "", outgoing: str = "") -> None:
         """Drop packets: ``all`` of a direction, or ``30`` per cent of them."""
-        Filter(self.name).drop(incoming=incoming, outgoing=outgoing)
+        PacketFilter(self.name).drop(incoming=incoming, outgoing=outgoing)
 
     def heal(self) -> None:
         """Drop nothing."""
-        Filter(self.name).heal()
+        PacketFilter(self.name).heal()
 
 
-class Filter(NamedTuple):
+class PacketFilter(NamedTuple):
     """What the packets of a network namespace meet. name: of the namespace, ours or another's."""
 
     name: str

@@ -14,7 +14,7 @@ from verification.chaos.environment.proxy import CALM, CUT, Proxy, Weather
 NOWHERE: Final = f"{HOST}:1"
 
 
-class Routes:
+class NodeRoutes:
     """``await Routes.lay(servers)`` before they are started; :meth:`cut` and :meth:`heal` as often as one likes."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token
 from tests.rigs.outage import POLL_S, becomes
 from tests.rigs.processes import gone, is_alive
-from verification.chaos.environment.namespace import Filter, output
+from verification.chaos.environment.namespace import PacketFilter, output
 from verification.chaos.evidence.census import Census
 from verification.chaos.evidence.journal import SECRETS, now
 from verification.chaos.evidence.recorder import Recorder
@@ -91,9 +91,9 @@ class Production(Site):
         pid = int(self.doc["processes"].get(name, 0))
         return pid if pid and is_alive(pid) else 0
 
-    def filter(self, name: str) -> Filter:
+    def filter(self, name: str) -> PacketFilter:
         """What the packets of a service meet."""
-        return Filter(str(self.doc["namespaces"][name]))
+        return PacketFilter(str(self.doc["namespaces"][name]))
 
     def addresses(self, *names: str) -> list[str]:
         """Every address of services, on all their networks."""

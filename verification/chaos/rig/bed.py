@@ -16,10 +16,10 @@ from signalbox.wire import roles
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import House
 from verification.chaos.environment.disk import Disk
-from verification.chaos.environment.link import Link
+from verification.chaos.environment.link import LossyLink
 from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
-from verification.chaos.environment.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 from verification.chaos.environment.smalldisk import SmallDisk
 from verification.chaos.evidence.census import Census, carries
 from verification.chaos.evidence.recorder import Recorder
@@ -50,8 +50,8 @@ class Bed(House, Site):
         self.nodes: list[NatsServer] = []
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.links: dict[str, Link] = {}
-        self.routes = Routes() if has_routes else None
+        self.links: dict[str, LossyLink] = {}
+        self.routes = NodeRoutes() if has_routes else None
         self.disk: SmallDisk | None = None
         self.disks: list[Disk] = []
         self._wire = Wire()

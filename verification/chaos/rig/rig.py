@@ -19,7 +19,7 @@ from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token
 from verification.chaos.environment.disk import Disk
-from verification.chaos.environment.link import Link
+from verification.chaos.environment.link import LossyLink
 from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.smalldisk import SmallDisk
 from verification.chaos.evidence.journal import SECRETS
@@ -209,7 +209,7 @@ async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Ri
             if is_networked:
                 made.namespaces["worker-1"] = spaces.enter_context(Namespace(1))
             if is_lossy:
-                made.links["worker-1"] = spaces.enter_context(Link(2))
+                made.links["worker-1"] = spaces.enter_context(LossyLink(2))
             if disk_mb:
                 made.disk = spaces.enter_context(SmallDisk(data.path / "nats-0", disk_mb))
             if has_disks:

@@ -50,7 +50,7 @@ class Look(NamedTuple):
     files: int
 
 
-class Watch:
+class GrowthWatch:
     """Looks at programs until it is cancelled. pids: of those watched."""
 
     def __init__(self, made: Rig, load: Load, names: Sequence[str]) -> None:
@@ -77,7 +77,7 @@ async def soak(folder: Path, rounds: int, seed: int) -> None:
     programs = {name: {"SIGNALBOX_METRICS_PORT": str(port)} for name, port in ports.items()}
     async with rig(folder, workers=3, engine="mixed", programs=programs) as made:
         load, ledger = await loaded(made, seed)
-        watch = Watch(made, load, names)
+        watch = GrowthWatch(made, load, names)
         watching = asyncio.create_task(watch.keep())
         await _strike(made, rounds, random.Random(seed))
         watching.cancel()

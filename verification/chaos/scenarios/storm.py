@@ -35,7 +35,7 @@ HEAL_S: Final = 120.0
 """After the last fault every job ends within this."""
 
 
-class Plan(NamedTuple):
+class StormPlan(NamedTuple):
     """What to do. A storm lasts until ``minutes`` have passed, or until ``faults`` and ``jobs`` are reached.
 
     at_most: minutes after which it ends whatever was reached, 0 = never. only: kinds of fault, empty = all.
@@ -55,10 +55,10 @@ class Plan(NamedTuple):
     has_disks: bool = False
 
 
-class Outcome(NamedTuple):
+class StormOutcome(NamedTuple):
     """What came of it."""
 
-    plan: Plan
+    plan: StormPlan
     history: History
     violations: list[Violation]
     kinds: Counter[str]
@@ -68,7 +68,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-async def run(plan: Plan, folder: Path) -> Outcome:
+async def run(plan: StormPlan, folder: Path) -> StormOutcome:
     """One storm in ``folder``, which afterwards holds its history and every log."""
     began = time.monotonic()
     powers = power.catalogue(nodes=plan.nodes, has_disks=plan.has_disks)
@@ -94,12 +94,12 @@ async def run(plan: Plan, folder: Path) -> Outcome:
         *checks.check(found),
         *(Violation("orphans", f"{argv} ({pid}) is still there") for pid, argv in survivors.items()),
     ]
-    return Outcome(
+    return StormOutcome(
         plan, found, violations, kinds, left_out, len(accepted(found.ledger)), answers, time.monotonic() - began
     )
 
 
-async def _load(made: Rig, plan: Plan) -> tuple[Load, Journal]:
+async def _load(made: Rig, plan: StormPlan) -> tuple[Load, Journal]:
     """Models, two tenants, and the proof that both are served."""
     # A storm kills more runners under one job than a sane day does: a strike must not end it here.
     limits = Limits(max_delivery=1000, sync_wait_s=10.0, deadline_s=3600.0)
@@ -123,7 +123,7 @@ async def _load(made: Rig, plan: Plan) -> tuple[Load, Journal]:
     return Load(tenants, ledger, plan.seed, callers=plan.callers), ledger
 
 
-async def _blow(made: Rig, plan: Plan, usable: Sequence[Fault[Rig]], load: Load) -> Counter[str]:
+async def _blow(made: Rig, plan: StormPlan, usable: Sequence[Fault[Rig]], load: Load) -> Counter[str]:
     """One fault after another until there were enough, of jobs too."""
     rng = random.Random(plan.seed)
     first = list(usable)
@@ -206,7 +206,7 @@ def _alive(mark: str) -> dict[int, str]:
     return found
 
 
-def report(outcome: Outcome) -> str:
+def report(outcome: StormOutcome) -> str:
     """The table a person reads."""
     plan, found = outcome.plan, outcome.history
     lines = [
@@ -253,7 +253,7 @@ def figures(found: History) -> list[str]:
     ]
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(outcome: StormOutcome) -> dict[str, Any]:
     """The same for a program."""
     return {
         "seed": outcome.plan.seed,
