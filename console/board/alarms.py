@@ -56,7 +56,7 @@ def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Made]) -> 
     href = f"#lane-{lane.gpu}"
     if lane.state == "expired":
         found[f"expired:{lane.gpu}"] = alarm(
-            "error", f"The lease on {name} ran out and nobody has taken it over.", href
+            "error", f"The lease on {name} ran out and no worker has taken it over.", href
         )
     elif lane.state == "held" and lane.holder in lost:
         found[f"lost:{lane.gpu}"] = alarm("error", f"{name} is held by {lane.holder}, which is lost.", href)
@@ -100,7 +100,7 @@ def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str
         )
         found[f"behind:{queue.model}"] = alarm("warning", text, href)
     if queue.redelivered >= REDELIVERED:
-        text = f"{queue.redelivered} jobs of {queue.model} in hand are repeated deliveries."
+        text = f"{queue.redelivered} jobs of {queue.model} in flight are repeated deliveries."
         found[f"redelivered:{queue.model}"] = alarm("warning", text, href)
 
 

@@ -39,7 +39,7 @@ class Inspection:
     @property
     def listed(self) -> dict[str, str]:
         """All that need approval, and why."""
-        return {**self.forbidden, **dict.fromkeys(self.unknown, "nobody has looked at it")}
+        return {**self.forbidden, **dict.fromkeys(self.unknown, "not on the list of known operations")}
 
 
 def inspect(path: Path) -> Inspection:

@@ -37,7 +37,7 @@ FOUND = Inspection(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever gets the database by a fixture is marked too: ``-m django_db`` is everything that touches it."""
+    """A test that gets the database by a fixture is marked too: ``-m django_db`` is everything that touches it."""
     for item in items:
         by_fixture = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
         if by_fixture and item.get_closest_marker("django_db") is None:

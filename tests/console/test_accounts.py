@@ -58,7 +58,7 @@ def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(adm
         assert document.share == messages.Share(stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
 
 
-def test_a_changed_account_publishes_its_keys_anew_and_nobody_else_s(admin: Actor, digits: ServedModel) -> None:
+def test_a_changed_account_publishes_its_keys_anew_and_no_others(admin: Actor, digits: ServedModel) -> None:
     shop = accounts.create(admin, Terms(name="Shop"))
     mine = [services.create(admin, KeyGrant(name=name, account=shop.pk))[0] for name in "ab"]
     services.revoke(admin, mine[1].pk)
@@ -151,7 +151,7 @@ def test_an_account_has_a_bounded_number_of_keys(admin: Actor, monkeypatch: pyte
     services.create(admin, KeyGrant(name="of its own"))
 
 
-def test_an_account_nobody_made_is_not_found(browser: Browser, admin: Actor) -> None:
+def test_an_unknown_account_is_not_found(browser: Browser, admin: Actor) -> None:
     assert browser("viewer").get("/accounts/unknown").status_code == 404
     with pytest.raises(NotFound):
         accounts.change(admin, "unknown", {"name": "x"})

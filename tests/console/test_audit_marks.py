@@ -97,7 +97,7 @@ async def test_the_controller_s_part_notes_what_moved(bus: Bus) -> None:
         await asyncio.wait([part])
 
 
-async def test_nobody_takes_a_note_away(tmp_path: Path) -> None:
+async def test_a_mark_cannot_be_removed(tmp_path: Path) -> None:
     async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
         wire = Wire(nats_url=server.url)
         admin = await Bus.connect(replace(wire, nats_user="admin", nats_password="admin-secret"), role="admin")

@@ -177,7 +177,7 @@ async def test_nonsense_opens_nothing(header: tuple[bytes, bytes]) -> None:
         assert await Stranger(path, header).ask() == 413
 
 
-async def test_without_the_database_nobodys_archive_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_database_no_archive_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: Any) -> bool:
         raise OperationalError
 

@@ -1,4 +1,4 @@
-"""What NATS lost is made again and said: queues, jobs that nobody holds any more, results, damaged blocks."""
+"""What NATS lost is made again and said: queues, jobs that no stream has any more, results, damaged blocks."""
 
 import time
 from collections.abc import AsyncIterator

@@ -148,7 +148,7 @@ async def test_a_letter_that_cannot_be_had_now_holds_up_no_other(own_nats: NatsS
         for number in (1, 2):
             old = await dead(bus, floats(number))
             entries.append(await in_thread(lambda pk=old.id: post_redrive(pk, after="")))
-        await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # nobody answers for it
+        await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # no stream answers for it
         assert await Publisher(bus, 5).publish_due() == 2
     finally:
         await bus.close()

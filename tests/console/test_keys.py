@@ -98,7 +98,7 @@ def test_without_a_pepper_no_key_is_made(admin: Actor, settings: object, console
         services.create(admin, services.KeyGrant(name="a"))
 
 
-def test_a_key_nobody_made_is_not_found(browser: Browser, admin: Actor) -> None:
+def test_an_unknown_key_is_not_found(browser: Browser, admin: Actor) -> None:
     assert browser("viewer").get("/keys/unknown").status_code == 404
     with pytest.raises(NotFound):
         services.revoke(admin, "unknown")

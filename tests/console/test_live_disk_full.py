@@ -1,4 +1,4 @@
-"""NATS whose disk was full, with nobody beside it who restarts it: the board says so, as the programs tell it."""
+"""NATS whose disk was full, without a supervisor that restarts it: the board says so, as the programs report it."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ async def keep_writing(bus: Bus, subject: str) -> None:
 
 
 @pytest.mark.parametrize(("role", "subject"), [("gateway", "jobs.m.mid.j"), ("worker", "$KV.workers.w")])
-async def test_the_board_says_that_nats_stores_nothing_as_whoever_misses_its_answers_tells(
+async def test_the_board_says_that_nats_stores_nothing_as_programs_without_answers_report(
     server: NatsServer, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, role: str, subject: str
 ) -> None:
     monkeypatch.setattr(stalls, "STALLED_S", 1.0)

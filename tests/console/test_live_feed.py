@@ -273,7 +273,7 @@ async def test_a_paused_queue_says_who_paused_it_and_why(bus: Bus, wire: Wire) -
         await viewer.until(lambda: not viewer.row("queues", "digits")["is_paused"])
 
 
-async def test_a_queue_nobody_serves_raises_an_alarm_that_ends_with_it(bus: Bus, wire: Wire) -> None:
+async def test_a_queue_that_no_worker_serves_raises_an_alarm_that_ends_with_it(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     await submit(bus, accepted("digits"))

@@ -124,7 +124,7 @@ def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_blamed(
     assert Client().get("/healthz").status_code == 200
 
 
-def test_a_host_name_nobody_declared_is_refused(cast: dict[str, User]) -> None:
+def test_a_host_name_that_is_not_declared_is_refused(cast: dict[str, User]) -> None:
     assert Client().get("/login", HTTP_HOST="evil.example").status_code == 400
 
 

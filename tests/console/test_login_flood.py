@@ -1,4 +1,4 @@
-"""Many passwords at once: counted before they are looked at, hashed a few at a time, and nobody else notices."""
+"""Many passwords at once: counted before they are looked at, hashed a few at a time, and other requests do not wait."""
 
 import http.client
 import re

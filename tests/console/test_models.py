@@ -243,7 +243,7 @@ def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None
     assert OutboxEntry.objects.filter(bucket="desired").count() == 1
 
 
-def test_a_model_nobody_registered_is_not_found(browser: Browser) -> None:
+def test_an_unknown_model_is_not_found(browser: Browser) -> None:
     client = browser("admin")
     assert client.get("/models/nothing").status_code == 404
     assert submit(client, "/models/nothing/replicas", {"replicas": "1"}).status_code == 404

@@ -129,7 +129,7 @@ def test_a_secret_is_shown_once_after_the_redirect_and_lies_nowhere(
     assert not client.cookies[f"{django_settings.SESSION_COOKIE_NAME}_once"].value
 
 
-def test_a_secret_nobody_fetched_is_gone_and_half_of_it_shows_nothing(
+def test_a_secret_that_was_not_fetched_is_gone_and_half_of_it_shows_nothing(
     browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
 ) -> None:
     client = browser("admin")

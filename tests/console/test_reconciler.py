@@ -59,7 +59,7 @@ async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
     assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
 
 
-async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> None:
+async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
@@ -122,7 +122,7 @@ async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(
 
 
 async def test_a_job_whose_record_may_have_aged_out_gets_no_second_end(bus: Bus) -> None:
-    """As after more than a day without the console: whoever asked for it was told its end long ago."""
+    """As after more than a day without the console: its caller was told its end long ago."""
     job = accepted(1)
     await know(job)
     late = ConsoleReconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 25 * 3600)

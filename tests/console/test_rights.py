@@ -230,7 +230,7 @@ def test_a_list_of_operators_asks_as_often_for_forty_as_for_four(browser: Browse
     assert asked() == few
 
 
-def test_read_only_shows_the_operators_and_lets_nobody_change_them(browser: Browser, admin: Actor) -> None:
+def test_read_only_shows_the_operators_and_no_form_to_change_them(browser: Browser, admin: Actor) -> None:
     client = browser("admin")
     assert 'href="/settings/users/new"' in client.get("/settings/users").content.decode()
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")

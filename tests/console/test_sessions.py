@@ -56,7 +56,7 @@ def test_a_login_ends_after_its_time_however_busy_it_was(tab: Client, console: C
     assert not is_in(tab)
 
 
-def test_a_login_nobody_uses_ends_and_using_it_keeps_it(tab: Client, console: ConsoleSettings) -> None:
+def test_an_unused_login_ends_and_using_it_keeps_it(tab: Client, console: ConsoleSettings) -> None:
     turn(tab, "seen_at", console.idle_s - 60)
     assert is_in(tab)  # which counts as use
     turn(tab, "seen_at", console.idle_s - 60)
@@ -222,7 +222,7 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
 
 
 @pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "javascript:alert(1)", ""])
-def test_after_the_password_nobody_is_sent_elsewhere(cast: dict[str, User], page: str) -> None:
+def test_after_the_password_only_own_pages_follow(cast: dict[str, User], page: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
     answer = submit(client, "/confirm", {"password": PASSWORD, "next": page})

@@ -206,7 +206,7 @@ async def test_the_board_has_an_alarm_for_it(full: Bus, wire: Wire, base: Path) 
         await asyncio.wait([watching])
 
 
-async def test_what_is_refused_is_tried_less_and_less_and_holds_nobody_else_up(full: Bus, base: Path) -> None:
+async def test_what_is_refused_is_tried_less_and_less_and_holds_nothing_else_up(full: Bus, base: Path) -> None:
     await in_thread(catalog.register, ME, "second", str(base))
     await in_thread(lambda: ServedModel.objects.create(name="first"))
     await in_thread(lambda: fleet.pause(ME, "first", is_paused=True, reason="heat"))

@@ -53,7 +53,7 @@ def test_faults_over_jobs_break_no_law(tmp_path: Path) -> None:
     assert summary["violations"] == []
     assert summary["faults"] >= FAULTS
     assert summary["jobs"] >= JOBS
-    assert summary["contests"] > 0, "nobody could be overtaken, so the order of the line was not judged"
+    assert summary["contests"] > 0, "no waiter could be overtaken, so their order was not judged"
     if depth.at(short=True, full=False):
         return  # too few for every kind of them
     # The worst of them happened, not only the mild ones.

@@ -121,7 +121,7 @@ def test_a_disk_that_lied_costs_the_jobs_it_forgot_and_nothing_else(tmp_path: Pa
 async def test_only_a_server_that_syncs_always_keeps_what_it_acknowledged(
     disk: Disk, sync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so the rig can find a broken promise: the disk forgets what nobody had synced."""
+    """And so the rig can find a broken promise: the disk forgets what was not synced."""
     rendered = natsserver.render
     monkeypatch.setattr(
         natsserver,
@@ -197,7 +197,7 @@ def test_an_end_that_was_forgotten_may_come_out_otherwise_and_no_other() -> None
         assert [violation.law for violation in found] == ["double terminal"]
 
 
-def test_a_forgotten_job_is_still_nobody_elses() -> None:
+def test_a_forgotten_job_is_still_no_other_tenants() -> None:
     spied = {"at": 15.0, "event": "foreign", "client": "bob", "job": "j", "status": 200}
     h = History(ledger=[answer("j", 12.0, 11.9), spied], faults=[GAP])
     assert [violation.law for violation in checks.check(h)] == ["foreign reads"]

@@ -87,7 +87,7 @@ def test_a_plugin_that_is_stopped_is_killed_by_its_health_check_and_calls_go_on(
     deadline = time.monotonic() + END_S
     os.kill(stopped, signal.SIGSTOP)
     while json.loads(up.read_text())["processes"].get("plugin-2", stopped) == stopped:
-        assert time.monotonic() < deadline, "nobody has ended it"
+        assert time.monotonic() < deadline, "it was not ended"
         time.sleep(0.1)
     while (status := predict(doc)) != 200:
         assert status in RETRYABLE

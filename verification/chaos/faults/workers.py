@@ -17,7 +17,7 @@ TAKEOVER_BOUND_S: Final = 20.0
 """In a storm: far above what is promised for one fault (1 s), far below what a broken fast path costs with others."""
 FREEZE_BOUND_S: Final = 30.0
 """In a storm, where a holder may be frozen before its runner was let in: then the record's time to live counts."""
-HEIR_BOUND_S: Final = 60.0
+SUCCESSOR_BOUND_S: Final = 60.0
 """Time to live of the record, the flock's own deadline, and the start of another worker on a busy machine."""
 
 
@@ -104,14 +104,14 @@ async def freeze_successor(rig: Site, rng: random.Random) -> None:
         await rig.kill(name)
         rig.background(rig.bring_back(name))
         await rig.new_holder(token)
-        heir, token = rig.holder(), rig.newest_token()
-        if not heir:  # it has given it up again
+        successor, token = rig.holder(), rig.newest_token()
+        if not successor:  # it has given it up again
             return
-        pid, began = rig.pid_of(heir), now()
+        pid, began = rig.pid_of(successor), now()
         rig.signal(pid, signal.SIGSTOP)
         try:
             await rig.until(lambda: rig.entered() > token, limit_s=90, what="another inside")
-            measured(rig, "freeze successor", heir, "another inside", now() - began, HEIR_BOUND_S)
+            measured(rig, "freeze successor", successor, "another inside", now() - began, SUCCESSOR_BOUND_S)
         finally:
             rig.signal(pid, signal.SIGCONT)
 

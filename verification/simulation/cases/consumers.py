@@ -225,7 +225,7 @@ async def a_job_given_up_is_told_and_never_comes_again(rig: CaseRig) -> None:
 
 
 @case
-async def too_many_in_hand_hold_the_rest_back(rig: CaseRig) -> None:
+async def too_many_in_flight_hold_the_rest_back(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, max_ack_pending=2)
     for number in range(4):
         await bus.write(rig.job(str(number)))
@@ -302,7 +302,7 @@ async def making_a_consumer_again_changes_nothing(rig: CaseRig) -> None:
 
 
 @case
-async def a_job_purged_in_hand_is_forgotten(rig: CaseRig) -> None:
+async def a_job_purged_in_flight_is_forgotten(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=SECOND)
     await bus.write(rig.job("gone"))
     await bus.write(rig.job("here"))
@@ -347,10 +347,10 @@ async def a_delivery_given_back_by_an_outdated_number_comes_again_all_the_same(r
 
 
 @case
-async def an_acknowledgement_for_nobody_is_refused(rig: CaseRig) -> None:
+async def an_acknowledgement_for_an_unknown_consumer_is_refused(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable) as error:
-        await bus.request(f"$JS.ACK.JOBS.{rig.id}-nobody.1.1.1.0.0", b"+ACK", is_write=True)
+        await bus.request(f"$JS.ACK.JOBS.{rig.id}-unknown.1.1.1.0.0", b"+ACK", is_write=True)
     assert not isinstance(error.value, Ambiguous)
 
 

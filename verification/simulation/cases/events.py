@@ -14,7 +14,7 @@ from verification.simulation.cases.rig import CaseRig, case, get, hear, info, un
 
 
 @case
-async def a_question_nobody_hears_is_refused_at_once(rig: CaseRig) -> None:
+async def a_request_without_a_responder_is_refused_at_once(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable) as error:
         await bus.request(f"cancel.{rig.id}", b"?")
@@ -22,7 +22,7 @@ async def a_question_nobody_hears_is_refused_at_once(rig: CaseRig) -> None:
 
 
 @case
-async def a_question_is_answered_by_whoever_listens(rig: CaseRig) -> None:
+async def a_request_is_answered_by_its_responder(rig: CaseRig) -> None:
     asking, answering = await rig.bus(), await rig.bus()
 
     async def answer(message: Message) -> None:
@@ -171,7 +171,7 @@ async def the_history_of_leases_is_sourced_without_expectations(rig: CaseRig) ->
 
 
 @case
-async def what_is_published_while_nobody_listens_is_lost(rig: CaseRig) -> None:
+async def what_is_published_without_a_subscriber_is_lost(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.publish(f"progress.{rig.id}", b"early")
     await bus.flush()

@@ -49,7 +49,7 @@ async def a_lease_that_ran_out_while_the_server_was_down(rig: CaseRig) -> None:
 
 
 @own_server
-async def a_lease_nobody_renews_ends_after_the_restart(rig: CaseRig) -> None:
+async def a_lease_that_is_not_renewed_ends_after_the_restart(rig: CaseRig) -> None:
     bus = await rig.bus()
     revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
     await rig.kill()
@@ -151,7 +151,7 @@ async def a_parked_request_is_lost_with_the_server_and_asked_again(rig: CaseRig)
 
 
 @own_server
-async def what_was_in_hand_comes_again_after_a_restart(rig: CaseRig) -> None:
+async def what_was_in_flight_comes_again_after_a_restart(rig: CaseRig) -> None:
     bus = await rig.bus()
     name = f"{rig.id}_hi"
     await consumer(bus, name, f"jobs.{rig.id}.hi.*", ack_wait=4 * SECOND)

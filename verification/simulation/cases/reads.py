@@ -17,7 +17,7 @@ async def what_is_not_there_is_none(rig: CaseRig) -> None:
     assert await bus.direct_get(Stream.STATE, rig.st()) is None
     assert await bus.list_latest(Stream.STATE, [rig.st()]) == []
     with pytest.raises(NotFound):
-        await bus.consumer_info(f"{rig.id}-nobody")
+        await bus.consumer_info(f"{rig.id}-unknown")
     with pytest.raises(NotFound):
         await info(bus, f"{rig.id}-nothing")
 
