@@ -18,7 +18,7 @@ UPLOADS: Final = "uploads"
 """Name of the root that uploaded models lie in."""
 
 
-class Console(HttpBounds, frozen=True, kw_only=True):
+class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     """Settings of the console, its projector and its controller."""
 
     listen: Annotated[str, Meta(description="Address `serve` listens on, `host:port`; port 0 takes a free one.")] = (
@@ -193,6 +193,6 @@ class Console(HttpBounds, frozen=True, kw_only=True):
             raise Misconfigured(msg) from error
 
 
-def read(env: Mapping[str, str] = os.environ) -> Console:
+def read(env: Mapping[str, str] = os.environ) -> ConsoleSettings:
     """The settings of this process. Raises :class:`Misconfigured` naming the variable at fault."""
-    return load(Console, PREFIX, env)
+    return load(ConsoleSettings, PREFIX, env)

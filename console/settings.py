@@ -1,4 +1,4 @@
-"""Django settings, all derived from :class:`console.config.Console`; nothing else reads the environment."""
+"""Django settings, all derived from :class:`console.config.ConsoleSettings`; nothing else reads the environment."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -18,7 +18,7 @@ import grimp
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from console.config import PREFIX as CONSOLE
-from console.config import Console
+from console.config import ConsoleSettings
 from gateway_plugin.edge.settings import EdgeSettings
 from gateway_plugin.settings import PREFIX as GATEWAY
 from gateway_plugin.settings import GatewaySettings
@@ -37,7 +37,7 @@ SECTIONS: Sequence[tuple[str, type[Wire], str]] = (
     ("Gateway plugin", GatewaySettings, GATEWAY),
     ("Edge as a program of its own", EdgeSettings, "SIGNALBOX_EDGE_"),
     ("Worker", WorkerSettings, WORKER),
-    ("Console, projector and controller", Console, CONSOLE),
+    ("Console, projector and controller", ConsoleSettings, CONSOLE),
 )
 PROGRAMS: Sequence[tuple[str, str]] = (
     ("gateway_plugin", "Gateway plugin"),

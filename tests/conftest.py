@@ -21,7 +21,7 @@ from signalbox.ops.production.running import Running
 from signalbox.program.settings import Wire
 from tests import depth
 from tests.rigs import streams
-from verification.chaos.network import SmallDisk, data_with_a_small_disk
+from verification.chaos.environment.smalldisk import SmallDisk, data_with_a_small_disk
 
 T = TypeVar("T")
 

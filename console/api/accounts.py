@@ -43,9 +43,9 @@ class AccountOut(serializers.ModelSerializer[Account]):
 
 
 class AccountDetailOut(AccountOut):
-    """An account with its keys and what it does now, and why gateways do not know of its terms; empty once they do.
+    """An account with its keys. jobs: how many in each state, of its newest 10 000.
 
-    jobs: how many in each state, of the newest 10 000. open_bytes: inputs of those that have not ended.
+    open_bytes: inputs of jobs that have not ended. unpublished: why its terms are not in NATS yet; empty once they are.
     """
 
     keys = serializers.ListField(child=serializers.CharField())
@@ -110,7 +110,7 @@ class Accounts(Endpoint):
 
     @extend_schema(request=AccountIn, responses={201: AccountDetailOut})
     def post(self, request: Request) -> Response:
-        """Create an account; it has no keys yet."""
+        """Create an account, without keys."""
         self.confirmed(request)
         made = accounts.create(self.actor(request), Terms(**self.given(request, AccountIn)))
         return Response(_told(made.pk, ""), status=201)
@@ -121,13 +121,13 @@ class AccountDetail(Endpoint):
 
     @extend_schema(responses=AccountDetailOut)
     def get(self, request: Request, account_id: str) -> Response:
-        """Show an account, its keys and what it does now."""
+        """Show an account with its keys and its jobs by state."""
         self.sees(request, Act.ACCOUNTS_VIEW)
         return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
 
     @extend_schema(request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
     def patch(self, request: Request, account_id: str) -> Response:
-        """Change its terms; 202 while gateways do not know of them, see ``unpublished``."""
+        """Change an account's terms. 202: gateways do not have them yet, see ``unpublished``."""
         self.confirmed(request)
         changes = self.given(request, AccountChangeIn, partial=True)
         reason = changes.pop("reason", "")

@@ -16,7 +16,7 @@ from signalbox.jobs.deadletters import MOST, summary
 
 
 class LetterOut(serializers.Serializer[Any]):
-    """A job that was given up. input_is: ``inline``, ``kept``, ``expiring`` or ``lost``."""
+    """A job that failed for good. input_is: ``inline``, ``kept``, ``expiring`` or ``lost``."""
 
     id = serializers.CharField()
     model = serializers.CharField()
@@ -49,20 +49,20 @@ class InputOut(serializers.Serializer[Any]):
 
 
 class LetterDetailOut(LetterOut):
-    """A letter with its inputs."""
+    """A dead letter with its inputs."""
 
     inputs = InputOut(many=True)
 
 
 class LetterPageOut(serializers.Serializer[Any]):
-    """A page, the oldest first; ``after`` is that of the next one."""
+    """A page of dead letters, oldest first. after: where the next page begins."""
 
     letters = LetterOut(many=True)
     after = serializers.IntegerField(allow_null=True)
 
 
 class LettersQuery(Strict):
-    """Which letters. after: that of the page before."""
+    """Which dead letters. after: the ``after`` of the previous page."""
 
     model = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
     after = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER - 1, required=False, default=0)
@@ -70,20 +70,20 @@ class LettersQuery(Strict):
 
 
 class RedriveIn(Strict):
-    """after: the job this letter was redriven as before; needed to redrive it once more."""
+    """after: the job of the previous redrive, if there was one; it is needed to redrive once more."""
 
     after = serializers.CharField(max_length=36, required=False, default="", allow_blank=True)
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class DiscardIn(Strict):
-    """Why."""
+    """The reason, for the audit."""
 
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class AskedOut(serializers.Serializer[Any]):
-    """The act. is_done: NATS has it; otherwise it waits in the outbox, for ``reason`` if that is known."""
+    """What became of the request. is_done: it is in NATS; otherwise it waits in the outbox, because of ``reason``."""
 
     job = serializers.CharField()
     is_done = serializers.BooleanField()
@@ -95,7 +95,7 @@ class DeadLetters(Endpoint):
 
     @extend_schema(operation_id="dead_letters_list", parameters=[LettersQuery], responses=LetterPageOut)
     def get(self, request: Request) -> Response:
-        """List dead letters."""
+        """List dead letters, oldest first."""
         self.sees(request, Act.JOBS_VIEW)
         page = service.page(**self.asked(request, LettersQuery))
         return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
@@ -106,7 +106,7 @@ class DeadLetterDetail(Endpoint):
 
     @extend_schema(responses=LetterDetailOut)
     def get(self, request: Request, job_id: str) -> Response:
-        """Show a letter and what its inputs are."""
+        """Show a dead letter and the types of its inputs."""
         self.sees(request, Act.JOBS_VIEW)
         return Response(service.show(job_id))
 
@@ -116,7 +116,7 @@ class DeadLetterRedrive(Endpoint):
 
     @extend_schema(request=RedriveIn, responses={202: AskedOut})
     def post(self, request: Request, job_id: str) -> Response:
-        """Run it again as a new job that names this one. Repeating the call makes no second job."""
+        """Run a dead letter's job again, as a new job that names it. Repeating the call makes no second job."""
         data = self.given(request, RedriveIn)
         asked = service.redrive(self.actor(request), job_id, after=data["after"], reason=data["reason"])
         return Response(AskedOut(asked).data, status=202)
@@ -127,7 +127,7 @@ class DeadLetterDiscard(Endpoint):
 
     @extend_schema(request=DiscardIn, responses={202: AskedOut})
     def post(self, request: Request, job_id: str) -> Response:
-        """Remove it with its input for good."""
+        """Remove a dead letter and its input for good."""
         data = self.given(request, DiscardIn)
         asked = service.discard(self.actor(request), job_id, reason=data["reason"])
         return Response(AskedOut(asked).data, status=202)

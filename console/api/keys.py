@@ -16,15 +16,15 @@ class Keys(Endpoint):
 
     @extend_schema(operation_id="keys_list", responses=wire.KeyOut(many=True))
     def get(self, request: Request) -> Response:
-        """List services."""
+        """List API keys."""
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
 
     @extend_schema(request=wire.KeyIn, responses=wire.KEY_MADE)
     def post(self, request: Request) -> Response:
-        """Create a key; its text is in this answer and nowhere else."""
+        """Create an API key. Only this answer contains its text."""
         self.confirmed(request)
-        key, text = services.create(self.actor(request), services.Grant(**self.given(request, wire.KeyIn)))
+        key, text = services.create(self.actor(request), services.KeyGrant(**self.given(request, wire.KeyIn)))
         return _made(key, text)
 
 
@@ -33,7 +33,7 @@ class KeyDetail(Endpoint):
 
     @extend_schema(responses=wire.KeyOut)
     def get(self, request: Request, kid: str) -> Response:
-        """Show a key."""
+        """Show an API key."""
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.KeyOut(services.find(kid)).data)
 
@@ -43,7 +43,7 @@ class KeyRotation(Endpoint):
 
     @extend_schema(request=wire.RotationIn, responses=wire.KEY_MADE)
     def post(self, request: Request, kid: str) -> Response:
-        """Make the key that replaces this one; its text is in this answer and nowhere else."""
+        """Create a key that replaces this one. Only this answer contains its text."""
         self.confirmed(request)
         data = self.given(request, wire.RotationIn)
         key, text = services.rotate(self.actor(request), kid, **data)
@@ -55,7 +55,7 @@ class UnknownKeys(Endpoint):
 
     @extend_schema(operation_id="unknown_keys_list", responses=wire.UnknownKeyOut(many=True))
     def get(self, request: Request) -> Response:
-        """List keys that gateways let in and that this console does not know: adopt them or revoke them."""
+        """List keys that gateways accept and this console does not know, to adopt or revoke them."""
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.UnknownKeyOut(UnknownKey.objects.all()[:1000], many=True).data)
 
@@ -65,7 +65,7 @@ class KeyAdoption(Endpoint):
 
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
     def post(self, request: Request, kid: str) -> Response:
-        """Adopt a key that only NATS knows, as it is."""
+        """Adopt a key that only NATS has: it becomes known to this console, unchanged."""
         self.confirmed(request)
         data = self.given(request, wire.ReasonIn)
         return Response(wire.KeyOut(unknown.adopt(self.actor(request), kid, reason=data["reason"])).data)
@@ -76,7 +76,7 @@ class KeyRevocation(Endpoint):
 
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
     def post(self, request: Request, kid: str) -> Response:
-        """Revoke it now and for ever, also one that only NATS knows."""
+        """Revoke a key at once, also one that only NATS has. It cannot be undone."""
         data = self.given(request, wire.ReasonIn)
         return Response(wire.KeyOut(services.revoke(self.actor(request), kid, reason=data["reason"])).data)
 

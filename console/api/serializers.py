@@ -16,7 +16,7 @@ from console.keys.models import ApiKey, UnknownKey
 
 
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
-    """One version."""
+    """One version of a model."""
 
     path = serializers.CharField(source="folder", read_only=True)
 
@@ -68,7 +68,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
         return {label.name: label.version.number for label in model.labels.all()}
 
     def get_unpublished(self, model: ServedModel) -> str:
-        """Why the fleet does not know of what was decided last; empty once it does."""
+        """Why the last decision on it is not in NATS yet; empty once it is."""
         if self._unpublished is None:
             self._unpublished = unpublished()
         return self._unpublished.get(model.name, "")
@@ -77,7 +77,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
 
 
 class VersionAddedOut(VersionOut):
-    """A version that was added, and why the fleet does not know of it; empty once it does."""
+    """A version that was added. unpublished: why it is not in NATS yet; empty once it is."""
 
     unpublished = serializers.CharField()
 
@@ -91,7 +91,7 @@ ADDED = {201: VersionAddedOut, 202: VersionAddedOut}
 
 
 class NewSettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
-    """Any of a new model's settings."""
+    """Settings of a new model."""
 
     class Meta:
         model = ServedModel
@@ -141,14 +141,14 @@ class VersionIn(Strict):
 
 
 class SwitchIn(Strict):
-    """On or off, and why."""
+    """On or off, and the reason, for the audit."""
 
     on = serializers.BooleanField()
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class DesiredStateOut(serializers.Serializer[Any]):
-    """What is asked of a queue or a worker, and why the fleet does not know of it; empty once it does."""
+    """Desired state of a queue or worker. unpublished: why it is not in NATS yet; empty once it is."""
 
     on = serializers.BooleanField()
     reason = serializers.CharField()
@@ -160,7 +160,7 @@ DESIRED_STATE = {200: DesiredStateOut, 202: DesiredStateOut}
 
 
 class ReasonIn(Strict):
-    """Why."""
+    """The reason, for the audit."""
 
     reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
@@ -203,7 +203,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
 
 
 class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
-    """What gateways know of a key that this console does not know."""
+    """A key that gateways accept and this console does not know."""
 
     name = serializers.CharField(source="grant.name")
     state = serializers.SerializerMethodField()
@@ -226,14 +226,14 @@ class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
 
 
 class RotationIn(Strict):
-    """How a key is replaced: days the old one goes on, and until the new one expires."""
+    """How a key is replaced. overlap_days: how long the old one stays valid. days: until the new one expires."""
 
     overlap_days = serializers.FloatField(min_value=0, max_value=keys.MAX_OVERLAP_DAYS, required=False, default=1)
     days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS)
 
 
 class NewKeyOut(KeyOut):
-    """A key with its secret, this once, and why gateways do not know it; empty once they do."""
+    """A new key. key: its text, only in this answer. unpublished: why it is not in NATS yet; empty once it is."""
 
     key = serializers.CharField(read_only=True)
     unpublished = serializers.CharField(read_only=True)
@@ -267,7 +267,7 @@ class KeyIn(Strict):
     days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS)
 
 
-class Word(serializers.CharField):
+class FilterWord(serializers.CharField):
     """One word of the filter grammar."""
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
@@ -279,7 +279,7 @@ class Word(serializers.CharField):
 
 
 class JobsQuery(Strict):
-    """Which jobs, and which part of the list: the filter grammar whole in ``q``, and each of its names alone."""
+    """Which jobs, and which part of the list. ``q`` takes the whole filter, each other parameter one word of it."""
 
     q = serializers.CharField(
         required=False,
@@ -295,7 +295,7 @@ class JobsQuery(Strict):
 
     def get_fields(self) -> dict[str, Any]:
         """Those above, and one for each name of the grammar."""
-        words = {name: Word(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS}
+        words = {name: FilterWord(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS}
         return super().get_fields() | words
 
 
@@ -308,7 +308,7 @@ class AuditQuery(Strict):
 
 
 class JobOut(serializers.ModelSerializer[Job]):
-    """A job as last heard of."""
+    """A job, as of its last event."""
 
     class Meta:
         model = Job
@@ -316,7 +316,7 @@ class JobOut(serializers.ModelSerializer[Job]):
 
 
 class EventOut(serializers.ModelSerializer[JobEvent]):
-    """One transition."""
+    """One change of a job's state."""
 
     class Meta:
         model = JobEvent
@@ -324,7 +324,7 @@ class EventOut(serializers.ModelSerializer[JobEvent]):
 
 
 class JobDetailOut(serializers.Serializer[Any]):
-    """A job and its transitions."""
+    """A job and its changes of state."""
 
     job = JobOut()
     events = EventOut(many=True)
@@ -341,7 +341,7 @@ class JobPageOut(serializers.Serializer[Any]):
 
 
 class AuditOut(serializers.ModelSerializer[AuditEntry]):
-    """One act."""
+    """One entry of the audit."""
 
     class Meta:
         model = AuditEntry
@@ -349,7 +349,7 @@ class AuditOut(serializers.ModelSerializer[AuditEntry]):
 
 
 class MeOut(serializers.Serializer[Any]):
-    """Who the token speaks for."""
+    """The operator that a token belongs to."""
 
     name = serializers.CharField()
     role = serializers.CharField()

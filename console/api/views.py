@@ -54,7 +54,7 @@ class Models(Endpoint):
 
     @extend_schema(request=wire.RegisterIn, responses=wire.REGISTERED)
     def post(self, request: Request) -> Response:
-        """Register the versions below a path."""
+        """Register the model versions in the folders below a path."""
         self.confirmed(request)
         data = self.given(request, wire.RegisterIn)
         model = catalog.register(
@@ -80,7 +80,7 @@ class ModelDetail(Endpoint):
 
     @extend_schema(request=wire.SettingsIn, responses=wire.ModelOut)
     def patch(self, request: Request, name: str) -> Response:
-        """Change settings; enable or disable."""
+        """Change a model's settings, or enable or disable it."""
         data = self.given(request, wire.SettingsIn, partial=True)
         reason = data.pop("reason", "")
         is_enabled = data.pop("is_enabled", None)
@@ -100,7 +100,7 @@ class Versions(Endpoint):
 
     @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses=wire.ADDED)
     def post(self, request: Request, name: str) -> Response:
-        """Upload an archive as a new version."""
+        """Upload an archive of a SavedModel as a new version."""
         # Before the form is parsed. That who may not upload cannot fill the disk is console.web.bodylimit's doing;
         # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
@@ -123,7 +123,7 @@ class Approval(Endpoint):
 
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def put(self, request: Request, name: str) -> Response:
-        """Let a version serve; not by who added it."""
+        """Approve the operations of a version, so that it may serve. The operator who added it may not."""
         data = self.given(request, wire.VersionIn)
         model = catalog.approve(self.actor(request), name, data["version"] or 0, reason=data["reason"])
         catalog.why_unpublished(name)
@@ -135,7 +135,7 @@ class DefaultVersion(Endpoint):
 
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def put(self, request: Request, name: str) -> Response:
-        """Choose it; null: always the highest."""
+        """Choose the default version; null: always the highest one."""
         data = self.given(request, wire.VersionIn)
         model = catalog.set_default(self.actor(request), name, data["version"], reason=data["reason"])
         catalog.why_unpublished(name)  # the answer says it, after a moment's wait for the publication
@@ -147,7 +147,7 @@ class Label(Endpoint):
 
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def put(self, request: Request, name: str, label: str) -> Response:
-        """Point it at a version; null takes it away."""
+        """Point a label at a version; null removes the label."""
         data = self.given(request, wire.VersionIn)
         catalog.set_label(self.actor(request), name, label, data["version"], reason=data["reason"])
         catalog.why_unpublished(name)
@@ -159,7 +159,7 @@ class Pause(Endpoint):
 
     @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
     def put(self, request: Request, name: str) -> Response:
-        """Pause (``on``) or resume."""
+        """Pause (``on``) or resume a model's queue."""
         data = self.given(request, wire.SwitchIn)
         desired = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
         return _desired_state(desired)
@@ -170,7 +170,7 @@ class Drain(Endpoint):
 
     @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
     def put(self, request: Request, worker: str) -> Response:
-        """Drain (``on``) or take part again."""
+        """Drain a worker (``on``), or let it take jobs again."""
         data = self.given(request, wire.SwitchIn)
         desired = fleet.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
         return _desired_state(desired)
@@ -181,7 +181,7 @@ class Jobs(Endpoint):
 
     @extend_schema(operation_id="jobs_list", parameters=[wire.JobsQuery], responses=wire.JobPageOut)
     def get(self, request: Request) -> Response:
-        """List jobs."""
+        """List jobs, newest first."""
         self.sees(request, Act.JOBS_VIEW)
         asked = self.asked(request, wire.JobsQuery)
         words = [asked["q"], *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked)]
@@ -195,7 +195,7 @@ class JobDetail(Endpoint):
 
     @extend_schema(responses=wire.JobDetailOut)
     def get(self, request: Request, job_id: str) -> Response:
-        """Show a job and its transitions."""
+        """Show a job and its changes of state."""
         self.sees(request, Act.JOBS_VIEW)
         job = jobs.find(job_id)
         events = jobs.events(job)
@@ -203,11 +203,11 @@ class JobDetail(Endpoint):
 
 
 class JobCancellation(Endpoint):
-    """The end of one job."""
+    """The cancellation of one job."""
 
     @extend_schema(request=wire.ReasonIn, responses={202: wire.JobOut})
     def post(self, request: Request, job_id: str) -> Response:
-        """Ask for it."""
+        """Cancel a job: end it if it is queued, or ask its worker to end it."""
         data = self.given(request, wire.ReasonIn)
         job = jobs.cancel(self.actor(request), job_id, reason=data["reason"])
         return Response(wire.JobOut(job).data, status=202)
@@ -218,7 +218,7 @@ class Audit(Endpoint):
 
     @extend_schema(operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True))
     def get(self, request: Request) -> Response:
-        """The newest 100 acts, or those before one."""
+        """List the newest 100 entries of the audit, or those before an entry."""
         self.sees(request, Act.AUDIT_VIEW)
         asked = self.asked(request, wire.AuditQuery)
         entries = AuditEntry.objects.all()
@@ -232,7 +232,7 @@ class Me(Endpoint):
 
     @extend_schema(responses=wire.MeOut)
     def get(self, request: Request) -> Response:
-        """Say who the caller is and may do."""
+        """Show the caller's name, role and rights."""
         actor = self.actor(request)
         user = request.user
         role = user.role if isinstance(user, User) else ""

@@ -26,7 +26,7 @@ class Target(NamedTuple):
 
 
 @dataclass
-class Change:
+class AuditedValues:
     """Values before and after the act, filled in by the service; JSON values only, never secrets."""
 
     before: dict[str, Any] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class Change:
 
 
 @contextmanager
-def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[Change]:
+def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[AuditedValues]:
     """Check the right, open a transaction, run the body, write the audit row.
 
     A refusal or failure is written too, outside the rolled-back transaction.
     Raises :class:`Forbidden`, and whatever the body raises.
     """
     check(actor, what, target, reason=reason)
-    change = Change()
+    change = AuditedValues()
     try:
         with transaction.atomic():
             yield change
@@ -61,7 +61,7 @@ def preparing(actor: Actor, what: Act, target: Target) -> Iterator[None]:
     try:
         yield
     except SignalboxError as error:
-        _write(actor, what, target, "", Change(), AuditEntry.FAILED, error.public_message)
+        _write(actor, what, target, "", AuditedValues(), AuditEntry.FAILED, error.public_message)
         raise
 
 
@@ -70,12 +70,12 @@ def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
     try:
         authorize(actor, what, target.thing, revokes=target.revokes)
     except Forbidden as error:
-        _write(actor, what, target, reason, Change(), AuditEntry.REFUSED, error.public_message)
+        _write(actor, what, target, reason, AuditedValues(), AuditEntry.REFUSED, error.public_message)
         raise
 
 
 def _write(
-    actor: Actor, what: Act, target: Target, reason: str, change: Change, result: str, message: str = ""
+    actor: Actor, what: Act, target: Target, reason: str, change: AuditedValues, result: str, message: str = ""
 ) -> None:
     AuditEntry.objects.create(
         actor=actor.user,

@@ -161,7 +161,7 @@ def breaks() -> Iterator[str]:
         previous, expected = row.digest, (row.number or 0) + 1
     head = AuditHead.objects.filter(pk=1).first()
     if head is None and expected > 1:
-        yield f"after {expected - 1}: the head is missing, so nobody knows where the chain ended"
+        yield f"after {expected - 1}: the head is missing, so the end of the chain is not known"
     elif head is not None and (head.number, head.digest) != (expected - 1, previous):
         yield f"after {expected - 1}: the chain once ended at {head.number}"
 

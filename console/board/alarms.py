@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from console.board.rollouts import Pending
-from console.board.rows import Alarm, Lane, Queue, WorkerRow
+from console.board.rows import Alarm, LaneRow, Queue, WorkerRow
 
 OLDEST_S: Final = 60.0
 """Seconds a job may wait before an alarm stands."""
@@ -21,7 +21,7 @@ Made = Callable[[float], Alarm]
 
 
 def find(
-    lanes: Sequence[Lane],
+    lanes: Sequence[LaneRow],
     queues: Sequence[Queue],
     workers: Sequence[WorkerRow],
     now: float,
@@ -51,12 +51,12 @@ def find(
     return found
 
 
-def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> None:
+def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Made]) -> None:
     name = f"{lane.name} ({lane.host})" if lane.host else lane.name
     href = f"#lane-{lane.gpu}"
     if lane.state == "expired":
         found[f"expired:{lane.gpu}"] = alarm(
-            "error", f"The lease on {name} ran out and nobody has taken it over.", href
+            "error", f"The lease on {name} ran out and no worker has taken it over.", href
         )
     elif lane.state == "held" and lane.holder in lost:
         found[f"lost:{lane.gpu}"] = alarm("error", f"{name} is held by {lane.holder}, which is lost.", href)
@@ -66,7 +66,7 @@ def _lane(lane: Lane, lost: set[str], now: float, found: dict[str, Made]) -> Non
         )
 
 
-def _idle(lane: Lane, queues: Sequence[Queue], now: float, found: dict[str, Made]) -> None:
+def _idle(lane: LaneRow, queues: Sequence[Queue], now: float, found: dict[str, Made]) -> None:
     """A GPU that is held and idle while jobs of a model in its memory wait."""
     if lane.activity != "idle" or not lane.strip or now - lane.strip[-1].at < IDLE_S:
         return
@@ -100,7 +100,7 @@ def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str
         )
         found[f"behind:{queue.model}"] = alarm("warning", text, href)
     if queue.redelivered >= REDELIVERED:
-        text = f"{queue.redelivered} jobs of {queue.model} in hand are repeated deliveries."
+        text = f"{queue.redelivered} jobs of {queue.model} in flight are repeated deliveries."
         found[f"redelivered:{queue.model}"] = alarm("warning", text, href)
 
 

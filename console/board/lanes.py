@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from typing import Final
 
 from console.board.protocol import Topic
-from console.board.rows import Interval, Lane, LaneRun, RunningJob, Waiter
+from console.board.rows import LaneRow, LaneRun, RunningJob, StripInterval, Waiter
 from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
 STRIP_S: Final = 600.0
@@ -38,7 +38,7 @@ class _Held:
         self.workers: dict[str, Worker] = {}
         self.jobs: dict[str, RunningJob] = {}
         self.told: set[str] = set()
-        self.strip: deque[Interval] = deque(maxlen=STRIP_LIMIT)
+        self.strip: deque[StripInterval] = deque(maxlen=STRIP_LIMIT)
         self.heard_at = now
 
     def state(self, now: float) -> str:
@@ -129,14 +129,14 @@ class Lanes:
                 self._topic.remove(lane.gpu)
                 continue
             shown = self._topic.rows.get(lane.gpu)
-            if turned or (isinstance(shown, Lane) and shown.state != self._state(lane, now)):
+            if turned or (isinstance(shown, LaneRow) and shown.state != self._state(lane, now)):
                 self._show(lane, now)
 
-    def rows(self) -> list[Lane]:
+    def rows(self) -> list[LaneRow]:
         """Every lane as last shown."""
-        return [row for row in self._topic.rows.values() if isinstance(row, Lane)]
+        return [row for row in self._topic.rows.values() if isinstance(row, LaneRow)]
 
-    def seed(self, gpu: str, intervals: list[Interval], now: float) -> None:
+    def seed(self, gpu: str, intervals: list[StripInterval], now: float) -> None:
         """History of a lane from before this process started, oldest first. Shown with what comes next."""
         lane = self._lane(gpu, now)
         newer = [s for s in lane.strip if not intervals or s.at > intervals[-1].at]
@@ -181,14 +181,14 @@ class Lanes:
         holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""
         worker = lane.workers.get(holder)
         activity = _activity(worker, lane.token) if state == "held" else ""
-        _extend(lane.strip, Interval(at or now, word(state, activity), holder, lane.token))
+        _extend(lane.strip, StripInterval(at or now, word(state, activity), holder, lane.token))
         while len(lane.strip) > 1 and lane.strip[1].at < now - STRIP_S:
             lane.strip.popleft()
         device = lane.device
         jobs = [job for job in lane.jobs.values() if job.worker == holder] if holder else []
         self._topic.set(
             lane.gpu,
-            Lane(
+            LaneRow(
                 gpu=lane.gpu,
                 name=device.name if device else lane.gpu,
                 kind=device.kind if device else "",
@@ -214,20 +214,20 @@ class Lanes:
         )
 
 
-def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, list[Interval]]:
+def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, list[StripInterval]]:
     """Strips from stored lease events ``(at, gpu, lease or None, revision)``, oldest first."""
-    strips: defaultdict[str, deque[Interval]] = defaultdict(lambda: deque(maxlen=STRIP_LIMIT))
+    strips: defaultdict[str, deque[StripInterval]] = defaultdict(lambda: deque(maxlen=STRIP_LIMIT))
     for at, gpu, lease, revision in leases:
         if lease is None:
-            _extend(strips[gpu], Interval(at, "expired", "", 0))
+            _extend(strips[gpu], StripInterval(at, "expired", "", 0))
         elif lease.state == "HELD":
-            _extend(strips[gpu], Interval(at, UNTOLD, lease.owner, lease.token or revision))
+            _extend(strips[gpu], StripInterval(at, UNTOLD, lease.owner, lease.token or revision))
         else:
-            _extend(strips[gpu], Interval(at, "handover" if lease.next else "idle", "", 0))
+            _extend(strips[gpu], StripInterval(at, "handover" if lease.next else "idle", "", 0))
     return {gpu: list(strip) for gpu, strip in strips.items()}
 
 
-def _extend(strip: deque[Interval], interval: Interval) -> None:
+def _extend(strip: deque[StripInterval], interval: StripInterval) -> None:
     last = strip[-1] if strip else None
     if last is None:
         strip.append(interval)
@@ -236,15 +236,15 @@ def _extend(strip: deque[Interval], interval: Interval) -> None:
     if is_same_hold and last.state == interval.state:
         return
     if is_same_hold and last.state == UNTOLD and interval.at - last.at < _BEAT_S:
-        strip[-1] = Interval(last.at, interval.state, interval.owner, interval.token)  # told late
+        strip[-1] = StripInterval(last.at, interval.state, interval.owner, interval.token)  # told late
         return
     at = max(interval.at, last.at)
     if len(strip) == strip.maxlen:
         _make_room(strip)
-    strip.append(Interval(at, interval.state, interval.owner, interval.token))
+    strip.append(StripInterval(at, interval.state, interval.owner, interval.token))
 
 
-def _make_room(strip: deque[Interval]) -> None:
+def _make_room(strip: deque[StripInterval]) -> None:
     """Join the two neighbours of one hold that are the shortest together, the oldest of equals: as the longer was."""
     known = list(strip)
     spans = [
@@ -257,14 +257,14 @@ def _make_room(strip: deque[Interval]) -> None:
     _, number = min(spans)
     first, second, third = known[number : number + 3]
     longer = first if second.at - first.at >= third.at - second.at else second
-    known[number : number + 2] = [Interval(first.at, longer.state, first.owner, first.token)]
+    known[number : number + 2] = [StripInterval(first.at, longer.state, first.owner, first.token)]
     strip.clear()
     for interval in known:
         if not strip or _likeness(interval) != _likeness(strip[-1]):
             strip.append(interval)
 
 
-def _likeness(interval: Interval) -> tuple[str, str, int]:
+def _likeness(interval: StripInterval) -> tuple[str, str, int]:
     return interval.state, interval.owner, interval.token
 
 

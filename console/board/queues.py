@@ -22,18 +22,18 @@ SERIES_S: Final = 900
 
 
 class Gauge(NamedTuple):
-    """Sums over the consumers of one model. waiting: never delivered. in_hand: in flight (delivered, not ended).
+    """Sums over the consumers of one model. waiting: never delivered. in_flight: delivered and not ended.
 
-    started and ended: counters, for their differences. oldest_in_hand_at: of the first that is delivered and not ended.
+    started and ended: counters, for their differences. oldest_in_flight_at: when the first of those was accepted.
     """
 
     waiting: int
-    in_hand: int
+    in_flight: int
     redelivered: int
     oldest_at: float | None
     started: int = 0
     ended: int = 0
-    oldest_in_hand_at: float | None = None
+    oldest_in_flight_at: float | None = None
 
 
 class _Counts:
@@ -189,10 +189,10 @@ class QueueRows:
 
     def _prefetched(self, line: _Line) -> int:
         """Jobs that workers have pulled and not begun. Presence may be two seconds older than the gauge."""
-        if line.gauge is None or not line.gauge.in_hand:
+        if line.gauge is None or not line.gauge.in_flight:
             return 0
         told = sum(worker.waiting.get(line.model, 0) for worker in self._workers.values())
-        return min(told, line.gauge.in_hand)
+        return min(told, line.gauge.in_flight)
 
     def _behind(self, line: _Line) -> Run | None:
         """What a worker does that has jobs of this model: the run or load of another model."""
@@ -211,7 +211,7 @@ class QueueRows:
         ended = line.done.per_s(now, line.since)
         failed = line.failed.per_s(now, line.since)
         prefetched = self._prefetched(line)
-        running = gauge.in_hand - prefetched if gauge else 0
+        running = gauge.in_flight - prefetched if gauge else 0
         waiting = (gauge.waiting if gauge else 0) + prefetched
         behind = self._behind(line) if prefetched and not running else None
         shrink = ended + failed - arrived
@@ -255,13 +255,13 @@ def _oldest_at(gauge: Gauge | None, prefetched: int, running: int) -> float | No
     """Of the jobs that have not begun. Those in flight are older than those in the queue, but some of them may run."""
     if gauge is None:
         return None
-    if prefetched and not running and gauge.oldest_in_hand_at is not None:
-        return gauge.oldest_in_hand_at
+    if prefetched and not running and gauge.oldest_in_flight_at is not None:
+        return gauge.oldest_in_flight_at
     return gauge.oldest_at if gauge.waiting else None
 
 
 def _busy(gauge: Gauge) -> bool:
-    return bool(gauge.waiting or gauge.in_hand)
+    return bool(gauge.waiting or gauge.in_flight)
 
 
 def _percentile(samples: deque[float], percent: int) -> float | None:

@@ -17,7 +17,7 @@ class Pending(NamedTuple):
     has_failed: bool
 
 
-class Rollouts:
+class PendingRollouts:
     """What the console published, and what gateways record that requests get."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class LaneRun(Row, frozen=True):
     expected_s: float = 0.0
 
 
-class Interval(Row, frozen=True, array_like=True):
+class StripInterval(Row, frozen=True, array_like=True):
     """From ``at`` until the next interval the lane was in ``state`` under ``owner`` with ``token``.
 
     state: of the lane, and while it is held what the holder did: ``computing, loading, held`` (idle) or ``untold``.
@@ -48,7 +48,7 @@ class Interval(Row, frozen=True, array_like=True):
     token: int
 
 
-class Lane(Row, frozen=True):
+class LaneRow(Row, frozen=True):
     """One GPU. expires_at: when the lease ends unless its holder renews it. next: it is promised to.
 
     state: of its lease: ``held, handover, expired, idle`` or ``unknown``. activity: what the holder does with it:
@@ -75,7 +75,7 @@ class Lane(Row, frozen=True):
     job_count: int = 0
     models: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
-    strip: tuple[Interval, ...] = ()
+    strip: tuple[StripInterval, ...] = ()
 
 
 class Queue(Row, frozen=True):
@@ -117,7 +117,7 @@ class Queue(Row, frozen=True):
     max_queue: int = 0
 
 
-class Loaded(Row, frozen=True):
+class LoadedVersion(Row, frozen=True):
     """A model version on a worker."""
 
     model: str
@@ -144,7 +144,7 @@ class WorkerRow(Row, frozen=True):
     started_at: float
     beat_at: float
     waiting_since: float | None
-    models: tuple[Loaded, ...]
+    models: tuple[LoadedVersion, ...]
     running: int
     done: int
     failed: int

@@ -1,7 +1,7 @@
 """The live view of one console process: turns events into topics, in memory. Pure; time is passed in.
 
 What it is told: leases, tickets, presence, models, desired state, accepted jobs, records, gauges. What it makes:
-the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.connection` feeds it and
+the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.feed` feeds it and
 :mod:`console.feed.hub` sends what it makes.
 """
 
@@ -15,8 +15,8 @@ from console.board.alarms import Made, alarm, find
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
 from console.board.queues import Gauge, QueueRows
-from console.board.rollouts import Rollouts
-from console.board.rows import Alarm, Figure, Loaded, Transition, WorkerRow
+from console.board.rollouts import PendingRollouts
+from console.board.rows import Alarm, Figure, LoadedVersion, Transition, WorkerRow
 from signalbox.wire.messages import Desired, Job, Lease, Model, Record, Serving, State, Ticket, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
@@ -33,7 +33,7 @@ class LiveView:
         self._topic = self.topics.topics
         self.lanes = Lanes(self._topic["lanes"])
         self.queues = QueueRows(self._topic["queues"], self._topic["throughput"])
-        self.rollouts = Rollouts()
+        self.rollouts = PendingRollouts()
         self.started_at = now
         self._workers: dict[str, Worker] = {}
         self._desired: dict[str, Desired] = {}
@@ -177,7 +177,7 @@ class LiveView:
                 started_at=worker.started_at,
                 beat_at=worker.beat_at,
                 waiting_since=worker.waiting_since,
-                models=tuple(Loaded(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models),
+                models=tuple(LoadedVersion(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models),
                 running=len(worker.running),
                 done=worker.done,
                 failed=worker.failed,

@@ -22,7 +22,7 @@ _FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s'\":;,]+/)+")
 
 
 @dataclass(frozen=True)
-class Findings:
+class Inspection:
     """signatures: JSON form of ``dict[str, Signature]``. digest: sha256 over the files.
 
     forbidden: kind of operation to why it needs an operator's approval. unknown: kinds that the list does not have.
@@ -39,10 +39,10 @@ class Findings:
     @property
     def listed(self) -> dict[str, str]:
         """All that need approval, and why."""
-        return {**self.forbidden, **dict.fromkeys(self.unknown, "nobody has looked at it")}
+        return {**self.forbidden, **dict.fromkeys(self.unknown, "not on the list of known operations")}
 
 
-def inspect(path: Path) -> Findings:
+def inspect(path: Path) -> Inspection:
     """What the SavedModel in ``path`` offers.
 
     Raises :class:`InvalidRequest` if it is none or cannot be read, :class:`DeadlineExceeded`,
@@ -86,7 +86,7 @@ def _without_paths(said: str) -> str:
     return _FOLDERS.sub("", said)
 
 
-def _findings(stdout: bytes) -> Findings:
+def _findings(stdout: bytes) -> Inspection:
     # TensorFlow may write lines of its own before ours; the answer is the last line.
     try:
         answer = json.loads(stdout.decode().strip().splitlines()[-1])
@@ -99,4 +99,4 @@ def _findings(stdout: bytes) -> Findings:
         raise Misconfigured("The inspector's answer is not understood.") from error
     if not signatures:
         raise InvalidRequest("The model has no signature; export it with at least one.")
-    return Findings(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown, rules)
+    return Inspection(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown, rules)

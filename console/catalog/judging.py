@@ -59,7 +59,7 @@ def judge_anew() -> int:
 
 
 @transaction.atomic
-def _note(pk: int, found: inspection.Findings) -> None:
+def _note(pk: int, found: inspection.Inspection) -> None:
     version = ModelVersion.objects.select_for_update().select_related("model").get(pk=pk)
     if version.rules == found.rules:  # by a program beside this one
         return

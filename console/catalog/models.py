@@ -116,7 +116,7 @@ class ServedModel(models.Model):
 
 
 class ModelVersion(models.Model):
-    """One version: immutable once registered. path: as ``Console.kept_path`` names its folder.
+    """One version: immutable once registered. path: as ``ConsoleSettings.kept_path`` names its folder.
 
     signatures: as the inspector found them.
 

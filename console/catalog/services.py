@@ -289,7 +289,7 @@ def _publish(model: ServedModel) -> None:
 
 
 def _add(
-    model: ServedModel, number: int, path: Path, found: inspection.Findings, source: str, actor: Actor
+    model: ServedModel, number: int, path: Path, found: inspection.Inspection, source: str, actor: Actor
 ) -> ModelVersion:
     if ModelVersion.objects.filter(model=model, number=number).exists():
         raise Conflict(f"{model.name} has a version {number} already; versions are immutable.")
@@ -310,7 +310,7 @@ def _add(
     )
 
 
-def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, inspection.Findings]]:
+def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, inspection.Inspection]]:
     """The base folder, all versions below ``path``, and what was found in those that are new."""
     _check_name(name)
     base, places = folders.versions_below(folders.allowed(Path(path)))
@@ -325,7 +325,7 @@ def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, i
     return base, places, {number: _found(number, folder) for number, folder in new.items()}
 
 
-def _found(number: int, folder: Path) -> inspection.Findings:
+def _found(number: int, folder: Path) -> inspection.Inspection:
     try:
         return inspection.inspect(folder)
     except InvalidRequest as error:

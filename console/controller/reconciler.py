@@ -46,7 +46,7 @@ Documents = dict[str, tuple[messages.Doc, str]]
 """KV key to the document it shall hold, and the name of its model (for its queues)."""
 
 
-class Reconciler:
+class ConsoleReconciler:
     """Runs every ``every_s`` seconds and after each reconnect. kept_s: how long records of ended jobs stay at least."""
 
     def __init__(

@@ -38,13 +38,13 @@ class Gauges:
         oldest = [part.oldest_at for part in parts if part.oldest_at is not None]
         return Gauge(
             waiting=sum(p.waiting for p in parts),
-            in_hand=sum(p.in_hand for p in parts),
+            in_flight=sum(p.in_flight for p in parts),
             redelivered=sum(p.redelivered for p in parts),
             oldest_at=min(oldest, default=None),
             started=sum(p.started for p in parts),
             ended=sum(p.ended for p in parts),
-            oldest_in_hand_at=min(
-                (p.oldest_in_hand_at for p in parts if p.oldest_in_hand_at is not None), default=None
+            oldest_in_flight_at=min(
+                (p.oldest_in_flight_at for p in parts if p.oldest_in_flight_at is not None), default=None
             ),
         )
 
@@ -67,22 +67,22 @@ class Gauges:
         except NotFound:
             return None
         delivered: dict[str, Any] = info.get("delivered", {})
-        waiting, in_hand = info.get("num_pending", 0), info.get("num_ack_pending", 0)
-        oldest_at = oldest_in_hand_at = None
+        waiting, in_flight = info.get("num_pending", 0), info.get("num_ack_pending", 0)
+        oldest_at = oldest_in_flight_at = None
         subject = jobs_of(model, priority)
         if waiting:
             oldest_at = await self._oldest_at(name, subject, delivered.get("stream_seq", 0), now)
-        if in_hand and has_prefetched:
+        if in_flight and has_prefetched:
             ended: int = info.get("ack_floor", {}).get("stream_seq", 0)
-            oldest_in_hand_at = await self._oldest_at(f"{name} in hand", subject, ended, now)
+            oldest_in_flight_at = await self._oldest_at(f"{name} in flight", subject, ended, now)
         return Gauge(
             waiting,
-            in_hand,
+            in_flight,
             info.get("num_redelivered", 0),
             oldest_at,
             started=delivered.get("consumer_seq", 0),
-            ended=delivered.get("consumer_seq", 0) - in_hand,
-            oldest_in_hand_at=oldest_in_hand_at,
+            ended=delivered.get("consumer_seq", 0) - in_flight,
+            oldest_in_flight_at=oldest_in_flight_at,
         )
 
     async def _oldest_at(self, name: str, subject: str, after: int, now: float) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from console.board.lanes import UNTOLD, word
-from console.board.rows import Figure, Lane
+from console.board.rows import Figure, LaneRow
 from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
 from signalbox.program import log
@@ -27,7 +27,7 @@ LAG_SHOWN_S: Final = 10.0
 """A job list less than this behind counts as current."""
 
 
-def gpus(lanes: Iterable[Lane]) -> Figure:
+def gpus(lanes: Iterable[LaneRow]) -> Figure:
     """How many GPUs compute; the note says what the others do."""
     doing = Counter(word(lane.state, lane.activity) for lane in lanes)
     note = " · ".join(f"{doing[other]} {said}" for other, said in _OTHERS.items() if doing[other])

@@ -8,7 +8,7 @@ import msgspec
 
 from console.board.lanes import STRIP_S, history
 from console.board.protocol import ENTRIES
-from console.board.rows import Interval, Transition
+from console.board.rows import StripInterval, Transition
 from console.board.view import transition
 from signalbox.bus.answers import Stored, stored_of
 from signalbox.bus.client import Bus
@@ -22,7 +22,7 @@ _RECORDS_READ: Final = 240
 _LEASES_READ: Final = 4000
 
 
-async def strips(bus: Bus, now: float) -> dict[str, list[Interval]]:
+async def strips(bus: Bus, now: float) -> dict[str, list[StripInterval]]:
     """The last ten minutes of every lane. Raises :class:`Unavailable`."""
     start = datetime.fromtimestamp(now - STRIP_S, UTC).isoformat().replace("+00:00", "Z")
     stored = await _batch(

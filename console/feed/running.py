@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 
 
-class Running:
+class RunningFeed:
     """feed: None in a program that serves no pages, and before the server has started."""
 
     def __init__(self) -> None:
@@ -17,5 +17,5 @@ class Running:
         return self.feed is None or self.feed.is_blind
 
 
-running: Final = Running()
+running: Final = RunningFeed()
 """Set by :mod:`console.live.lifespan`."""

@@ -12,7 +12,7 @@ from typing import Final
 from django.db.models import Q, QuerySet
 
 from console.jobs.models import Job
-from console.jobs.query import STATES, Filter
+from console.jobs.query import STATES, JobFilter
 from signalbox.program.errors import InvalidRequest
 
 SCAN: Final = 20_000
@@ -35,7 +35,7 @@ class JobPage:
     looked_to: datetime | None = None
 
 
-def page(asked: Filter, *, before: str = "", size: int = 50) -> JobPage:
+def page(asked: JobFilter, *, before: str = "", size: int = 50) -> JobPage:
     """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor."""
     start = _read_cursor(before) if before else None
     found: list[Job] = []
@@ -58,7 +58,7 @@ def page(asked: Filter, *, before: str = "", size: int = 50) -> JobPage:
     return JobPage(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
 
 
-def counts(asked: Filter) -> dict[str, str]:
+def counts(asked: JobFilter) -> dict[str, str]:
     """How many jobs of each state there are, in words, and of all under ``all``."""
     if asked.leads == (Q(),) and asked.rest is None:
         found, is_cut = _count_states(asked.created)
@@ -77,7 +77,7 @@ def _count_states(created: Q) -> tuple[dict[str, int], set[str]]:
     return {state: min(count, COUNTED) for state, count in found.items()}, is_cut
 
 
-def _count_looked_at(asked: Filter) -> tuple[dict[str, int], set[str]]:
+def _count_looked_at(asked: JobFilter) -> tuple[dict[str, int], set[str]]:
     """Job counts by state among the newest rows of each lead; older rows are not looked at."""
     found = dict.fromkeys(STATES, 0)
     is_cut: set[str] = set()

@@ -44,7 +44,7 @@ _SHOWN: Final = 60
 
 
 @dataclass(frozen=True)
-class Filter:
+class JobFilter:
     """What a text asks for, as the database can answer it.
 
     leads: conditions of which each is served by one index in the order of the list; their union holds every job
@@ -56,7 +56,7 @@ class Filter:
     created: Q
 
 
-def parse(text: str, now: datetime) -> Filter:
+def parse(text: str, now: datetime) -> JobFilter:
     """The filter a text means. Raises :class:`InvalidRequest` with a hint for what is not understood."""
     if len(text) > bounds.MOST_LETTERS:
         raise InvalidRequest(f"A filter has at most {bounds.MOST_LETTERS} characters.")
@@ -84,7 +84,7 @@ def parse(text: str, now: datetime) -> Filter:
     return _led(choices, ids, rest, created)
 
 
-def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], created: Q) -> Filter:
+def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], created: Q) -> JobFilter:
     """Choose what leads: an id, or the column that chooses the fewest rows; all else is looked at row by row."""
     leads: tuple[Q, ...] = (Q(),)
     if ids:
@@ -100,7 +100,7 @@ def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], crea
     condition: Q | None = None
     for one in rest:
         condition = one if condition is None else condition & one
-    return Filter(leads, condition, created)
+    return JobFilter(leads, condition, created)
 
 
 def _rank(choice: tuple[str, list[str]]) -> int:

@@ -26,7 +26,7 @@ PAUSE_S: Final = 0.1
 _ENDED: Final = tuple(state.value for state in State if state.is_terminal)
 
 
-class Retention:
+class RowRetention:
     """Keeps ended jobs and settled postings for ``days``, and the newest ``rows`` of jobs; 0 = no bound."""
 
     def __init__(self, *, days: float, rows: int) -> None:

@@ -17,7 +17,7 @@ _INSIDE: Final = (
 
 
 @dataclass(frozen=True)
-class Step:
+class TimelineStep:
     """One line of the timeline. at: offset from acceptance, in words."""
 
     state: str
@@ -37,12 +37,12 @@ class Segment:
     number: int
 
 
-def steps(job: Job, events: Sequence[JobEvent]) -> list[Step]:
+def steps(job: Job, events: Sequence[JobEvent]) -> list[TimelineStep]:
     """What happened, in order of time; an attempt that was lost stays visible."""
-    found = [(0.0, Step("queued", _ms(0.0), "Accepted and queued", _accepted(job)))]
+    found = [(0.0, TimelineStep("queued", _ms(0.0), "Accepted and queued", _accepted(job)))]
 
     def add(ms: float, state: str, what: str, more: str = "") -> None:
-        found.append((max(0.0, ms), Step(state, _ms(ms), what, more)))
+        found.append((max(0.0, ms), TimelineStep(state, _ms(ms), what, more)))
 
     known = sorted(events, key=lambda event: event.seq)
     first_of = {event.attempt: event for event in reversed(known) if event.worker}

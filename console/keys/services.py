@@ -35,7 +35,7 @@ MAX_OVERLAP_DAYS: Final = 7
 _MOST_NETWORKS: Final = 50
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
     """What a key allows. models: names, empty = all. networks: CIDR blocks, empty = everywhere.
 
     account: id of the one it belongs to, empty = one of its own. days: until it expires. rate per ``per_s`` seconds,
@@ -63,7 +63,7 @@ def find(kid: str) -> ApiKey:
     return key
 
 
-def create(actor: Actor, grant: Grant) -> tuple[ApiKey, str]:
+def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
     """A new key and its text, which is kept nowhere and cannot be had again.
 
     Raises :class:`InvalidRequest` naming the field, :class:`Misconfigured` without a pepper.
@@ -96,7 +96,7 @@ def create(actor: Actor, grant: Grant) -> tuple[ApiKey, str]:
     return key, text
 
 
-def _account(actor: Actor, grant: Grant, kid: str) -> Account:
+def _account(actor: Actor, grant: KeyGrant, kid: str) -> Account:
     """The account a new key goes into, locked; where none is named a new one, under the key's id and name."""
     if grant.account:
         try:
@@ -195,7 +195,7 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
     return key
 
 
-def _check(grant: Grant) -> None:
+def _check(grant: KeyGrant) -> None:
     if not grant.name.strip() or len(grant.name) > 100:
         raise InvalidRequest("name: 1 to 100 characters, so that others know what it is for.")
     wrong = sorted(set(grant.scopes) - set(SCOPES))

@@ -15,7 +15,7 @@ from msgspec import Meta
 from console.accounts.rights import Act, Actor, may
 from console.accounts.sessions import owner
 from console.board.protocol import Backlog, Frame
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.feed.running import running
 from console.live.attendance import attendance
 from signalbox.program import log, metrics

@@ -8,7 +8,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import Error
 
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.feed.fronts import Own
 from console.feed.running import running
 from console.live.unpublished import unpublished

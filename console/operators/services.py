@@ -115,7 +115,7 @@ def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool =
     """
     user = actor.user
     if user is None:
-        raise InvalidRequest("Nobody is logged in.")
+        raise InvalidRequest("This needs a login.")
     # Both before the act: its transaction may be rolled back, and no writer waits for a hash.
     is_right = throttle.judge(user.username, actor.address, lambda: user.check_password(old))
     hashed = make_password(new) if is_right else ""
@@ -138,7 +138,7 @@ def confirm_password(actor: Actor, password: str) -> None:
     """Check the actor's own password. Raises :class:`InvalidRequest` if it is wrong, and as the login's throttle."""
     user = actor.user
     if user is None:
-        raise InvalidRequest("Nobody is logged in.")
+        raise InvalidRequest("This needs a login.")
     if not throttle.judge(user.username, actor.address, lambda: user.check_password(password)):
         raise InvalidRequest("The password is not right.")
 

@@ -94,7 +94,7 @@ def create(request: HttpRequest) -> HttpResponse:
     form = KeyForm(request.POST or None, initial={"account": request.GET.get("account", "")})
     if form.is_valid():
         try:
-            key, text = services.create(actor_of(request), services.Grant(**form.cleaned_data))
+            key, text = services.create(actor_of(request), services.KeyGrant(**form.cleaned_data))
         except SignalboxError as error:
             fill_errors(form, error)
         else:

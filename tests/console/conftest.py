@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Actor
 from console.catalog import inspection
-from console.catalog.inspection import Findings
-from console.config import Console
+from console.catalog.inspection import Inspection
+from console.config import ConsoleSettings
 
 T = TypeVar("T")
 PASSWORD = "correct horse battery staple"
-FOUND = Findings(
+FOUND = Inspection(
     signatures={
         "serving_default": {
             "inputs": {"x": {"dtype": "float32", "shape": [-1]}},
@@ -37,7 +37,7 @@ FOUND = Findings(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever gets the database by a fixture is marked too: ``-m django_db`` is everything that touches it."""
+    """A test that gets the database by a fixture is marked too: ``-m django_db`` is everything that touches it."""
     for item in items:
         by_fixture = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
         if by_fixture and item.get_closest_marker("django_db") is None:
@@ -53,7 +53,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 
 
 @pytest.fixture(autouse=True)
-def console(tmp_path: Path, settings: Any) -> Iterator[Console]:
+def console(tmp_path: Path, settings: Any) -> Iterator[ConsoleSettings]:
     """Settings of this test: a pepper, and a repository of its own."""
     settings.CONSOLE = replace(
         django_settings.CONSOLE,

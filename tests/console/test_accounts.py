@@ -19,7 +19,7 @@ from console.jobs import services as jobs
 from console.keys import accounts, services
 from console.keys.accounts import Terms
 from console.keys.models import Account, ApiKey
-from console.keys.services import Grant
+from console.keys.services import KeyGrant
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.wire import messages
@@ -42,7 +42,7 @@ def digits(db: None) -> ServedModel:
 
 
 def test_a_key_made_without_an_account_gets_one_of_its_own(admin: Actor) -> None:
-    key, _ = services.create(admin, Grant(name="checkout"))
+    key, _ = services.create(admin, KeyGrant(name="checkout"))
     assert (key.account.pk, key.account.name, key.account.created_by) == (key.pk, "checkout", "admin")
     assert published()[key.pk].tenant == key.pk
 
@@ -50,19 +50,19 @@ def test_a_key_made_without_an_account_gets_one_of_its_own(admin: Actor) -> None
 def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(admin: Actor, digits: ServedModel) -> None:
     terms = Terms(name="Shop", models=["digits"], stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
     shop = accounts.create(admin, terms)
-    first, _ = services.create(admin, Grant(name="a", account=shop.pk))
-    second, _ = services.create(admin, Grant(name="b", account=shop.pk))
+    first, _ = services.create(admin, KeyGrant(name="a", account=shop.pk))
+    second, _ = services.create(admin, KeyGrant(name="b", account=shop.pk))
     for kid in (first.pk, second.pk):
         document = published()[kid]
         assert (document.tenant, document.account_models) == (shop.pk, ("digits",))
         assert document.share == messages.Share(stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
 
 
-def test_a_changed_account_publishes_its_keys_anew_and_nobody_else_s(admin: Actor, digits: ServedModel) -> None:
+def test_a_changed_account_publishes_its_keys_anew_and_no_others(admin: Actor, digits: ServedModel) -> None:
     shop = accounts.create(admin, Terms(name="Shop"))
-    mine = [services.create(admin, Grant(name=name, account=shop.pk))[0] for name in "ab"]
+    mine = [services.create(admin, KeyGrant(name=name, account=shop.pk))[0] for name in "ab"]
     services.revoke(admin, mine[1].pk)
-    services.create(admin, Grant(name="other"))
+    services.create(admin, KeyGrant(name="other"))
     before = OutboxEntry.objects.latest("pk").pk
     accounts.change(admin, shop.pk, {"models": ["digits"], "waiting": 5}, reason="asked for")
     assert sorted(OutboxEntry.objects.filter(pk__gt=before).values_list("key", flat=True)) == sorted(
@@ -78,7 +78,7 @@ def test_a_changed_account_publishes_its_keys_anew_and_nobody_else_s(admin: Acto
 
 
 def test_a_changed_name_or_note_is_no_news_for_gateways(admin: Actor) -> None:
-    key, _ = services.create(admin, Grant(name="a"))
+    key, _ = services.create(admin, KeyGrant(name="a"))
     before = OutboxEntry.objects.count()
     accounts.change(admin, key.pk, {"name": "Shop", "note": "ask Ann"})
     assert OutboxEntry.objects.count() == before
@@ -86,7 +86,7 @@ def test_a_changed_name_or_note_is_no_news_for_gateways(admin: Actor) -> None:
 
 
 def test_a_change_that_is_refused_publishes_nothing(admin: Actor) -> None:
-    key, _ = services.create(admin, Grant(name="a"))
+    key, _ = services.create(admin, KeyGrant(name="a"))
     before = OutboxEntry.objects.count()
     with pytest.raises(InvalidRequest, match="models: there is no nothing"):
         accounts.change(admin, key.pk, {"waiting": 5, "models": ["nothing"]})
@@ -122,47 +122,47 @@ def test_terms_that_make_no_sense_are_refused_by_field(
 
 def test_the_highest_numbers_are_kept_and_published(admin: Actor) -> None:
     shop = accounts.create(admin, msgspec.convert({"name": "Shop"} | accounts.BOUNDS, Terms))
-    key, _ = services.create(admin, Grant(name="a", account=shop.pk))
+    key, _ = services.create(admin, KeyGrant(name="a", account=shop.pk))
     assert published()[key.pk].share == messages.Share(**accounts.BOUNDS)
 
 
 def test_a_list_of_models_that_no_document_can_hold_is_refused(admin: Actor) -> None:
     names = [f"{number:0100}" for number in range(400)]
     ServedModel.objects.bulk_create(ServedModel(name=name, base_path="/nowhere") for name in names)
-    key, _ = services.create(admin, Grant(name="a", models=names[:300]))
+    key, _ = services.create(admin, KeyGrant(name="a", models=names[:300]))
     with pytest.raises(InvalidRequest, match="models: gateways are told at most"):
         accounts.change(admin, key.pk, {"models": names})
     assert published()[key.pk].account_models == ()
     shop = accounts.create(admin, Terms(name="Shop", models=names))
     with pytest.raises(InvalidRequest, match="models: gateways are told at most"):
-        services.create(admin, Grant(name="b", models=names[:300], account=shop.pk))
+        services.create(admin, KeyGrant(name="b", models=names[:300], account=shop.pk))
     assert not shop.keys.exists()
 
 
 def test_an_account_has_a_bounded_number_of_keys(admin: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "MOST_KEYS", 2)
-    old, _ = services.create(admin, Grant(name="a"))
+    old, _ = services.create(admin, KeyGrant(name="a"))
     services.rotate(admin, old.pk)
     with pytest.raises(Conflict, match="create another account"):
-        services.create(admin, Grant(name="b", account=old.pk))
+        services.create(admin, KeyGrant(name="b", account=old.pk))
     with pytest.raises(Conflict, match="create another account"):
         services.rotate(admin, old.pk)
     assert ApiKey.objects.count() == 2
-    services.create(admin, Grant(name="of its own"))
+    services.create(admin, KeyGrant(name="of its own"))
 
 
-def test_an_account_nobody_made_is_not_found(browser: Browser, admin: Actor) -> None:
+def test_an_unknown_account_is_not_found(browser: Browser, admin: Actor) -> None:
     assert browser("viewer").get("/accounts/unknown").status_code == 404
     with pytest.raises(NotFound):
         accounts.change(admin, "unknown", {"name": "x"})
     with pytest.raises(InvalidRequest, match="account: There is no account 'unknown'"):
-        services.create(admin, Grant(name="a", account="unknown"))
+        services.create(admin, KeyGrant(name="a", account="unknown"))
     assert not ApiKey.objects.exists()
 
 
 def test_every_act_on_a_key_names_its_account_in_the_audit(admin: Actor) -> None:
     shop = accounts.create(admin, Terms(name="Shop"))
-    key, _ = services.create(admin, Grant(name="a", account=shop.pk))
+    key, _ = services.create(admin, KeyGrant(name="a", account=shop.pk))
     new, _ = services.rotate(admin, key.pk)
     services.revoke(admin, new.pk)
     entries = list(AuditEntry.objects.filter(act="keys.manage"))
@@ -215,7 +215,7 @@ def test_bad_terms_show_the_reason_at_their_field(browser: Browser) -> None:
 
 
 def test_an_account_s_page_says_what_its_jobs_come_to(browser: Browser, admin: Actor) -> None:
-    key, _ = services.create(admin, Grant(name="a"))
+    key, _ = services.create(admin, KeyGrant(name="a"))
     make(1, key_id=key.pk, state="queued", size_in=3 * 1024)
     make(2, key_id=key.pk, state="running", size_in=2 * 1024)
     make(3, key_id=key.pk, state="succeeded", size_in=99 * 1024)
@@ -241,7 +241,7 @@ def test_jobs_name_the_account_they_belong_to_and_are_found_by_it(browser: Brows
 
 @pytest.mark.django_db(transaction=True)
 def test_a_change_waits_for_a_revocation_and_does_not_undo_it(admin: Actor) -> None:
-    key, _ = services.create(admin, Grant(name="a"))
+    key, _ = services.create(admin, KeyGrant(name="a"))
 
     def change() -> None:
         try:

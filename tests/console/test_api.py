@@ -44,7 +44,7 @@ def call(cast: dict[str, User]) -> Callable[[str], Call]:
 def test_a_key_is_made_shown_once_listed_and_revoked(call: Callable[[str], Call]) -> None:
     admin = call("admin")
     made = admin("post", "keys", {"name": "shop", "rate": 5})
-    assert made.status_code == 202, "made, and nobody publishes here"
+    assert made.status_code == 202, "made, and no publisher runs here"
     kid = made.json()["id"]
     assert made.json()["key"].startswith(f"sbx_live_{kid}_")
     listed = admin("get", "keys").json()
@@ -92,7 +92,7 @@ def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], C
     assert (own["account"], admin("get", f"keys/{kids[0]}").json()["account"]) == (own["id"], shop)
     make(1, key_id=shop, state="running", size_in=5)
     changed = admin("patch", f"accounts/{shop}", {"stored_bytes": 2**50, "reason": "asked for"})
-    assert changed.status_code == 202, "changed, and nobody publishes here"
+    assert changed.status_code == 202, "changed, and no publisher runs here"
     assert changed.json()["unpublished"].startswith("2 of its keys, ")
     shown = viewer("get", f"accounts/{shop}").json()
     assert (shown["stored_bytes"], shown["waiting"], shown["models"]) == (2**50, 3, [])
@@ -128,7 +128,7 @@ def test_an_account_s_terms_have_bounds(call: Callable[[str], Call], body: dict[
 def test_a_model_is_registered_changed_labelled_and_paused(call: Callable[[str], Call], base: Any) -> None:
     manager = call("model manager")
     made = manager("post", "models", {"name": "digits", "path": str(base), "settings": {"replicas": 2}})
-    assert made.status_code == 202, "registered, and nobody publishes here"
+    assert made.status_code == 202, "registered, and no publisher runs here"
     assert "being published" in made.json()["unpublished"]
     assert [v["number"] for v in made.json()["versions"]] == [2, 1]
     assert made.json()["replicas"] == 2
@@ -205,7 +205,7 @@ def test_tokens_that_are_wrong_revoked_expired_or_orphaned_are_all_401(cast: dic
     assert status(text) == 401
 
 
-def test_nobody_revokes_somebody_else_s_token_but_the_admin(cast: dict[str, User]) -> None:
+def test_only_an_admin_revokes_the_token_of_another(cast: dict[str, User]) -> None:
     from signalbox.program.errors import Forbidden
 
     mine, _ = accounts.create_token(Actor(user=cast["viewer"]), "mine", 1)

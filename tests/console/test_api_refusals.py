@@ -15,7 +15,7 @@ from console.api import views
 from console.api.schema import document
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.feed.running import running
 from console.fleet.models import DesiredState
 from console.operators import services as accounts
@@ -102,7 +102,7 @@ def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
         ("model=digits&state=succeeded", 2),
         ("state=failed,running", 2),
         ("q=model:digits&state=failed", 1),
-        ("key=nobody", 0),
+        ("key=unknown", 0),
     ],
 )
 def test_each_filter_is_a_parameter_too(program: Client, query: str, found: int) -> None:
@@ -202,7 +202,7 @@ def test_whatever_does_not_exist_is_404_and_nothing_is_asked_of_it(
     assert answer["on"] is False
 
 
-def test_without_nats_a_worker_nobody_remembers_is_neither_there_nor_not(program: Client) -> None:
+def test_without_nats_a_worker_that_is_not_remembered_is_neither_there_nor_not(program: Client) -> None:
     make(1, worker="w7")
     body = {"on": True}
     blind = program.put("/api/workers/w9/drain", body, content_type="application/json")

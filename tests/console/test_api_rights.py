@@ -1,4 +1,4 @@
-"""The REST API as its own OpenAPI document has it: every operation, every role, and who is nobody."""
+"""The REST API as its own OpenAPI document has it: every operation, every role, and callers without any."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import ROLES, Act, Actor
 from console.audit.models import AuditEntry
-from console.config import Console
+from console.config import ConsoleSettings
 from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -98,7 +98,7 @@ def test_every_operation_of_the_document_is_named_here_and_every_route_is_in_it(
 
 
 @pytest.fixture
-def nearby(console: Console, settings: Any, shared_server: NatsServer) -> None:
+def nearby(console: ConsoleSettings, settings: Any, shared_server: NatsServer) -> None:
     """What is asked of NATS itself is answered."""
 
     async def lay() -> None:
@@ -115,7 +115,7 @@ def nearby(console: Console, settings: Any, shared_server: NatsServer) -> None:
 def test_each_role_may_call_exactly_what_its_rights_say(cast: dict[str, User], role: str) -> None:
     _, text = accounts.create_token(Actor(user=cast[role]), "matrix", 1)
     client = Client(headers={"Authorization": f"Bearer {text}"})
-    make(1, worker="thing")  # or nobody could say without NATS whether there is such a worker
+    make(1, worker="thing")  # without NATS it is not known whether there is such a worker
     for (method, path), act in ASKED.items():
         answer = call(client, method, path)
         is_allowed = act is None or act in ROLES[role]
@@ -125,7 +125,7 @@ def test_each_role_may_call_exactly_what_its_rights_say(cast: dict[str, User], r
     assert refused.exists() is (role != "admin")
 
 
-def test_nobody_without_a_token_or_a_session_gets_anything(db: None) -> None:
+def test_without_a_token_or_a_session_there_is_nothing(db: None) -> None:
     for client in (Client(), Client(headers={"Authorization": "Bearer sbo_aaaaaaaaaaaa_" + "x" * 43})):
         for method, path in ASKED:
             answer = call(client, method, path)

@@ -17,9 +17,9 @@ def write(admin: Actor, count: int = 5) -> None:
     """Some acts, one of them refused."""
     for number in range(count - 1):
         accounts.switch_read_only(admin, is_read_only=bool(number % 2), message=f"é {number}")
-    nobody = Actor(user=None)
+    anonymous = Actor(user=None)
     with pytest.raises(Forbidden):
-        accounts.create_user(nobody, "x", PASSWORD, "viewer")
+        accounts.create_user(anonymous, "x", PASSWORD, "viewer")
 
 
 def by_hand(sql: str) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from console.accounts.rights import system_actor
 from console.audit import marks
 from console.audit.models import AuditEntry, AuditHead, breaks
-from console.config import Console
+from console.config import ConsoleSettings
 from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -64,7 +64,7 @@ def made_anew() -> None:
     ],
 )
 async def test_a_log_that_is_whole_in_itself_but_was_cut_or_made_anew_is_found(
-    bus: Bus, wire: Wire, console: Console, settings: Any, tamper: Callable[[], None], words: str
+    bus: Bus, wire: Wire, console: ConsoleSettings, settings: Any, tamper: Callable[[], None], words: str
 ) -> None:
     settings.CONSOLE = replace(console, nats_url=wire.nats_url)
     assert not await marks.mark(bus)  # nothing to note yet
@@ -97,7 +97,7 @@ async def test_the_controller_s_part_notes_what_moved(bus: Bus) -> None:
         await asyncio.wait([part])
 
 
-async def test_nobody_takes_a_note_away(tmp_path: Path) -> None:
+async def test_a_mark_cannot_be_removed(tmp_path: Path) -> None:
     async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
         wire = Wire(nats_url=server.url)
         admin = await Bus.connect(replace(wire, nats_user="admin", nats_password="admin-secret"), role="admin")
@@ -121,7 +121,7 @@ async def test_nobody_takes_a_note_away(tmp_path: Path) -> None:
             await admin.close()
 
 
-def test_without_nats_the_end_is_not_said_to_be_whole(console: Console, settings: Any) -> None:
+def test_without_nats_the_end_is_not_said_to_be_whole(console: ConsoleSettings, settings: Any) -> None:
     settings.CONSOLE = replace(console, nats_url=f"nats://127.0.0.1:{free_port()}")
     act(2)
     with pytest.raises(CommandError, match="Whether its end was cut is not known"):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
-from console.config import Console
+from console.config import ConsoleSettings
 from console.operators import services as accounts
 from console.web import bodylimit
 from console.web.bodylimit import BodyLimit
@@ -131,7 +131,7 @@ async def test_a_small_body_gets_the_answer_it_always_got() -> None:
 
 @pytest.mark.parametrize("show", [session_of, token_of])
 async def test_who_may_upload_sends_an_archive_and_no_more(
-    cast: dict[str, User], console: Console, settings: Any, monkeypatch: pytest.MonkeyPatch, show: Any
+    cast: dict[str, User], console: ConsoleSettings, settings: Any, monkeypatch: pytest.MonkeyPatch, show: Any
 ) -> None:
     settings.CONSOLE = replace(console, upload_max_bytes=3 * SMALL)
     monkeypatch.undo()  # an archive may lie on the disk
@@ -177,7 +177,7 @@ async def test_nonsense_opens_nothing(header: tuple[bytes, bytes]) -> None:
         assert await Stranger(path, header).ask() == 413
 
 
-async def test_without_the_database_nobodys_archive_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_database_no_archive_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: Any) -> bool:
         raise OperationalError
 

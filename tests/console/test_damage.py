@@ -1,4 +1,4 @@
-"""What NATS lost is made again and said: queues, jobs that nobody holds any more, results, damaged blocks."""
+"""What NATS lost is made again and said: queues, jobs that no stream has any more, results, damaged blocks."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
 from console.controller.queues import make_missing
-from console.controller.reconciler import Reconciler
+from console.controller.reconciler import ConsoleReconciler
 from console.jobs.models import Job
 from console.live.unpublished import unpublished
 from console.projector.models import Damage
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")
 
 
-def reconciler(bus: Bus) -> Reconciler:
+def reconciler(bus: Bus) -> ConsoleReconciler:
     """One with the patience of the default settings: nothing here waits for it."""
-    return Reconciler(bus, every_s=60, vanished_after_s=120)
+    return ConsoleReconciler(bus, every_s=60, vanished_after_s=120)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The database's URL: TLS is passed on, nothing is ignored, and nobody waits long for a lock."""
+"""The database's URL: TLS is passed on, nothing is ignored, and no lock is waited for for long."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def test_the_console_does_not_start_on_a_url_it_does_not_understand(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-def test_nobody_waits_for_ever_for_a_lock() -> None:
+def test_a_lock_is_not_waited_for_for_ever() -> None:
     assert parameters(URL)["options"] == "-c lock_timeout=5000"
     local = ConnectionHandler({"default": settings._database("")})["default"]
     assert local.get_connection_params()["timeout"] == 20
@@ -63,7 +63,7 @@ def test_nobody_waits_for_ever_for_a_lock() -> None:
 
 @pytest.mark.skipif("sqlite" not in settings.DATABASES["default"]["ENGINE"], reason="of SQLite")
 async def test_a_program_keeps_its_connection_to_the_file(transactional_db: None) -> None:
-    """Whoever closes the file last writes its whole log into it and syncs that, beside a NATS that syncs each job."""
+    """The last connection to close the file writes the whole log into it and syncs, beside a NATS that syncs jobs."""
 
     def opened() -> Any:
         connection.ensure_connection()

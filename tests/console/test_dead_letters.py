@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.config import Console
+from console.config import ConsoleSettings
 from console.jobs import deadletters as service
 from console.jobs.fold import Heard
 from console.jobs.models import Job
@@ -39,7 +39,7 @@ Call = Callable[..., Coroutine[Any, Any, Any]]
 
 @pytest.fixture
 async def call(
-    cast: dict[str, User], console: Console, settings: Any, wire: Wire, bus: Bus
+    cast: dict[str, User], console: ConsoleSettings, settings: Any, wire: Wire, bus: Bus
 ) -> AsyncIterator[Callable[[str], Call]]:
     """A program with the token of a role, a console that reaches NATS, and its publisher at work."""
     settings.CONSOLE = replace(console, nats_url=wire.nats_url)
@@ -148,7 +148,7 @@ async def test_a_letter_that_cannot_be_had_now_holds_up_no_other(own_nats: NatsS
         for number in (1, 2):
             old = await dead(bus, floats(number))
             entries.append(await in_thread(lambda pk=old.id: post_redrive(pk, after="")))
-        await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # nobody answers for it
+        await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # no stream answers for it
         assert await Publisher(bus, 5).publish_due() == 2
     finally:
         await bus.close()
@@ -183,7 +183,9 @@ async def test_a_discard_that_an_earlier_try_did_is_done(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("wire", [Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.2)])
-async def test_without_nats_nothing_is_promised(console: Console, settings: Any, admin: Actor, wire: Wire) -> None:
+async def test_without_nats_nothing_is_promised(
+    console: ConsoleSettings, settings: Any, admin: Actor, wire: Wire
+) -> None:
     settings.CONSOLE = replace(console, nats_url=wire.nats_url, connect_timeout_s=wire.connect_timeout_s)
     answer = await in_thread(_redrive_without_nats, admin)
     assert answer == "unavailable"

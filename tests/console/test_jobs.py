@@ -417,14 +417,14 @@ async def test_old_rows_are_deleted_oldest_first_and_a_few_at_a_time(
             JobEvent.objects.create(seq=number, job_id=pk, at=START, state="running")
 
     await in_thread(fill)
-    assert await retention.Retention(days=0, rows=0).tidy() == 0
-    assert await retention.Retention(days=36_500, rows=12).tidy() == 0
-    assert await retention.Retention(days=36_500, rows=5).tidy() == 6
+    assert await retention.RowRetention(days=0, rows=0).tidy() == 0
+    assert await retention.RowRetention(days=36_500, rows=12).tidy() == 0
+    assert await retention.RowRetention(days=36_500, rows=5).tidy() == 6
     # An open job stays, however old; the newest five stay.
     assert left[-2:] == [[2, 6, 7, 8, 9, 10, 11, 12], [2, 8, 9, 10, 11, 12]]
     events = await in_thread(lambda: list(JobEvent.objects.values_list("seq", flat=True)))
     assert events == left[-1]
-    assert await retention.Retention(days=0.01, rows=0).tidy() == 5
+    assert await retention.RowRetention(days=0.01, rows=0).tidy() == 5
     assert await in_thread(lambda: Job.objects.get().state) == "running"
 
 
@@ -447,9 +447,9 @@ async def test_settled_postings_and_ended_logins_go_and_what_is_compared_stays(
             Session.objects.create(session_key=key, session_data="", expire_date=ends)
 
     await in_thread(fill)
-    assert await retention.Retention(days=0, rows=0).tidy_others() == 1  # the login, whatever the days
-    assert await retention.Retention(days=30, rows=0).tidy_others() == 4
-    assert await retention.Retention(days=30, rows=0).tidy_others() == 0
+    assert await retention.RowRetention(days=0, rows=0).tidy_others() == 1  # the login, whatever the days
+    assert await retention.RowRetention(days=30, rows=0).tidy_others() == 4
+    assert await retention.RowRetention(days=30, rows=0).tidy_others() == 0
     left = await in_thread(lambda: list(OutboxEntry.objects.values_list("body", flat=True)))
     assert left == ["newest", "", "waits", f"{recent}"]
     assert await in_thread(lambda: Session.objects.get().pk) == "lives"

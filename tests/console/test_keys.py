@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.config import Console
+from console.config import ConsoleSettings
 from console.keys import services
 from console.keys.models import ApiKey
 from console.keys.usage import UseLog
@@ -47,9 +47,9 @@ def test_the_page_that_creates_a_key_shows_it_and_no_other_page_does(browser: Br
     assert text[-49:] not in repr(everything)
 
 
-def test_what_is_published_opens_for_the_key_and_nothing_else(admin: Actor, console: Console) -> None:
-    key, text = services.create(admin, services.Grant(name="a", models=[], rate=3, per_s=2))
-    _, other = services.create(admin, services.Grant(name="b"))
+def test_what_is_published_opens_for_the_key_and_nothing_else(admin: Actor, console: ConsoleSettings) -> None:
+    key, text = services.create(admin, services.KeyGrant(name="a", models=[], rate=3, per_s=2))
+    _, other = services.create(admin, services.KeyGrant(name="b"))
     document = messages.decode(messages.ApiKey, OutboxEntry.objects.get(key=key.id).body)
     assert keys.matches(console.key_pepper, text, document.hmac)
     assert not keys.matches(console.key_pepper, other, document.hmac)
@@ -58,7 +58,7 @@ def test_what_is_published_opens_for_the_key_and_nothing_else(admin: Actor, cons
 
 
 def test_revoking_posts_the_key_as_revoked_and_cannot_be_repeated(admin: Actor) -> None:
-    key, _ = services.create(admin, services.Grant(name="a"))
+    key, _ = services.create(admin, services.KeyGrant(name="a"))
     services.revoke(admin, key.id, reason="leaked")
     last = OutboxEntry.objects.filter(key=key.id).latest("pk")
     assert messages.decode(messages.ApiKey, last.body).revoked_at is not None
@@ -86,19 +86,19 @@ def test_revoking_posts_the_key_as_revoked_and_cannot_be_repeated(admin: Actor) 
 )
 def test_a_grant_that_makes_no_sense_is_refused_by_field(admin: Actor, change: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
-        services.create(admin, services.Grant(**({"name": "a"} | change)))  # type: ignore[arg-type]  # on purpose
+        services.create(admin, services.KeyGrant(**({"name": "a"} | change)))  # type: ignore[arg-type]  # on purpose
     assert not ApiKey.objects.exists()
 
 
-def test_without_a_pepper_no_key_is_made(admin: Actor, settings: object, console: Console) -> None:
+def test_without_a_pepper_no_key_is_made(admin: Actor, settings: object, console: ConsoleSettings) -> None:
     from msgspec.structs import replace
 
     settings.CONSOLE = replace(console, key_pepper="")  # type: ignore[attr-defined]  # pytest-django's
     with pytest.raises(Misconfigured, match="SIGNALBOX_KEY_PEPPER"):
-        services.create(admin, services.Grant(name="a"))
+        services.create(admin, services.KeyGrant(name="a"))
 
 
-def test_a_key_nobody_made_is_not_found(browser: Browser, admin: Actor) -> None:
+def test_an_unknown_key_is_not_found(browser: Browser, admin: Actor) -> None:
     assert browser("viewer").get("/keys/unknown").status_code == 404
     with pytest.raises(NotFound):
         services.revoke(admin, "unknown")
@@ -117,7 +117,7 @@ def test_bad_input_shows_the_reason_at_its_field(browser: Browser) -> None:
 
 
 def test_the_page_says_whether_gateways_have_been_told(browser: Browser, admin: Actor) -> None:
-    key, _ = services.create(admin, services.Grant(name="a"))
+    key, _ = services.create(admin, services.KeyGrant(name="a"))
     client = browser("viewer")
     assert b"being published" in client.get(f"/keys/{key.id}").content
     OutboxEntry.objects.update(published_at=key.created_at, revision=7)
@@ -125,7 +125,7 @@ def test_the_page_says_whether_gateways_have_been_told(browser: Browser, admin: 
 
 
 def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(admin: Actor) -> None:
-    grant = services.Grant(name="a", rate=3, networks=["192.0.2.0/24"], scopes=["jobs:read"])
+    grant = services.KeyGrant(name="a", rate=3, networks=["192.0.2.0/24"], scopes=["jobs:read"])
     old, _ = services.create(admin, grant)
     new, text = services.rotate(admin, old.id, overlap_days=2)
     newest, _ = services.rotate(admin, new.id, overlap_days=0)
@@ -165,14 +165,14 @@ def test_a_key_may_jump_the_queue_only_where_that_was_ticked(browser: Browser, a
 
 @pytest.mark.parametrize("overlap_days", [-1, 7.5, 100])
 def test_the_old_key_goes_on_for_at_most_a_week(admin: Actor, overlap_days: float) -> None:
-    old, _ = services.create(admin, services.Grant(name="a"))
+    old, _ = services.create(admin, services.KeyGrant(name="a"))
     with pytest.raises(InvalidRequest, match="overlap_days"):
         services.rotate(admin, old.id, overlap_days=overlap_days)
     assert ApiKey.objects.count() == 1
 
 
 def test_a_replacement_does_not_lengthen_the_life_of_the_old_key(admin: Actor) -> None:
-    old, _ = services.create(admin, services.Grant(name="a", days=1))
+    old, _ = services.create(admin, services.KeyGrant(name="a", days=1))
     before = old.expires_at
     services.rotate(admin, old.id, overlap_days=7)
     old.refresh_from_db()
@@ -180,9 +180,9 @@ def test_a_replacement_does_not_lengthen_the_life_of_the_old_key(admin: Actor) -
 
 
 def test_a_key_that_has_ended_is_not_replaced(admin: Actor) -> None:
-    revoked, _ = services.create(admin, services.Grant(name="a"))
+    revoked, _ = services.create(admin, services.KeyGrant(name="a"))
     services.revoke(admin, revoked.id)
-    expired, _ = services.create(admin, services.Grant(name="b"))
+    expired, _ = services.create(admin, services.KeyGrant(name="b"))
     ApiKey.objects.filter(pk=expired.id).update(expires_at=timezone.now())
     for key in (revoked, expired):
         with pytest.raises(Conflict):
@@ -192,7 +192,7 @@ def test_a_key_that_has_ended_is_not_replaced(admin: Actor) -> None:
 
 
 def test_only_who_may_manage_keys_replaces_one_and_the_page_shows_it_once(browser: Browser, admin: Actor) -> None:
-    old, _ = services.create(admin, services.Grant(name="a"))
+    old, _ = services.create(admin, services.KeyGrant(name="a"))
     url = f"/keys/{old.id}/rotate"
     assert submit(browser("viewer"), url, {"overlap_days": "1"}).status_code == 403
     assert submit(browser("admin"), url, {"overlap_days": "8"}).status_code == 302
@@ -208,7 +208,7 @@ def test_only_who_may_manage_keys_replaces_one_and_the_page_shows_it_once(browse
 @pytest.mark.parametrize("networks", [["192.0.2.1/24"], ["nonsense"], ["0.0.0.0/0"] * 51])
 def test_what_is_no_network_is_refused(admin: Actor, networks: list[str]) -> None:
     with pytest.raises(InvalidRequest, match="networks"):
-        services.create(admin, services.Grant(name="a", networks=networks))
+        services.create(admin, services.KeyGrant(name="a", networks=networks))
     assert not ApiKey.objects.exists()
 
 
@@ -220,16 +220,16 @@ def test_networks_are_read_from_the_form_and_shown(browser: Browser) -> None:
     assert b"2001:db8::/32" in client.get(f"/keys/{key.id}").content
 
 
-def test_a_key_names_the_pepper_it_was_made_under(admin: Actor, console: Console) -> None:
-    key, _ = services.create(admin, services.Grant(name="a"))
+def test_a_key_names_the_pepper_it_was_made_under(admin: Actor, console: ConsoleSettings) -> None:
+    key, _ = services.create(admin, services.KeyGrant(name="a"))
     assert key.pepper == keys.pepper_id(console.key_pepper)
     assert keys.pepper_id("another") != key.pepper
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_gateways_tell_of_use_is_written_down(admin: Actor) -> None:
-    used, _ = await in_thread(services.create, admin, services.Grant(name="a"))
-    idle, _ = await in_thread(services.create, admin, services.Grant(name="b"))
+    used, _ = await in_thread(services.create, admin, services.KeyGrant(name="a"))
+    idle, _ = await in_thread(services.create, admin, services.KeyGrant(name="b"))
     log = UseLog(None)  # type: ignore[arg-type]  # the bus is for listening only
     await log._hear(Message(KEY_USE, "", b"", f'["{used.id}", "unknown"]'.encode()))
     await log._hear(Message(KEY_USE, "", b"", b"nonsense"))

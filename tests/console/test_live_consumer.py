@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.live import consumer
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
@@ -112,7 +112,7 @@ async def test_a_viewer_gets_every_topic_and_then_changes_in_sequence(feed: Feed
     assert len(feed.hub) == 0
 
 
-async def test_nobody_listens_without_a_login(feed: Feed) -> None:
+async def test_without_a_login_there_is_no_board(feed: Feed) -> None:
     tab = Tab()
     assert await tab.open()
     assert await tab.closed() == consumer.NOT_LOGGED_IN

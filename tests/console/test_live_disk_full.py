@@ -1,4 +1,4 @@
-"""NATS whose disk was full, with nobody beside it who restarts it: the board says so, as the programs tell it."""
+"""NATS whose disk was full, without a supervisor that restarts it: the board says so, as the programs report it."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from console.feed import connection as feed_module
+from console.feed import faults
 from signalbox.bus import stalls, topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
@@ -15,7 +15,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, NATS_STALLED
 from signalbox.wire.roles import ROLES
 from tests.console.test_live_feed import watching
-from verification.chaos.network import SmallDisk
+from verification.chaos.environment.smalldisk import SmallDisk
 
 PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
 EVENT_S = 60.0
@@ -43,7 +43,7 @@ async def keep_writing(bus: Bus, subject: str) -> None:
 
 
 @pytest.mark.parametrize(("role", "subject"), [("gateway", "jobs.m.mid.j"), ("worker", "$KV.workers.w")])
-async def test_the_board_says_that_nats_stores_nothing_as_whoever_misses_its_answers_tells(
+async def test_the_board_says_that_nats_stores_nothing_as_programs_without_answers_report(
     server: NatsServer, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, role: str, subject: str
 ) -> None:
     monkeypatch.setattr(stalls, "STALLED_S", 1.0)
@@ -69,12 +69,12 @@ async def test_the_board_says_that_nats_stores_nothing_as_whoever_misses_its_ans
 async def test_who_restarts_the_server_is_shown_before_who_misses_its_answers(
     bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "FAULT_KEPT_S", 1e9)
+    monkeypatch.setattr(faults, "KEPT_S", 1e9)
     async with watching(wire) as (feed, viewer):
         await asyncio.wait_for(feed.synced.wait(), EVENT_S)
         await bus.publish(NATS_FAULT, b"It is being restarted.")
         await viewer.until(lambda: viewer.row("alarms", "nats"))
         await bus.publish(NATS_STALLED, b"whatever a program says")
         await bus.flush()
-        await viewer.until(lambda: feed._stalled_until > 0)
+        await viewer.until(lambda: feed.faults.stalled_until > 0)
         assert viewer.row("alarms", "nats")["text"] == "It is being restarted."

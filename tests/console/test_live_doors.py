@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from console.accounts.models import User
 from console.accounts.rights import system_actor
-from console.config import Console
-from console.feed.connection import Feed
+from console.config import ConsoleSettings
+from console.feed.feed import Feed
 from console.live import consumer, origin
 from console.live.attendance import Attendance, attendance
 from console.live.lifespan import lifespan
@@ -80,7 +80,7 @@ def test_only_our_own_pages_are_let_in(page: str, host: str, is_own: bool, setti
     ],
 )
 async def test_a_page_of_the_other_scheme_is_another_page(
-    console: Console, settings: Any, is_https: bool, trust_proxy: bool, forwarded: bytes, let_in: set[bytes]
+    console: ConsoleSettings, settings: Any, is_https: bool, trust_proxy: bool, forwarded: bytes, let_in: set[bytes]
 ) -> None:
     settings.CONSOLE = replace(console, is_https=is_https, trust_proxy=trust_proxy)
     passed: set[bytes] = set()
@@ -129,7 +129,7 @@ async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(fee
     assert (answer.status_code, answer["Location"]) == (302, "/login?next=/")
 
 
-async def test_one_operator_opens_only_so_many_tabs(feed: Feed, console: Console, settings: Any) -> None:
+async def test_one_operator_opens_only_so_many_tabs(feed: Feed, console: ConsoleSettings, settings: Any) -> None:
     settings.CONSOLE = replace(console, live_per_user=2)
     _, cookie = await sync_to_async(_log_in)("viewer")
     _, other = await sync_to_async(_log_in)("operator")

@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from console.feed import connection as feed_module
-from console.feed.connection import Feed
+from console.board.view import LiveView
+from console.feed import faults
+from console.feed.feed import Feed
+from console.feed.jobs import JobEvents
+from console.feed.queues import WatchedQueues
+from console.feed.tables import Tables
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
@@ -96,17 +100,18 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_know
     await puller.close()
 
 
-async def test_a_heartbeat_has_gauges_read_only_while_somebody_watches(bus: Bus, wire: Wire) -> None:
-    feed = Feed(wire)
+async def test_a_heartbeat_has_gauges_read_only_while_a_browser_watches(bus: Bus) -> None:
+    view = LiveView("e", 0.0)
+    queues = WatchedQueues(view, time.time)
+    tables, events = Tables(view, queues, time.time), JobEvents(view, queues, time.time)
     heartbeat = worker("worker-a", waiting={"digits": 2})
-    feed._on_worker("worker-a", heartbeat, 1)
-    assert feed._dirty == set()
-    feed.bus = bus
-    await feed._watch()
-    feed._on_worker("worker-a", heartbeat, 2)
-    assert feed._dirty == {"digits"}
-    for subscription in feed._watching:
-        await subscription.close()
+    tables.on_worker("worker-a", heartbeat, 1)
+    assert queues.dirty == set()
+    await events.follow(bus)
+    tables.on_worker("worker-a", heartbeat, 2)
+    assert queues.dirty == {"digits"}
+    await events.leave()
+    assert not queues.is_counting
 
 
 async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire) -> None:
@@ -167,7 +172,7 @@ async def test_a_lease_that_runs_out_is_shown_as_expired_and_raises_an_alarm(bus
 async def test_a_nats_that_stores_nothing_is_an_alarm_as_long_as_it_is_told(
     bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "FAULT_KEPT_S", 1.0)
+    monkeypatch.setattr(faults, "KEPT_S", 1.0)
     async with watching(wire) as (feed, viewer):
         await asyncio.wait_for(feed.synced.wait(), 60)
         await bus.publish(NATS_FAULT, b"NATS stores nothing: its disk was full.")
@@ -268,7 +273,7 @@ async def test_a_paused_queue_says_who_paused_it_and_why(bus: Bus, wire: Wire) -
         await viewer.until(lambda: not viewer.row("queues", "digits")["is_paused"])
 
 
-async def test_a_queue_nobody_serves_raises_an_alarm_that_ends_with_it(bus: Bus, wire: Wire) -> None:
+async def test_a_queue_that_no_worker_serves_raises_an_alarm_that_ends_with_it(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     await submit(bus, accepted("digits"))

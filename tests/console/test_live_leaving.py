@@ -15,8 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from console.accounts.models import User
-from console.config import Console
-from console.feed.connection import Feed
+from console.config import ConsoleSettings
+from console.feed.feed import Feed
 from console.live import consumer
 from console.live.attendance import attendance
 from console.live.consumer import LiveConsumer
@@ -144,7 +144,7 @@ async def test_a_browser_that_goes_at_once_frees_its_place(feed: Feed) -> None:
 
 
 async def test_after_floods_on_every_place_of_an_operator_the_next_board_is_served(
-    served: tuple[Visitor, str, "subprocess.Popen[bytes]"], console: Console
+    served: tuple[Visitor, str, "subprocess.Popen[bytes]"], console: ConsoleSettings
 ) -> None:
     """On the real server: each socket is flooded, and none is closed politely."""
     visitor, _, _ = served

@@ -197,7 +197,7 @@ def test_the_ticker_says_how_many_it_left_out() -> None:
         (Model(name="digits", replicas=0), [worker("a")], "it has no replicas"),
     ],
 )
-def test_a_queue_nobody_serves_says_why(model: Model, workers: list[Worker], words: str) -> None:
+def test_a_queue_that_no_worker_serves_says_why(model: Model, workers: list[Worker], words: str) -> None:
     board = view()
     board.model("digits", model, T0)
     for one in workers:
@@ -347,12 +347,12 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
         ),
         T0 + 1,
     )
-    board.gauge("slow", Gauge(0, 1, 0, None, oldest_in_hand_at=T0), T0 + 1, is_counting=True)
-    board.gauge("digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_hand_at=T0 + 0.5), T0 + 1, is_counting=True)
+    board.gauge("slow", Gauge(0, 1, 0, None, oldest_in_flight_at=T0), T0 + 1, is_counting=True)
+    board.gauge("digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_flight_at=T0 + 0.5), T0 + 1, is_counting=True)
     lane, digits, slow = (row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow")))
     assert [job.id for job in lane.jobs] == ["s1"]
     assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
-    assert digits.oldest_at == T0 + 0.5, "the first that has not begun, in hand or not"
+    assert digits.oldest_at == T0 + 0.5, "the first that has not begun, in flight or not"
     assert digits.behind == "slow:1"
     assert (slow.waiting, slow.running, slow.oldest_at, slow.behind) == (0, 1, None, "")
     board.age(T0 + 4, is_blind=False)
@@ -381,7 +381,7 @@ def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> Non
     assert row(board, "alarms", f"idle:{GPU}") is None
 
 
-def test_more_is_never_said_to_wait_in_hand_than_is_in_hand() -> None:
+def test_no_more_jobs_wait_in_flight_than_are_in_flight() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
     board.presence("a", worker("a", waiting={"digits": 9}), T0)

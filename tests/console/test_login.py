@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.config import Console
+from console.config import ConsoleSettings
 from console.operators import services as accounts
 from signalbox.program.errors import Conflict, InvalidRequest
 from tests.console.conftest import PASSWORD, submit
@@ -43,7 +43,7 @@ def test_logging_out_ends_the_session(cast: dict[str, User]) -> None:
 
 
 def test_guessing_is_slowed_down_per_account_and_elsewhere_is_not_locked_out(
-    cast: dict[str, User], console: Console, settings: Any
+    cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
     settings.CONSOLE = replace(console, login_per_account=2)
     client = Client(enforce_csrf_checks=True)
@@ -54,7 +54,7 @@ def test_guessing_is_slowed_down_per_account_and_elsewhere_is_not_locked_out(
 
 
 def test_an_address_that_tries_many_accounts_is_slowed_down(
-    cast: dict[str, User], console: Console, settings: Any
+    cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
     settings.CONSOLE = replace(console, login_per_address=3)
     client = Client(enforce_csrf_checks=True)
@@ -124,7 +124,7 @@ def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_blamed(
     assert Client().get("/healthz").status_code == 200
 
 
-def test_a_host_name_nobody_declared_is_refused(cast: dict[str, User]) -> None:
+def test_a_host_name_that_is_not_declared_is_refused(cast: dict[str, User]) -> None:
     assert Client().get("/login", HTTP_HOST="evil.example").status_code == 400
 
 

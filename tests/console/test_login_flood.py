@@ -1,4 +1,4 @@
-"""Many passwords at once: counted before they are looked at, hashed a few at a time, and nobody else notices."""
+"""Many passwords at once: counted before they are looked at, hashed a few at a time, and other requests do not wait."""
 
 import http.client
 import re
@@ -19,7 +19,7 @@ from django.test import Client
 from msgspec.structs import replace
 
 from console.accounts.models import LoginFailure, User
-from console.config import Console
+from console.config import ConsoleSettings
 from console.operators import hashing, throttle
 from signalbox.program.errors import LimitExceeded, Unavailable
 from tests.console.conftest import PASSWORD, submit
@@ -103,7 +103,7 @@ def test_of_forty_wrong_logins_at_once_five_are_judged_and_another_gets_in_meanw
 
 
 def test_passwords_are_hashed_a_few_at_a_time_and_who_gets_no_turn_has_not_failed(
-    cast: dict[str, User], console: Console, settings: Any
+    cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
     settings.CONSOLE = replace(console, login_wait_s=0.01)
     client = Client(enforce_csrf_checks=True)
@@ -138,7 +138,7 @@ def test_one_address_takes_no_more_places_than_are_still_free() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_attempts_that_wait_count_already_and_what_is_not_judged_does_not(console: Console) -> None:
+def test_attempts_that_wait_count_already_and_what_is_not_judged_does_not(console: ConsoleSettings) -> None:
     judged, go = threading.Semaphore(0), threading.Event()
 
     def wrong() -> bool:

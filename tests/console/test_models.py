@@ -15,8 +15,8 @@ from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog import inspection, roots, services
 from console.catalog.models import ModelVersion, ServedModel
-from console.config import Console
-from console.feed.connection import Feed
+from console.config import ConsoleSettings
+from console.feed.feed import Feed
 from console.feed.running import running
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
@@ -61,7 +61,7 @@ def test_a_path_without_models_is_refused_with_the_reason(admin: Actor, base: Pa
 
 
 def test_paths_outside_the_roots_are_refused_also_through_links(
-    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any
+    admin: Actor, base: Path, tmp_path: Path, console: ConsoleSettings, settings: Any
 ) -> None:
     inside = tmp_path / "allowed"
     inside.mkdir()
@@ -73,7 +73,7 @@ def test_paths_outside_the_roots_are_refused_also_through_links(
 
 
 def test_a_model_moves_with_the_root_it_lies_in(
-    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any, browser: Browser
+    admin: Actor, base: Path, tmp_path: Path, console: ConsoleSettings, settings: Any, browser: Browser
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
@@ -91,7 +91,7 @@ def test_a_model_moves_with_the_root_it_lies_in(
 
 
 def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(
-    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any
+    admin: Actor, base: Path, tmp_path: Path, console: ConsoleSettings, settings: Any
 ) -> None:
     services.register(admin, "digits", str(base))
     before = services.find("digits").document()
@@ -108,7 +108,7 @@ def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(
 
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_a_folder_that_was_moved_before_its_root_had_a_name_is_found_by_its_digest(
-    admin: Actor, base: Path, tmp_path: Path, console: Console, settings: Any, monkeypatch: Any, is_copied: bool
+    admin: Actor, base: Path, tmp_path: Path, console: ConsoleSettings, settings: Any, monkeypatch: Any, is_copied: bool
 ) -> None:
     services.register(admin, "digits", str(base))
     moved = Path(shutil.copytree(base, tmp_path / "new" / "digits"))
@@ -123,7 +123,7 @@ def test_a_folder_that_was_moved_before_its_root_had_a_name_is_found_by_its_dige
 
 
 @pytest.mark.parametrize("listed", [("a=/x", "a=/y"), ("uploads=/x",), ("a b=/x",)])
-def test_roots_whose_names_say_nothing_are_refused(console: Console, listed: tuple[str, ...]) -> None:
+def test_roots_whose_names_say_nothing_are_refused(console: ConsoleSettings, listed: tuple[str, ...]) -> None:
     assert list(replace(console, repository_roots=listed).problems())
     assert not list(replace(console, repository_roots=("a=/x", "b=/y", "/z", "/a=b")).problems())
 
@@ -243,7 +243,7 @@ def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None
     assert OutboxEntry.objects.filter(bucket="desired").count() == 1
 
 
-def test_a_model_nobody_registered_is_not_found(browser: Browser) -> None:
+def test_an_unknown_model_is_not_found(browser: Browser) -> None:
     client = browser("admin")
     assert client.get("/models/nothing").status_code == 404
     assert submit(client, "/models/nothing/replicas", {"replicas": "1"}).status_code == 404

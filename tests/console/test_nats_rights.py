@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from console.accounts.rights import system_actor
-from console.controller.reconciler import Reconciler
+from console.controller.reconciler import ConsoleReconciler
 from console.fleet import services as fleet
 from console.keys import services as keys
 from console.outbox.models import OutboxEntry
@@ -47,7 +47,7 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
             first, second = accepted(1), accepted(2)
             async with projecting(bus):
                 await in_thread(post_document, Bucket.MODELS, "digits", messages.Model(name="digits"), name="digits")
-                await in_thread(keys.create, ME, keys.Grant(name="a"))
+                await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
                 ran = await in_thread(make, 1, worker="w1", gpu="GPU-1")
                 await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True))
                 await in_thread(lambda: fleet.ask_release(ME, "GPU-1"))
@@ -60,7 +60,7 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
                 await until(lambda: states() == {first.id: "succeeded", second.id: "cancelled"})
             assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
             assert await bus.consumer_info(names.consumer("digits", "hi"))
-            reconciler = Reconciler(bus, every_s=60, vanished_after_s=0)
+            reconciler = ConsoleReconciler(bus, every_s=60, vanished_after_s=0)
             await reconciler.repost_lost_documents()
             await reconciler.settle_vanished_jobs()
             with pytest.raises(SignalboxError):

@@ -57,7 +57,7 @@ async def test_a_revoked_key_is_published_without_waiting_for_the_next_look(bus:
     )
     try:
         async with asyncio.timeout(60):
-            key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+            key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
             assert (await told.get()).revoked_at is None
             await in_thread(keys.revoke, ME, key.id)
         async with asyncio.timeout(60):
@@ -69,7 +69,7 @@ async def test_a_revoked_key_is_published_without_waiting_for_the_next_look(bus:
 
 
 async def test_only_the_latest_state_of_a_key_is_published_and_all_are_settled(bus: Bus) -> None:
-    key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+    key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     await in_thread(keys.revoke, ME, key.id)
     assert await Publisher(bus, 5).publish_due() == 2
     stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
@@ -146,7 +146,7 @@ async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(own_n
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="console")
     try:
         await own_nats.kill()
-        key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+        key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
         publisher = Publisher(bus, 0.1)
         with pytest.raises(Unavailable):
             await publisher.publish_due()

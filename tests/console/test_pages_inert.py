@@ -126,7 +126,7 @@ def test_a_page_has_nothing_inline_and_fetches_nothing_from_elsewhere(cast: dict
 def test_what_a_job_a_key_and_an_act_are_called_is_shown_as_text(
     cast: dict[str, User], admin: Actor, nasty_job: Job
 ) -> None:
-    key, _ = keys.create(admin, keys.Grant(name=NASTY[:60]))
+    key, _ = keys.create(admin, keys.KeyGrant(name=NASTY[:60]))
     AuditEntry.objects.create(
         actor_name=NASTY[:150],
         via="web",

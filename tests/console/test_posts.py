@@ -42,8 +42,8 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     waits = {"listed_ops": {"ReadFile": "reads files"}, "added_by": "somebody else"}
     ModelVersion.objects.update(**waits)
     job = make(1, state="running", worker="w1", gpu="GPU-1")
-    old, _ = keys.create(admin, keys.Grant(name="old"))
-    lost, _ = keys.create(admin, keys.Grant(name="lost"))
+    old, _ = keys.create(admin, keys.KeyGrant(name="old"))
+    lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "hmac": "00"}')
     model = {"args": ["digits"]}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -129,7 +129,7 @@ def test_a_secret_is_shown_once_after_the_redirect_and_lies_nowhere(
     assert not client.cookies[f"{django_settings.SESSION_COOKIE_NAME}_once"].value
 
 
-def test_a_secret_nobody_fetched_is_gone_and_half_of_it_shows_nothing(
+def test_a_secret_that_was_not_fetched_is_gone_and_half_of_it_shows_nothing(
     browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
 ) -> None:
     client = browser("admin")
@@ -181,7 +181,7 @@ def test_a_form_opened_while_the_password_was_fresh_is_taken_with_its_file_when_
 
 def test_only_forms_that_cannot_be_carried_have_a_slip_and_no_cache_keeps_them(browser: Browser, admin: Actor) -> None:
     client = browser("admin")
-    key, _ = keys.create(admin, keys.Grant(name="k"))
+    key, _ = keys.create(admin, keys.KeyGrant(name="k"))
     for page in ("/settings", "/keys/new", f"/keys/{key.pk}", "/settings/users"):
         assert slips_of(client, page) == [], page
     slips = []

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
 from console.controller import reconciler as module
-from console.controller.reconciler import Reconciler
+from console.controller.reconciler import ConsoleReconciler
 from console.fleet import services as fleet
 from console.jobs.fold import Heard
 from console.jobs.models import Job
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")
 
 
-def reconciler(bus: Bus) -> Reconciler:
+def reconciler(bus: Bus) -> ConsoleReconciler:
     """One that looks at every open job, however young."""
-    return Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 300)
+    return ConsoleReconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 300)
 
 
 async def know(*jobs: messages.Job) -> None:
@@ -45,7 +45,7 @@ async def know(*jobs: messages.Job) -> None:
 
 
 async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
-    key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+    key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     await in_thread(make, 1, worker="w1")
     await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True, reason="heat"))
     publisher = Publisher(bus, 5)
@@ -59,8 +59,8 @@ async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
     assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
 
 
-async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> None:
-    key, _ = await in_thread(keys.create, ME, keys.Grant(name="a"))
+async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
+    key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
     forged = messages.encode(messages.ApiKey(id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
@@ -77,12 +77,12 @@ async def test_a_document_somebody_changed_by_hand_is_put_right(bus: Bus) -> Non
 async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(bus: Bus, base: Path) -> None:
     listed: list[str] = []
 
-    class Listening(Reconciler):
+    class Listening(ConsoleReconciler):
         async def _compare(self, bucket: Bucket) -> int:
             listed.append(bucket.value)
             return await super()._compare(bucket)
 
-    await in_thread(keys.create, ME, keys.Grant(name="a"))
+    await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     await in_thread(catalog.register, ME, "digits", str(base))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
@@ -122,10 +122,10 @@ async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(
 
 
 async def test_a_job_whose_record_may_have_aged_out_gets_no_second_end(bus: Bus) -> None:
-    """As after more than a day without the console: whoever asked for it was told its end long ago."""
+    """As after more than a day without the console: its caller was told its end long ago."""
     job = accepted(1)
     await know(job)
-    late = Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 25 * 3600)
+    late = ConsoleReconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 25 * 3600)
     assert await late.settle_vanished_jobs() == 1
     assert await Records(bus).read(job.id) is None
     row = await in_thread(Job.objects.get, pk=job.id)
@@ -138,7 +138,7 @@ async def test_a_synchronous_call_whose_short_lived_record_went_gets_no_second_e
     await run_job(bus, accepted(1))
     job = accepted(2, id=names.short_lived_id(NOW, 2), created_at=time.time() + 5)
     await know(job)
-    late = Reconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 700)
+    late = ConsoleReconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 700)
     assert await late.settle_vanished_jobs() == 1
     assert await Records(bus).read(job.id) is None
     row = await in_thread(Job.objects.get, pk=job.id)
@@ -210,5 +210,5 @@ async def test_a_row_left_behind_catches_up_with_its_record(bus: Bus) -> None:
 
 async def test_young_jobs_are_left_alone(bus: Bus) -> None:
     await know(accepted(1, created_at=time.time()))
-    patient = Reconciler(bus, every_s=60, vanished_after_s=120)
+    patient = ConsoleReconciler(bus, every_s=60, vanished_after_s=120)
     assert await patient.settle_vanished_jobs() == 0

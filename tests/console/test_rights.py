@@ -164,7 +164,7 @@ def test_read_only_refuses_every_act_but_switching_back(browser: Browser, admin:
 
 
 def test_read_only_lets_a_leaked_key_token_and_password_be_ended(browser: Browser, admin: Actor) -> None:
-    key, _ = keys.create(admin, keys.Grant(name="leaked"))
+    key, _ = keys.create(admin, keys.KeyGrant(name="leaked"))
     token, _ = accounts.create_token(admin, "leaked", 1)
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
     client = browser("admin")
@@ -180,7 +180,7 @@ def test_read_only_lets_a_leaked_key_token_and_password_be_ended(browser: Browse
     assert key.revoked_at
     assert token.revoked_at
     with pytest.raises(Forbidden):
-        keys.create(admin, keys.Grant(name="another"))
+        keys.create(admin, keys.KeyGrant(name="another"))
 
 
 def test_read_only_ends_by_itself_at_the_time_given(admin: Actor) -> None:
@@ -230,7 +230,7 @@ def test_a_list_of_operators_asks_as_often_for_forty_as_for_four(browser: Browse
     assert asked() == few
 
 
-def test_read_only_shows_the_operators_and_lets_nobody_change_them(browser: Browser, admin: Actor) -> None:
+def test_read_only_shows_the_operators_and_no_form_to_change_them(browser: Browser, admin: Actor) -> None:
     client = browser("admin")
     assert 'href="/settings/users/new"' in client.get("/settings/users").content.decode()
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from console.accounts import sessions
 from console.accounts.models import LoginFailure, User
 from console.accounts.rights import Actor
-from console.config import Console
+from console.config import ConsoleSettings
 from console.keys import services as keys
 from console.operators import services as accounts
 from console.operators import throttle
@@ -48,7 +48,7 @@ def is_in(client: Client) -> bool:
     return answer.status_code == 200
 
 
-def test_a_login_ends_after_its_time_however_busy_it_was(tab: Client, console: Console) -> None:
+def test_a_login_ends_after_its_time_however_busy_it_was(tab: Client, console: ConsoleSettings) -> None:
     turn(tab, "began_at", console.session_s - 60)
     assert is_in(tab)
     turn(tab, "began_at", 120)
@@ -56,7 +56,7 @@ def test_a_login_ends_after_its_time_however_busy_it_was(tab: Client, console: C
     assert not is_in(tab)
 
 
-def test_a_login_nobody_uses_ends_and_using_it_keeps_it(tab: Client, console: Console) -> None:
+def test_an_unused_login_ends_and_using_it_keeps_it(tab: Client, console: ConsoleSettings) -> None:
     turn(tab, "seen_at", console.idle_s - 60)
     assert is_in(tab)  # which counts as use
     turn(tab, "seen_at", console.idle_s - 60)
@@ -139,7 +139,7 @@ def test_the_wait_doubles_with_each_failure_and_never_passes_five_minutes() -> N
 
 
 def test_waiting_ends_by_itself_and_what_is_refused_meanwhile_does_not_prolong_it(
-    cast: dict[str, User], console: Console, settings: Any
+    cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
     settings.CONSOLE = replace(console, login_per_account=3)
     for _ in range(5):
@@ -159,7 +159,7 @@ def test_waiting_ends_by_itself_and_what_is_refused_meanwhile_does_not_prolong_i
 
 
 def test_a_guesser_does_not_get_away_by_changing_the_end_of_an_ipv6_address(
-    cast: dict[str, User], console: Console, settings: Any
+    cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
     settings.CONSOLE = replace(console, login_per_address=4)
     for number in range(4):
@@ -171,7 +171,7 @@ def test_a_guesser_does_not_get_away_by_changing_the_end_of_an_ipv6_address(
     assert throttle.network("not an address") == "not an address"
 
 
-def test_a_throttled_login_says_how_long_to_wait(cast: dict[str, User], console: Console) -> None:
+def test_a_throttled_login_says_how_long_to_wait(cast: dict[str, User], console: ConsoleSettings) -> None:
     for _ in range(console.login_per_account):
         throttle.note_failure("viewer", "192.0.2.1")
     client = Client()
@@ -197,7 +197,7 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
         answer = client.get(reverse(name))
         assert answer.status_code == 302, name
         assert answer["Location"].startswith("/confirm?next=%2F"), name
-    key, _ = keys.create(Actor(user=cast["admin"]), keys.Grant(name="k"))
+    key, _ = keys.create(Actor(user=cast["admin"]), keys.KeyGrant(name="k"))
     for url in (
         reverse("set-role", args=["viewer"]),
         reverse("set-active", args=["viewer"]),
@@ -222,14 +222,16 @@ def test_what_matters_most_asks_for_the_password_again(cast: dict[str, User]) ->
 
 
 @pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "javascript:alert(1)", ""])
-def test_after_the_password_nobody_is_sent_elsewhere(cast: dict[str, User], page: str) -> None:
+def test_after_the_password_only_own_pages_follow(cast: dict[str, User], page: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
     answer = submit(client, "/confirm", {"password": PASSWORD, "next": page})
     assert (answer.status_code, answer["Location"]) == (302, "/")
 
 
-def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(cast: dict[str, User], console: Console) -> None:
+def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(
+    cast: dict[str, User], console: ConsoleSettings
+) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
     for _ in range(console.login_per_account):
@@ -238,7 +240,9 @@ def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(cast: dict[s
     assert (answer.status_code, b"Too many failed" in answer.content) == (400, True)
 
 
-def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(cast: dict[str, User], console: Console) -> None:
+def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(
+    cast: dict[str, User], console: ConsoleSettings
+) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast["viewer"])
     new = "quite another long password"

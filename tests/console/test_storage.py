@@ -112,7 +112,7 @@ async def test_what_nats_does_not_tell_any_more_is_not_told_on(small: Bus) -> No
 
 
 def scraped(port: int) -> dict[str, float]:
-    """What is served, by name and labels; nothing while nobody serves."""
+    """What is served, by name and labels; nothing while no worker serves."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()

@@ -15,7 +15,7 @@ from django.utils import timezone
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.controller.reconciler import Reconciler
+from console.controller.reconciler import ConsoleReconciler
 from console.keys import services as keys
 from console.keys import unknown
 from console.keys.models import ApiKey, UnknownKey
@@ -47,13 +47,13 @@ async def told(bus: Bus, kid: str) -> messages.ApiKey:
 
 async def settle(bus: Bus) -> None:
     """What the controller does in a round."""
-    await Reconciler(bus, every_s=60, vanished_after_s=60).repost_lost_documents()
+    await ConsoleReconciler(bus, every_s=60, vanished_after_s=60).repost_lost_documents()
     await Publisher(bus, 5).publish_due()
 
 
 async def made(bus: Bus, **grant: object) -> str:
     """The id of a key that gateways know."""
-    key, _ = await in_thread(lambda: keys.create(ME, keys.Grant(name="shop", **grant)))  # type: ignore[arg-type]
+    key, _ = await in_thread(lambda: keys.create(ME, keys.KeyGrant(name="shop", **grant)))  # type: ignore[arg-type]
     await Publisher(bus, 5).publish_due()
     return key.pk
 
@@ -64,7 +64,7 @@ async def lose_database() -> None:
     await in_thread(OutboxEntry.objects.all().delete)
 
 
-def test_an_end_counts_whoever_knows_it_and_however_old() -> None:
+def test_an_end_counts_whether_nats_or_the_database_has_it() -> None:
     old, new = doc(updated_at=1.0), doc(updated_at=2.0)
     revoked = doc(updated_at=1.0, revoked_at=1.0)
     assert with_ends_of(new, revoked).revoked_at == 1.0
@@ -154,21 +154,21 @@ async def test_a_key_that_only_nats_knows_is_revoked(bus: Bus) -> None:
     kid = await made(bus)
     await lose_database()
     await settle(bus)
-    await in_thread(lambda: keys.revoke(ME, kid, reason="nobody knows it"))
+    await in_thread(lambda: keys.revoke(ME, kid, reason="not ours"))
     await Publisher(bus, 5).publish_due()
     assert (await told(bus, kid)).revoked_at is not None
-    assert (await in_thread(ApiKey.objects.get, pk=kid)).revoked_reason == "nobody knows it"
+    assert (await in_thread(ApiKey.objects.get, pk=kid)).revoked_reason == "not ours"
     await settle(bus)
     assert not await in_thread(UnknownKey.objects.exists)
     with pytest.raises(NotFound):
-        await in_thread(lambda: keys.revoke(ME, "nobody"))
+        await in_thread(lambda: keys.revoke(ME, "unknown"))
 
 
 def held(*docs: messages.ApiKey) -> dict[str, bytes]:
     return {one.id: messages.encode(one) for one in docs}
 
 
-def test_a_key_that_has_ended_takes_no_place_among_those_that_nobody_knows() -> None:
+def test_a_key_that_has_ended_takes_no_place_among_unknown_ones() -> None:
     past = time.time() - 60
     unknown.compare(held(doc(id="a", revoked_at=past), doc(id="b", expires_at=past), doc(id="c")))
     assert [key.pk for key in UnknownKey.objects.all()] == ["c"]
@@ -176,7 +176,7 @@ def test_a_key_that_has_ended_takes_no_place_among_those_that_nobody_knows() -> 
     assert not UnknownKey.objects.exists()
 
 
-async def test_the_alarm_counts_every_key_that_nobody_knows() -> None:
+async def test_the_alarm_counts_every_unknown_key() -> None:
     many = [UnknownKey(id=f"k{n}", document=f'{{"id": "k{n}", "hmac": "00"}}') for n in range(1200)]
     await in_thread(lambda: UnknownKey.objects.bulk_create(many))
     found = await unpublished()
@@ -188,7 +188,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
     asked = []
     for _ in range(2):
         for _ in range(3):
-            keys.create(ME, keys.Grant(name="shop"))
+            keys.create(ME, keys.KeyGrant(name="shop"))
         documents = held(*(key.document() for key in ApiKey.objects.all()))
         with CaptureQueriesContext(connection) as queries:
             unknown.compare(documents)
@@ -196,9 +196,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
     assert asked[0] == asked[1]
 
 
-def test_read_only_mode_still_offers_to_revoke_a_key_that_nobody_knows(
-    browser: Callable[[str], Client], admin: Actor
-) -> None:
+def test_read_only_mode_still_offers_to_revoke_an_unknown_key(browser: Callable[[str], Client], admin: Actor) -> None:
     UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "hmac": "00"}')
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
     page = browser("admin").get("/keys").content.decode()

@@ -13,7 +13,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.catalog import services as catalog
 from console.catalog.models import ServedModel
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.fleet import services as fleet
 from console.keys import services as keys
 from console.live.unpublished import unpublished
@@ -177,7 +177,7 @@ async def test_the_largest_key_that_is_taken_is_published(bus: Bus) -> None:
     def largest() -> int:
         while names:
             try:
-                keys.create(ME, keys.Grant(name="k", models=names))
+                keys.create(ME, keys.KeyGrant(name="k", models=names))
             except InvalidRequest:
                 names.pop()
             else:
@@ -206,7 +206,7 @@ async def test_the_board_has_an_alarm_for_it(full: Bus, wire: Wire, base: Path) 
         await asyncio.wait([watching])
 
 
-async def test_what_is_refused_is_tried_less_and_less_and_holds_nobody_else_up(full: Bus, base: Path) -> None:
+async def test_what_is_refused_is_tried_less_and_less_and_holds_nothing_else_up(full: Bus, base: Path) -> None:
     await in_thread(catalog.register, ME, "second", str(base))
     await in_thread(lambda: ServedModel.objects.create(name="first"))
     await in_thread(lambda: fleet.pause(ME, "first", is_paused=True, reason="heat"))

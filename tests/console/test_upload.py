@@ -24,7 +24,7 @@ from console.audit.models import AuditEntry
 from console.catalog import inspection, judging, services
 from console.catalog.archives import Caps, unpack
 from console.catalog.models import ModelVersion, ServedModel
-from console.config import Console
+from console.config import ConsoleSettings
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
 from tests.rigs.hostilemodel import hostile
@@ -167,7 +167,7 @@ def test_a_zip_on_disks_that_are_not_there_is_damaged(tmp_path: Path) -> None:
 
 
 def test_operations_that_need_a_persons_word_serve_only_when_another_one_gave_it(
-    browser: Browser, console: Console
+    browser: Browser, console: ConsoleSettings
 ) -> None:
     client = browser("model manager")
     archive = SimpleUploadedFile("model.tar.gz", archive_of(hostile()))
@@ -198,7 +198,7 @@ def test_operations_that_need_a_persons_word_serve_only_when_another_one_gave_it
 
 
 def test_a_new_version_that_waits_for_approval_changes_nothing_of_what_serves(
-    admin: Actor, console: Console, tmp_path: Path
+    admin: Actor, console: ConsoleSettings, tmp_path: Path
 ) -> None:
     graphs = {1: [node("y", "Const")], 2: [node("x", "Placeholder"), node("y", "MyFastOp", "x")]}
     for number, graph in graphs.items():
@@ -217,7 +217,7 @@ def test_a_new_version_that_waits_for_approval_changes_nothing_of_what_serves(
 
 @pytest.mark.parametrize(("is_default", "served"), [(False, 1), (None, 2)])
 def test_the_default_stays_when_the_version_that_was_added_beside_it_is_approved(
-    cast: dict[str, User], console: Console, tmp_path: Path, is_default: bool | None, served: int
+    cast: dict[str, User], console: ConsoleSettings, tmp_path: Path, is_default: bool | None, served: int
 ) -> None:
     graphs = {1: [node("y", "Const")], 2: [node("x", "Placeholder"), node("y", "MyFastOp", "x")]}
     for number, graph in graphs.items():
@@ -230,7 +230,7 @@ def test_the_default_stays_when_the_version_that_was_added_beside_it_is_approved
 
 
 def test_a_version_is_judged_anew_when_the_list_has_changed_and_serves_until_a_person_says_no(
-    browser: Browser, console: Console, tmp_path: Path
+    browser: Browser, console: ConsoleSettings, tmp_path: Path
 ) -> None:
     folder = tmp_path / "old" / "1"
     folder.mkdir(parents=True)
@@ -258,7 +258,7 @@ def test_a_version_is_judged_anew_when_the_list_has_changed_and_serves_until_a_p
 
 
 def test_an_operator_that_is_a_program_approves_nothing(
-    cast: dict[str, User], console: Console, tmp_path: Path
+    cast: dict[str, User], console: ConsoleSettings, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mine" / "1"
     folder.mkdir(parents=True)
@@ -273,7 +273,7 @@ def test_an_operator_that_is_a_program_approves_nothing(
 
 
 def test_a_refused_upload_and_registration_stand_in_the_audit_with_reason_and_operator(
-    browser: Browser, console: Console, tmp_path: Path
+    browser: Browser, console: ConsoleSettings, tmp_path: Path
 ) -> None:
     client = browser("model manager")
     roots = Path(tempfile.gettempdir())
@@ -299,7 +299,7 @@ def test_a_refused_upload_and_registration_stand_in_the_audit_with_reason_and_op
 
 
 def test_a_version_that_is_a_link_out_of_the_roots_is_not_registered(
-    admin: Actor, console: Console, tmp_path: Path, settings: Any
+    admin: Actor, console: ConsoleSettings, tmp_path: Path, settings: Any
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -383,7 +383,7 @@ def archive_of(folder: Path) -> bytes:
 
 
 def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
-    browser: Browser, console: Console, admin: Actor
+    browser: Browser, console: ConsoleSettings, admin: Actor
 ) -> None:
     client = browser("model manager")
     data = archive_of(half_plus_two())
@@ -403,7 +403,7 @@ def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
     assert not list((console.repository / ".staging").iterdir())
 
 
-def test_what_the_inspector_refuses_leaves_nothing_behind(admin: Actor, console: Console) -> None:
+def test_what_the_inspector_refuses_leaves_nothing_behind(admin: Actor, console: ConsoleSettings) -> None:
     with pytest.raises(InvalidRequest):
         services.upload(admin, "bad", io.BytesIO(tar(("saved_model.pb", b"no model at all"))))
     assert not ServedModel.objects.exists()
@@ -424,7 +424,7 @@ NO_SIGNATURE = '{"signatures": {}, "size_bytes": 1, "digest": "d", "verdict": {"
     ],
 )
 def test_a_refusal_shows_no_folder_of_this_machine(
-    admin: Actor, console: Console, settings: Any, command: str, timeout_s: float
+    admin: Actor, console: ConsoleSettings, settings: Any, command: str, timeout_s: float
 ) -> None:
     settings.CONSOLE = replace(console, inspect_command=command, inspect_timeout_s=timeout_s)
     with pytest.raises(SignalboxError) as refused:
@@ -433,7 +433,9 @@ def test_a_refusal_shows_no_folder_of_this_machine(
     assert "staging" not in refused.value.public_message
 
 
-def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(admin: Actor, console: Console) -> None:
+def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(
+    admin: Actor, console: ConsoleSettings
+) -> None:
     long = "é" * 150  # short enough in letters, too long in bytes
     with pytest.raises(InvalidRequest) as refused:
         services.upload(admin, "bad", io.BytesIO(tar((f"{long}/saved_model.pb", b"x"))))
@@ -444,13 +446,15 @@ def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(admin: 
     assert str(console.repository) not in taken.value.public_message
 
 
-def test_an_archive_over_the_cap_is_refused_while_it_arrives(admin: Actor, console: Console, settings: Any) -> None:
+def test_an_archive_over_the_cap_is_refused_while_it_arrives(
+    admin: Actor, console: ConsoleSettings, settings: Any
+) -> None:
     settings.CONSOLE = replace(console, upload_max_bytes=2000)
     with pytest.raises(TooLarge):
         services.upload(admin, "big", io.BytesIO(bytes(5000)))
 
 
-def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settings: Any) -> None:
+def test_an_inspector_that_hangs_is_ended(admin: Actor, console: ConsoleSettings, settings: Any) -> None:
     from signalbox.program.errors import DeadlineExceeded
 
     settings.CONSOLE = replace(console, inspect_timeout_s=0.2, inspect_command="sh -c 'sleep 60' inspector")
@@ -458,7 +462,7 @@ def test_an_inspector_that_hangs_is_ended(admin: Actor, console: Console, settin
         inspection.inspect(half_plus_two())
 
 
-def test_without_an_inspector_the_reason_is_said(console: Console, settings: Any) -> None:
+def test_without_an_inspector_the_reason_is_said(console: ConsoleSettings, settings: Any) -> None:
     from signalbox.program.errors import Misconfigured
 
     for command in ("/no/such/program", "python -m no_such_module", "echo not-json"):

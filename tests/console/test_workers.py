@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from console.audit.models import AuditEntry
-from console.feed.connection import Feed
+from console.feed.feed import Feed
 from console.feed.running import running
 from console.fleet.models import DesiredState
 from signalbox.program.settings import Wire

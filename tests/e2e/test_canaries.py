@@ -82,7 +82,7 @@ class Provoker:
         login = base64.b64encode(f"x:{self.planted['basic login']}".encode()).decode()
         await self.call("basic", "GET", "/v1/models", headers={"Authorization": f"Basic {login}"})
         query = f"/v1/jobs?api_key={self.planted['key in a query']}"
-        await self.call("query", "POST", query, json={"model": "nobody", "instances": [text]})
+        await self.call("query", "POST", query, json={"model": "unknown", "instances": [text]})
         wrong: dict[str, bytes] = {
             "cut short": body[:-1],
             "twice": b"{" + b'"instances":["' + text.encode() + b'"],"instances":1}',
@@ -169,7 +169,7 @@ async def test_no_secret_and_no_payload_gets_into_a_log_or_a_refusal(tmp_path: P
     assert sum(map(len, logs.values())) > 10_000
     assert {400, 401, 404} <= provoker.statuses
     denied = [name for name, text in logs.items() if "permission_denied" in text]
-    assert denied == []  # and nobody tried what its NATS user may not
+    assert denied == []  # and no program tried what its NATS user may not
     everything = {**logs, **said, "printed": "\n".join(house.said)}
     assert leaks({**everything, **provoker.refusals}, planted) == []
     # A model's own words may name the values it does not like: to its caller, and nowhere else.
@@ -178,7 +178,7 @@ async def test_no_secret_and_no_payload_gets_into_a_log_or_a_refusal(tmp_path: P
 
 
 async def break_things(house: House, provoker: Provoker) -> None:
-    """NATS dies under a request, and so does the worker: whoever notices writes it down."""
+    """NATS dies under a request, and so does the worker: the programs that notice log it."""
     asked = {"instances": [provoker.planted["text"]]}
     await house.kill("nats")
     got = await provoker.call("without NATS", "POST", "/v1/models/shout:predict", json=asked)

@@ -33,7 +33,7 @@ async def death_of(pid: int, timeout_s: float) -> float:
     """Seconds until a process that is not our child has ended."""
     began = time.monotonic()
     async with asyncio.timeout(timeout_s):
-        while is_alive(pid):  # noqa: ASYNC110  a process that is not our child tells nobody
+        while is_alive(pid):  # noqa: ASYNC110  the end of a process that is not our child is not told
             await asyncio.sleep(0.02)
     return time.monotonic() - began
 

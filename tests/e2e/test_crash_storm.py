@@ -1,4 +1,4 @@
-"""500 digits while two workers share one virtual GPU and whoever holds it is killed every few seconds."""
+"""500 digits while two workers share one virtual GPU and its holder is killed every few seconds."""
 
 import asyncio
 import struct
@@ -25,7 +25,7 @@ from workers.runner import intervals
 DIGITS = 500
 KILLS = 6
 EVERY = 5
-"""After so many digits one slow job is submitted, so that a kill finds work in hand."""
+"""After so many digits one slow job is submitted, so that a kill finds a running job."""
 ENDED = 20
 """So many jobs end between two kills at least."""
 
@@ -105,7 +105,7 @@ class Storm:
         return len(self.ledger.submitted) - len(self.ledger.open(self.ledger.submitted))
 
     def running(self, worker: str) -> list[str]:
-        """Jobs that the worker has in hand, by their records."""
+        """Jobs that the worker runs, by their records."""
         lasts = (self.ledger.last(job_id) for job_id in self.ledger.submitted)
         return [r.id for r in lasts if r and r.state is State.RUNNING and r.worker == worker]
 
@@ -131,7 +131,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
         workers: dict[str, WorkerProcess] = {}
 
         async def start(name: str) -> None:
-            # No voluntary hand-over meanwhile, so that whoever holds the GPU is known when it is killed.
+            # No voluntary hand-over meanwhile, so that the holder is known when it is killed.
             process = WorkerProcess(own_nats.url, tmp_path, name, worker_quantum_s=600, worker_idle_s=600)
             workers[name] = await stack.enter_async_context(process)
             await workers[name].said("runner.ready")
@@ -153,7 +153,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
             killed_at = time.monotonic()
             await workers[holder].kill()
             dead = holder
-            # Half of the jobs come while nobody holds the GPU or its new holder is only beginning.
+            # Half of the jobs come while no worker holds the GPU or its new holder is only beginning.
             (at, holder, token), _ = await asyncio.gather(holders.after(token), storm.submit(left - left // 2))
             takeovers.append(at - killed_at)
             assert holder != dead
@@ -173,7 +173,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
     assert right >= 0.95 * DIGITS
     for job_id, seconds in storm.slow.items():
         assert read_floats(await ledger.result(job_id)) == pytest.approx((seconds,))
-    # The kills did cut runs short, except where a commit was just on its way; nobody is blamed for it.
+    # The kills did cut runs short, except where a commit was just on its way; no job is blamed for it.
     again = {r.id for r in records if r.attempt > 1}
     cut = [len(again.intersection(ids)) for ids in interrupted]
     print("attempts cut short:", cut)

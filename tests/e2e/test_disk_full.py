@@ -10,7 +10,7 @@ import pytest
 from signalbox.client import Client
 from signalbox.program.errors import SignalboxError
 from tests.e2e.upprocess import Up
-from verification.chaos.network import SmallDisk
+from verification.chaos.environment.smalldisk import SmallDisk
 
 CALLERS = 4
 EVENT_S = 120.0

@@ -1,4 +1,4 @@
-"""The node that leads leases, records, then the queue is killed under load: no job fails, nobody is fenced for it.
+"""The node that leads leases, records, then the queue is killed under load: no job fails, no healthy worker is fenced.
 
 How long nothing is accepted meanwhile is measured by hand (``python -m verification.chaos leader``): that is the
 machine's.
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from verification.chaos import checks
-from verification.chaos.evidence import History, accepted
+from verification.chaos.evidence.history import History, accepted
+from verification.chaos.laws import checks
 
 ROOT = Path(__file__).parents[2]
 

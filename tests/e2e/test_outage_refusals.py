@@ -30,15 +30,15 @@ class Front:
     good: Caller
     reader: Caller
     wrong: Caller
-    nobody: Caller
+    keyless: Caller
 
     async def pause(self, model: str, *, is_paused: bool) -> None:
         """As an operator does. A pause holds once the worker asks for none of the model's jobs."""
         await table.put(self.house.bus, Bucket.DESIRED, f"model.{model}", Desired(is_paused=is_paused))
         if is_paused:
-            await becomes(lambda: self._nobody_asks(model))
+            await becomes(lambda: self._is_not_asked(model))
 
-    async def _nobody_asks(self, model: str) -> bool:
+    async def _is_not_asked(self, model: str) -> bool:
         infos = [await self.house.bus.consumer_info(consumer(model, priority)) for priority in PRIORITIES]
         return not any(info.num_waiting for info in infos)
 
@@ -54,10 +54,10 @@ async def front(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front
             house.caller(texts[0]) as good,
             house.caller(texts[1]) as reader,
             house.caller(texts[2]) as wrong,
-            house.caller(texts[3]) as nobody,
+            house.caller(texts[3]) as keyless,
         ):
             await becomes(lambda: works(good), limit_s=90)
-            yield Front(house, good, reader, wrong, nobody)
+            yield Front(house, good, reader, wrong, keyless)
 
 
 async def works(caller: Caller, model: str = "half") -> bool:
@@ -77,12 +77,12 @@ class Bad:
 
 
 BAD = {
-    "unknown model": Bad(404, ("nobody",), model="nobody"),
+    "unknown model": Bad(404, ("absent",), model="absent"),
     "malformed JSON": Bad(400, ("offset",), cut=2),
     "no tensor": Bad(400, ('"x"', "expected a list of 1", "got a list of 2"), rows=[[1.0], [1.0, 2.0]]),
     "wrong dtype": Bad(400, ('"x"', "expected float32", "got a string"), rows=["one"]),
     "too large": Bad(413, (f"at most {LIMIT_BYTES}",), rows=[1.0] * 17),
-    "missing key": Bad(401, ("key",), by="nobody"),
+    "missing key": Bad(401, ("key",), by="keyless"),
     "wrong key": Bad(401, ("key",), by="wrong"),
     "key without scope": Bad(403, ("jobs:submit",), by="reader"),
 }

@@ -94,18 +94,20 @@ async def test_jobs_say_that_the_last_worker_died_and_run_when_it_returns(house:
     assert not caller.wrong
 
 
-async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_opens_to_nobody(house: House, caller: Caller) -> None:
+async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_lets_no_other_caller_in(
+    house: House, caller: Caller
+) -> None:
     await set_workers(house, caller, 1)
     async with (
         house.caller(await house.add_key(revoked_at=time.time() - 1)) as revoked,
         house.caller(keys.mint("test")[0]) as unknown,
-        house.caller("") as nobody,
+        house.caller("") as keyless,
         load(
             lambda number: caller.submit("half", number),
             lambda number: caller.predict("half", number),
             lambda number: revoked.submit("half", number),
             lambda number: unknown.submit("half", number),
-            lambda number: nobody.predict("half", number),
+            lambda number: keyless.predict("half", number),
         ),
     ):
 
@@ -125,11 +127,11 @@ async def test_a_killed_nats_costs_503s_and_no_accepted_job_and_opens_to_nobody(
                 await unknown.until(lambda was=was: unknown.count("submit", 503) > was)  # type: ignore[misc]
             await house.revive("nats")
             await go_on(20)
-    print(dict(caller.answers), dict(revoked.answers), dict(unknown.answers), dict(nobody.answers))
+    print(dict(caller.answers), dict(revoked.answers), dict(unknown.answers), dict(keyless.answers))
     assert caller.statuses("submit") == {202, 503}
     assert caller.statuses("predict") <= {200, 503, 504}
     assert caller.count("predict", 503) > 0
-    for stranger in (revoked, unknown, nobody):
+    for stranger in (revoked, unknown, keyless):
         assert stranger.statuses("submit") | stranger.statuses("predict") <= {401, 429, 503}  # 429: wrong too often
     await all_succeed(caller)
 
@@ -202,8 +204,8 @@ async def test_accepted_jobs_each_end_once_although_two_holders_are_killed_in_tu
                 holder, token = await holders.after(token)
                 await house.kill(holder)
             assert len(caller.accepted) == 60 * (round_ + 1)
-            heir, token_now = await holders.after(token)
-            assert heir != holder
+            successor, token_now = await holders.after(token)
+            assert successor != holder
             await house.revive(holder)
             token = token_now - 1
     await ledger.ended(*caller.accepted, timeout_s=60)

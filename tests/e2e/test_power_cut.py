@@ -19,9 +19,10 @@ from signalbox.ops import natsserver
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from verification.chaos import checks, power
-from verification.chaos.disk import Disk, reason_against
-from verification.chaos.evidence import ENDED, History, accepted
+from verification.chaos.environment.disk import Disk, reason_against
+from verification.chaos.evidence.history import ENDED, History, accepted
+from verification.chaos.faults import power
+from verification.chaos.laws import checks
 
 LIMIT_S = 300
 """Far above the fifteen to thirty seconds one takes: a busy machine is no fault of the stack's."""
@@ -120,7 +121,7 @@ def test_a_disk_that_lied_costs_the_jobs_it_forgot_and_nothing_else(tmp_path: Pa
 async def test_only_a_server_that_syncs_always_keeps_what_it_acknowledged(
     disk: Disk, sync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so the rig can find a broken promise: the disk forgets what nobody had synced."""
+    """And so the rig can find a broken promise: the disk forgets what was not synced."""
     rendered = natsserver.render
     monkeypatch.setattr(
         natsserver,
@@ -196,7 +197,7 @@ def test_an_end_that_was_forgotten_may_come_out_otherwise_and_no_other() -> None
         assert [violation.law for violation in found] == ["double terminal"]
 
 
-def test_a_forgotten_job_is_still_nobody_elses() -> None:
+def test_a_forgotten_job_is_still_no_other_tenants() -> None:
     spied = {"at": 15.0, "event": "foreign", "client": "bob", "job": "j", "status": 200}
     h = History(ledger=[answer("j", 12.0, 11.9), spied], faults=[GAP])
     assert [violation.law for violation in checks.check(h)] == ["foreign reads"]

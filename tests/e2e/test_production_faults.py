@@ -18,8 +18,9 @@ import pytest
 from signalbox.ops.production import machine
 from signalbox.program.errors import Misconfigured
 from tests.e2e.test_production import RETRYABLE, predict
-from verification.chaos import checks, network
-from verification.chaos.evidence import History, accepted
+from verification.chaos.environment import namespace
+from verification.chaos.evidence.history import History, accepted
+from verification.chaos.laws import checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         machine.look()
     except Misconfigured as error:
         pytest.skip(error.public_message)
-    if why := network.reason_against():
+    if why := namespace.reason_against():
         pytest.skip(f"no link can be cut here: {why}")
     data = tmp_path_factory.mktemp("production")
     argv = [sys.executable, "-m", "signalbox", "production", "--data", str(data), "--ports", "any", "--intervals"]
@@ -86,7 +87,7 @@ def test_a_plugin_that_is_stopped_is_killed_by_its_health_check_and_calls_go_on(
     deadline = time.monotonic() + END_S
     os.kill(stopped, signal.SIGSTOP)
     while json.loads(up.read_text())["processes"].get("plugin-2", stopped) == stopped:
-        assert time.monotonic() < deadline, "nobody has ended it"
+        assert time.monotonic() < deadline, "it was not ended"
         time.sleep(0.1)
     while (status := predict(doc)) != 200:
         assert status in RETRYABLE

@@ -8,7 +8,7 @@ import pytest
 from signalbox.ops.natsserver import NatsServer
 from tests.rigs.gateway import Key, Rig, key, model, rig
 from tests.rigs.nodes import nodes, started
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ async def mine(front: Rig) -> Key:
 
 
 @pytest.fixture
-async def three(tmp_path: Path) -> AsyncIterator[tuple[list[NatsServer], Routes]]:
+async def three(tmp_path: Path) -> AsyncIterator[tuple[list[NatsServer], NodeRoutes]]:
     """Three nodes of NATS, and the ways between them."""
-    servers, routes = nodes([tmp_path / f"n{number}" for number in range(3)]), Routes()
+    servers, routes = nodes([tmp_path / f"n{number}" for number in range(3)]), NodeRoutes()
     await routes.lay(servers)
     try:
         await started(servers)

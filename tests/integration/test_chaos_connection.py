@@ -15,7 +15,7 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from tests.rigs.outage import becomes
-from verification.chaos.proxy import CALM, Proxy, Weather
+from verification.chaos.environment.proxy import CALM, Proxy, Weather
 
 NEVER_S = 600.0
 

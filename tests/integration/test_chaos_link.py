@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from verification.chaos import link
-from verification.chaos.link import Link
+from verification.chaos.environment import link
+from verification.chaos.environment.link import LossyLink
 
 PACKETS = 400
 ECHO = """
@@ -30,7 +30,7 @@ def outside() -> Iterator[socket.socket]:
         yield made
 
 
-async def echoed(wire: Link, outside: socket.socket) -> list[float]:
+async def echoed(wire: LossyLink, outside: socket.socket) -> list[float]:
     """How long each packet took to the inside and back, of those that did."""
     echo = await asyncio.create_subprocess_exec(
         *wire.prefix, sys.executable, "-c", ECHO, wire.space.inside, stdout=asyncio.subprocess.PIPE
@@ -63,7 +63,7 @@ async def echoed(wire: Link, outside: socket.socket) -> list[float]:
 async def test_a_share_of_the_packets_is_lost_and_the_others_are_late(outside: socket.socket) -> None:
     if why := link.reason_against():
         pytest.skip(why)
-    with Link(3, seed=1) as wire:
+    with LossyLink(3, seed=1) as wire:
         assert len(await echoed(wire, outside)) == PACKETS
         wire.loss, wire.jitter_s = (0.3, 0.3), 0.2
         took = await echoed(wire, outside)

@@ -10,14 +10,14 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3}
 
 
 @pytest.mark.parametrize("is_late", [True, False], ids=["arrives late", "is lost"])
 async def test_a_node_that_is_cut_off_writes_nothing_and_the_others_go_on(
-    three: tuple[list[NatsServer], Routes], is_late: bool
+    three: tuple[list[NatsServer], NodeRoutes], is_late: bool
 ) -> None:
     servers, routes = three
     async with AsyncExitStack() as stack:

@@ -30,7 +30,7 @@ from signalbox.wire.assets import COUNTED, MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
 from tests.integration.test_edge_nats_cluster import Cluster, cluster
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 
 __all__ = ["cluster"]
 
@@ -214,7 +214,7 @@ async def test_a_queue_that_does_not_know_of_its_jobs_is_waited_for_and_named(fu
         await wait_current(cast("Bus", Unaware(full, looks=100)), {Stream.JOBS: 3}, 1, still_s=0)
 
 
-async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[NatsServer], Routes]) -> None:
+async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[NatsServer], NodeRoutes]) -> None:
     servers, _ = three
     async with connected(servers[0], request_timeout_s=2) as bus:
         await becomes(lambda: is_whole(bus))

@@ -17,7 +17,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket, Stream, state
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 
 LIMIT_S = 60.0
 
@@ -46,7 +46,7 @@ def done(act: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[bool]]:
 
 
 async def test_a_leader_that_is_cut_off_proves_neither_absence_nor_a_table(
-    three: tuple[list[NatsServer], Routes],
+    three: tuple[list[NatsServer], NodeRoutes],
 ) -> None:
     servers, routes = three
     loop = asyncio.get_running_loop()

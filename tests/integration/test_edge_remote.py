@@ -6,7 +6,7 @@ from pathlib import Path
 from gateway_plugin.edge.remote import RemotePlugin
 from gateway_plugin.proto.coprocess_pb2 import Object
 from tests.rigs.hookserver import rig
-from verification.chaos.proxy import CALM, Proxy, Weather
+from verification.chaos.environment.proxy import CALM, Proxy, Weather
 
 
 async def test_a_plugin_that_takes_long_to_greet_is_waited_for(tmp_path: Path) -> None:

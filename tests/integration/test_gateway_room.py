@@ -82,7 +82,7 @@ async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
     await shrink(rig.bus, Stream.STATE, max_bytes=512 * 1024)
     ours, theirs = key(), key(tenant="theirs")
     await rig.publish(ours, theirs)
-    toys = WorkerProcess(nats.url, tmp_path, "w1", program="verification.chaos.toyworker", worker_presence_s=0.1)
+    toys = WorkerProcess(nats.url, tmp_path, "w1", program="verification.chaos.rig.toyworker", worker_presence_s=0.1)
     async with toys, Ends(rig.bus) as ends:
         taken, reply = [], await submit(rig, theirs)
         while reply.status == 202:

@@ -10,11 +10,11 @@ from signalbox.wire.names import Bucket
 from tests.integration.test_core_majority import LIMIT_S, done, leads
 from tests.integration.test_lease_lanes import QUICK, Worker
 from tests.rigs.outage import becomes
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 
 
 async def test_heartbeats_that_wait_for_a_majority_cost_the_lease_at_its_deadline_not_before(
-    three: tuple[list[NatsServer], Routes], tmp_path: Path
+    three: tuple[list[NatsServer], NodeRoutes], tmp_path: Path
 ) -> None:
     servers, routes = three
     bus = await Bus.connect(Wire(nats_url=servers[0].url, request_timeout_s=1.0), role="admin")

@@ -275,7 +275,7 @@ def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(monkey
 async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(state: State, tmp_path: Path) -> None:
     async with (
         workerhouse.declared(tmp_path) as (url, bus),
-        WorkerProcess(url, tmp_path, "w1", program="verification.chaos.toyworker", worker_device="gpu:0") as worker,
+        WorkerProcess(url, tmp_path, "w1", program="verification.chaos.rig.toyworker", worker_device="gpu:0") as worker,
     ):
         ledger = await Ledger(bus).start()
         await register(bus, "slow", tmp_path)

@@ -125,7 +125,7 @@ async def site(url: str, folder: Path, **settings: object) -> AsyncIterator[Site
         (folder / name).mkdir()
     async with (
         WorkerProcess(
-            url, folder, "w1", program="verification.chaos.toyworker", worker_retire_s=0.5, **settings
+            url, folder, "w1", program="verification.chaos.rig.toyworker", worker_retire_s=0.5, **settings
         ) as worker,
         gatewayrig.rig(url, folder / "a") as first,
         gatewayrig.rig(url, folder / "b") as second,
@@ -236,7 +236,7 @@ async def test_a_worker_that_starts_anew_serves_the_new_version_at_once(nats: Na
         assert await waiting == 1
         await made.worker.kill()
         (made.folder / "2" / "wait").unlink()
-        async with WorkerProcess(made.url, tmp_path, "w1", program="verification.chaos.toyworker"):
+        async with WorkerProcess(made.url, tmp_path, "w1", program="verification.chaos.rig.toyworker"):
             await made.until(lambda: (r := made.serving.get(token(NAME))) and r.default == 2)
             assert await made.predict(1) == 2
 

@@ -315,7 +315,7 @@ async def test_runs_go_on_beside_a_load_ahead(runner: RunnerLink) -> None:
 async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.device.keeper.RUNNER", "verification.chaos.toyrunner")
+    monkeypatch.setattr("workers.device.keeper.RUNNER", "verification.chaos.rig.toyrunner")
     rolling = tmp_path / "rolling"
     rolling.mkdir()
     (rolling / "wait").touch()

@@ -24,7 +24,7 @@ from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, Stream
 from tests.rigs.gateway import ScriptedWorker, key, model, rig
-from verification.chaos.network import SmallDisk
+from verification.chaos.environment.smalldisk import SmallDisk
 
 EVENT_S = 60.0
 

@@ -24,7 +24,7 @@ LIMITS = Limits(timeout_s=600.0)
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A worker whose runner may compute for ten minutes, so that only its silence can be its end here."""
     folder = tmp_path_factory.mktemp("frozen")
-    async with workerhouse.house(folder, program="verification.chaos.toyworker", worker_frozen_s=FROZEN_S) as made:
+    async with workerhouse.house(folder, program="verification.chaos.rig.toyworker", worker_frozen_s=FROZEN_S) as made:
         yield made
 
 

@@ -18,7 +18,7 @@ def unblamed(records: list[Record]) -> bool:
 
 
 async def test_a_load_that_uses_the_memory_up_is_tried_once_more_alone_in_a_fresh_runner(tmp_path: Path) -> None:
-    async with workerhouse.house(tmp_path, program="verification.chaos.toyworker") as house:
+    async with workerhouse.house(tmp_path, program="verification.chaos.rig.toyworker") as house:
         bus, ledger, worker = house
         for name in ("half", "large", "huge"):
             await register(bus, name, tmp_path)

@@ -23,7 +23,7 @@ from tests.rigs import workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerhouse import House
-from verification.chaos.routes import Routes
+from verification.chaos.environment.routes import NodeRoutes
 from workers.queue import intake
 
 Decide = Callable[[Bus, Model], Coroutine[Any, Any, None]]
@@ -36,7 +36,7 @@ LONG_S = 3_600.0
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A worker whose deliveries come back by themselves only long after every test has failed."""
     folder = tmp_path_factory.mktemp("pause")
-    async with workerhouse.house(folder, program="verification.chaos.toyworker", worker_ack_wait_s=LONG_S) as made:
+    async with workerhouse.house(folder, program="verification.chaos.rig.toyworker", worker_ack_wait_s=LONG_S) as made:
         yield made
 
 
@@ -107,7 +107,7 @@ async def test_what_comes_to_a_worker_after_its_model_has_stopped_is_handed_back
 
 
 async def test_what_the_server_hands_over_as_its_model_stops_reaches_the_worker(
-    three: tuple[list[NatsServer], Routes], monkeypatch: pytest.MonkeyPatch
+    three: tuple[list[NatsServer], NodeRoutes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node that has the queue learns late that nobody listens any more: what it delivers until then must be heard.
 

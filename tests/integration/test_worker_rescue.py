@@ -25,7 +25,7 @@ from tests.rigs import models
 from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
-from verification.chaos.proxy import Proxy
+from verification.chaos.environment.proxy import Proxy
 from workers.host.fleet import Fleet
 from workers.queue import rescue
 from workers.queue.intake import PARKED_S
@@ -100,7 +100,7 @@ async def ledger(bus: Bus) -> Ledger:
 
 def heir(nats: NatsServer, folder: Path) -> WorkerProcess:
     """Another worker, whose runner computes with a toy."""
-    return WorkerProcess(nats.url, folder, "heir", program="verification.chaos.toyworker")
+    return WorkerProcess(nats.url, folder, "heir", program="verification.chaos.rig.toyworker")
 
 
 async def deliveries(bus: Bus) -> int:

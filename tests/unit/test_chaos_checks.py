@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from verification.chaos import checks, line
-from verification.chaos.checks import LAWS
-from verification.chaos.evidence import History
+from verification.chaos.evidence.history import History
+from verification.chaos.laws import checks, waiters
+from verification.chaos.laws.checks import LAWS
 from workers.runner.intervals import Interval
 
 Entry = dict[str, Any]
@@ -265,17 +265,17 @@ def harmed(worker: str, began: float, ended: float | None, settling_s: float = 5
     ids=["for ever", "a long fault", "nats", "still settling"],
 )
 def test_who_was_harmed_was_not_overtaken(who: str, began: float, ended: float | None) -> None:
-    assert line.starved_waiters(harmed(who, began, ended)) == []
+    assert waiters.starved_waiters(harmed(who, began, ended)) == []
 
 
 @pytest.mark.parametrize("history", [harmed("w3", 20.0, 22.0), harmed("w8", 25.0, None)], ids=["long ago", "another"])
 def test_a_fault_that_is_over_or_another_s_excuses_nothing(history: History) -> None:
-    assert line.starved_waiters(history)
+    assert waiters.starved_waiters(history)
 
 
 def test_the_order_of_the_line_is_judged_only_where_two_waited() -> None:
     assert checks.unjudged(OVERTAKEN) == {}
-    assert [r.is_judged for r in line.releases(harmed("all", 29.0, 30.0))] == [True, False, True]
+    assert [r.is_judged for r in waiters.releases(harmed("all", 29.0, 30.0))] == [True, False, True]
     assert "starved waiters" in checks.unjudged(GOOD._replace(waiters=[ticket("w2", 1, 1, 10.0)]))
 
 

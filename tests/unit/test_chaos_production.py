@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from verification.chaos.history import Entry
+from verification.chaos.evidence.journal import Entry
 from verification.chaos.production import promises
 from verification.chaos.production.promises import PROMISED, SILENT
 
@@ -24,7 +24,7 @@ def test_a_figure_above_its_promise_is_found(what: str) -> None:
     assert found.law == "promised"
 
 
-def test_while_nobody_can_answer_nobody_is_promised_an_answer() -> None:
+def test_while_no_service_can_answer_no_answer_is_promised() -> None:
     assert promises.broken([figure(SILENT, 21.0, away_s=12.0)]) == []
     assert promises.broken([figure(SILENT, 23.0, away_s=12.0)])
 

@@ -96,12 +96,12 @@ def test_tyk_is_new_enough_for_error_overrides() -> None:
 
 
 def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_default() -> None:
-    from console.config import PREFIX, Console
+    from console.config import PREFIX, ConsoleSettings
 
     variables = set(re.findall(r"\$\{(\w+):-", FILE.read_text()))
     assert len(variables) > 5
     given: dict[str, Any] = document(FILE.read_bytes(), dict.fromkeys(variables, "7"))["services"]
-    defaults = {s.name: s.default for s in declared(Console, PREFIX)}
+    defaults = {s.name: s.default for s in declared(ConsoleSettings, PREFIX)}
     for name, service in OURS.items():
         reached = {key for key in variables if given[name]["environment"].get(key) == "7"}
         assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name

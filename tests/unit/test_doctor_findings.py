@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from msgspec.structs import fields
 
-from console.config import Console
+from console.config import ConsoleSettings
 from gateway_plugin.settings import GatewaySettings
 from signalbox.bus.client import Bus
 from signalbox.ops import natsserver
@@ -518,7 +518,7 @@ def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
 def test_the_doctor_s_defaults_are_the_programs_own() -> None:
     classes: dict[str, type[Wire]] = {
         "SIGNALBOX_GATEWAY_": GatewaySettings,
-        "SIGNALBOX_CONSOLE_": Console,
+        "SIGNALBOX_CONSOLE_": ConsoleSettings,
         "SIGNALBOX_WORKER_": WorkerSettings,
         "SIGNALBOX_": Wire,
     }

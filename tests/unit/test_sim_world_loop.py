@@ -105,8 +105,8 @@ def test_equal_seeds_interleave_equally_and_others_do_not() -> None:
     assert len({tuple(order(seed)) for seed in range(20)}) > 10
 
 
-def test_who_waits_for_nothing_is_found_out() -> None:
-    with running(1) as loop, pytest.raises(Stuck, match="Nobody"):
+def test_a_program_that_waits_for_nothing_is_found_out() -> None:
+    with running(1) as loop, pytest.raises(Stuck, match="No program can run"):
         loop.run_until_complete(loop.create_future())
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import uvloop
 
-from verification.chaos import scenarios, storm
-from verification.chaos.evidence import History
+from verification.chaos.evidence.history import History
 from verification.chaos.production import judge, report
 from verification.chaos.production import run as production
-from verification.chaos.storm import Plan
+from verification.chaos.scenarios import catalogue, storm
+from verification.chaos.scenarios.storm import StormPlan
 
 
 def main() -> int:
@@ -28,10 +28,10 @@ def main() -> int:
     print(f"seed {seed}, artefacts in {folder}", flush=True)
     if asked.what == "production":
         return _production(asked, folder, seed)
-    if asked.what in scenarios.SCENARIOS:
+    if asked.what in catalogue.SCENARIOS:
         return _scenario(asked.what, folder, asked.rounds, seed)
     is_minutes = not (asked.faults or asked.jobs)
-    plan = Plan(
+    plan = StormPlan(
         seed=seed,
         minutes=asked.minutes if is_minutes else 0.0,
         faults=asked.faults,
@@ -59,14 +59,14 @@ def main() -> int:
 def _scenario(name: str, folder: Path, rounds: int | None, seed: int) -> int:
     """One fault again and again; prints its figures."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        found = runner.run(scenarios.run(name, folder, rounds, seed))
+        found = runner.run(catalogue.run(name, folder, rounds, seed))
     print(f"{name}: seed {seed}")
     return _judged(found)
 
 
 def _production(asked: argparse.Namespace, folder: Path, seed: int) -> int:
     """Each fault once over a stack that runs already; keeps its artefacts."""
-    plan = production.Plan(
+    plan = production.ProductionPlan(
         seed=seed,
         only=tuple(filter(None, asked.only.split(","))),
         is_sample=asked.sample,
@@ -82,7 +82,7 @@ def _production(asked: argparse.Namespace, folder: Path, seed: int) -> int:
 
 def _judged(found: History) -> int:
     """1 when a law was broken; prints the figures, what broke a law, and which laws had nothing to look at."""
-    violations = (judge.judged if judge.is_production(found) else scenarios.judge)(found)
+    violations = (judge.judged if judge.is_production(found) else catalogue.judge)(found)
     print("\n".join([*storm.figures(found), *storm.judged(found)]))
     for violation in violations[:40]:
         print(f"VIOLATION {violation.law}: {violation.text}")
@@ -92,7 +92,7 @@ def _judged(found: History) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m verification.chaos", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=("storm", "production", "judge", *scenarios.SCENARIOS), default="storm"
+        "what", nargs="?", choices=("storm", "production", "judge", *catalogue.SCENARIOS), default="storm"
     )
     parser.add_argument(
         "--rounds", "--seconds", type=int, help="of a scenario (loss, halfloss, soak: seconds); many if not given"

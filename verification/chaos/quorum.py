@@ -3,7 +3,8 @@
 Nothing of ours runs but the bus: three nats-servers, each on a disk of its own, a work queue as plain as one can be, a
 few who put jobs in and one who acknowledges them. Leaders step down and nodes are killed for some seconds, then the
 power of all three is cut at one instant. ``SIGNALBOX_NATS_BIN`` names the nats-server. Exits with 1 where the queue got
-no leader, or one that has not what was acknowledged (ADR 0144). Needs root, as :mod:`verification.chaos.disk` does.
+no leader, or one that has not what was acknowledged (ADR 0144). Needs root, as
+:mod:`verification.chaos.environment.disk` does.
 """
 
 import argparse
@@ -26,8 +27,8 @@ from signalbox.program.settings import Wire
 from signalbox.wire.assets import SECOND, Config
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import becomes
-from verification.chaos.disk import Disk, reason_against
-from verification.chaos.power import blackout
+from verification.chaos.environment.disk import Disk, reason_against
+from verification.chaos.faults.power import blackout
 
 NODES: Final = 3
 CALLERS: Final = 4

@@ -71,7 +71,7 @@ class Tab:
 
     def push(self, frame: Frame) -> None:
         """Called by the hub."""
-        assert frame.topic in self.asked or not frame.topic, "a frame of a topic nobody asked for"
+        assert frame.topic in self.asked or not frame.topic, "a frame of a topic that was not asked for"
         self.backlog.push(frame)
         assert len(self.backlog) <= BACKLOG + len(ACTS), "a slow reader costs memory"
 

@@ -25,11 +25,11 @@ def pulls(state: State, number: int) -> Iterator[State]:
 def is_delivered_again(state: State) -> Iterator[State]:
     """Jobs that no worker attends to."""
     for name, job in enumerate(state.jobs):
-        if job.is_out and not is_in_hand(state, name):
+        if job.is_out and not is_in_flight(state, name):
             yield put_job(state, name, is_out=False)
 
 
-def is_in_hand(state: State, name: int) -> bool:
+def is_in_flight(state: State, name: int) -> bool:
     """Whether a worker tells the queue that the job is in progress."""
     return any(worker.hand and worker.hand.job == name and not worker.is_silent for worker in state.workers)
 
@@ -81,7 +81,7 @@ def written(state: State, number: int, hand: Hand) -> State:
     if hand.phase == "claim":
         return put(state, number, hand=hand._replace(phase="running", is_current=True))
     after = put(state, number, hand=())
-    return after if is_in_hand(after, hand.job) else put_job(after, hand.job, is_out=False)
+    return after if is_in_flight(after, hand.job) else put_job(after, hand.job, is_out=False)
 
 
 def resolved(state: State, number: int, hand: Hand) -> Iterator[State]:

@@ -428,7 +428,7 @@ class World:
         if self.is_wiped or new.state != FREE:
             return
         if old is None or old.state != HELD or old.boot != new.boot:
-            raise Violation(f"{new.boot} frees what {old.boot if old else 'nobody'} holds")
+            raise Violation(f"{new.boot} frees what {old.boot if old else 'no boot'} holds")
 
     def put(self, record: messages.Lease | None, ttl_s: int | None) -> None:
         """A new revision."""

@@ -64,7 +64,7 @@ def silenced() -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("debug", "info", "warning", "error", "exception"):
             stack.enter_context(patch.object(log, name, _say_nothing))
-        stack.enter_context(patch.object(log, "get_logger", lambda **_: _NOBODY))
+        stack.enter_context(patch.object(log, "get_logger", lambda **_: _NO_LOG))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RuntimeWarning)
         sys.unraisablehook = lambda _: None
@@ -75,14 +75,14 @@ def silenced() -> Iterator[None]:
             sys.unraisablehook = hook
 
 
-class _Nobody:
+class _NoLog:
     """A logger."""
 
     def __getattr__(self, _: str) -> Callable[..., None]:
         return _say_nothing
 
 
-_NOBODY: Final = _Nobody()
+_NO_LOG: Final = _NoLog()
 _for_ever: Final = ExitStack()
 
 

@@ -122,7 +122,7 @@ def fate(
         return
     if state is State.CANCELLED:
         if not entry.may_be_cancelled:
-            yield "cancelled, and nobody asked for it"
+            yield "cancelled without a request to cancel"
         return
     if state is State.FAILED and error is not None and (is_apart or error.code != InputLost.code):
         if error.code not in _DESERVED.get(entry.task.does, ()):

@@ -59,7 +59,7 @@ class Ledger:
             self._world.broke(f"job {job_id} got the result {body!r}")
 
 
-class Client:
+class Caller:
     """One caller with one job."""
 
     def __init__(self, world: "World", number: int) -> None:

@@ -280,7 +280,7 @@ class SimLoop(asyncio.BaseEventLoop):
         owner.is_dead = True
         owner.ready.clear()
 
-    def bury(self) -> None:
+    def end_all(self) -> None:
         """The run is over: end what still waits, without letting it say anything more."""
         self._is_over = True
         for task in self._tasks:
@@ -343,7 +343,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._enqueue(handle, owner)
             is_found = True
         if not is_found:
-            raise Stuck(f"Nobody can run and no timer is set at {self.now:.3f} s.")
+            raise Stuck(f"No program can run and no timer is set at {self.now:.3f} s.")
 
     def _schedule(self, handle: asyncio.TimerHandle, owner: Program) -> None:
         when = handle.when()
@@ -406,7 +406,7 @@ def running(seed: int) -> Iterator[SimLoop]:
     try:
         yield loop
     finally:
-        loop.bury()
+        loop.end_all()
         for each in reversed(patches):
             each.stop()
         random.setstate(before)

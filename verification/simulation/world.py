@@ -22,7 +22,7 @@ from signalbox.wire import names
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.messages import Batching, Limits, Model, Version
 from signalbox.wire.names import Bucket
-from verification.simulation.clients import Client, Ledger
+from verification.simulation.clients import Caller, Ledger
 from verification.simulation.hosts import Gateway, Host, Worker
 from verification.simulation.kernel import Machine, Process
 from verification.simulation.loop import WORLD, Clock, Program, SimLoop
@@ -277,7 +277,7 @@ class World:
                 self.later(self.chance.uniform(0, 2.0), host.start)
             faults = (self.make_faults or Faults)(self)
             faults.plan()
-            clients = [Client(self, number) for number in range(self.shape.jobs)]
+            clients = [Caller(self, number) for number in range(self.shape.jobs)]
             tasks = [asyncio.ensure_future(client.live()) for client in clients]
             await asyncio.sleep(self.shape.lull_s)
             faults.heal()

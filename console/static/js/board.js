@@ -52,7 +52,7 @@ function askRelease(row) {
   $("release-gpu").value = row.gpu;
   $("release-reason").value = "";
   const first = row.waiters[0]?.worker;
-  text($("release-text"), `${row.holder} finishes the batch in hand and then hands ${row.name} over${first ? ` to ${first}, the first who waits` : "; nobody waits, so it may take it again"}. No job is lost.`);
+  text($("release-text"), `${row.holder} finishes the running batch and then hands ${row.name} over${first ? ` to ${first}, the first waiter` : "; no worker waits, so it may take it again"}. No job is lost.`);
   dialog.showModal();
 }
 

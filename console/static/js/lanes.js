@@ -102,7 +102,7 @@ class LaneView {
     attribute(this.state, "data-state", word);
     text(this.state, WORDS[word] ?? word);
     attribute(this.signal.arm, "transform", `rotate(${ARM[word] ?? 0} 18 17)`);
-    text(this.holder, row.holder || (row.next ? `promised to ${row.next}` : "nobody"));
+    text(this.holder, row.holder || (row.next ? `promised to ${row.next}` : "none"));
     attribute(this.holder, "title", row.holder);
     attribute(this.holder, "href", row.holder ? `/workers/${encodeURIComponent(row.holder)}` : null);
     this.holder.classList.toggle("muted", !row.holder);
@@ -130,7 +130,7 @@ class LaneView {
       const time = el("span", { class: "muted" });
       return { node: el("li", {}, el("span", { class: "mono clip" }, worker), time), time };
     });
-    if (!row.waiters.length && !none) this.waiters.append(el("li", { class: "none muted" }, "nobody"));
+    if (!row.waiters.length && !none) this.waiters.append(el("li", { class: "none muted" }, "none"));
   }
 
   #jobs(row) {

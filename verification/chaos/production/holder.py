@@ -1,8 +1,8 @@
 """Measures what follows on a device whose holder has a fault."""
 
 from tests.rigs.processes import is_alive
-from verification.chaos.faults import measured
-from verification.chaos.history import now
+from verification.chaos.evidence.journal import now
+from verification.chaos.faults.fault import measured
 from verification.chaos.production import promises
 from verification.chaos.production.stack import Production
 

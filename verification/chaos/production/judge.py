@@ -1,8 +1,8 @@
 """The laws over a run on a production stack, and what docs/guarantees.md promises besides."""
 
-from verification.chaos import checks
-from verification.chaos.checks import Violation
-from verification.chaos.evidence import History
+from verification.chaos.evidence.history import History
+from verification.chaos.laws import checks
+from verification.chaos.laws.checks import Violation
 from verification.chaos.production import promises
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from verification.chaos.checks import Violation
-from verification.chaos.history import Entry
-from verification.chaos.outages import FENCE_S
-from verification.chaos.split import HELD_S
+from verification.chaos.evidence.journal import Entry
+from verification.chaos.laws.checks import Violation
+from verification.chaos.scenarios.outages import FENCE_S
+from verification.chaos.scenarios.split import HELD_S
 
 WIDE_S: Final = 120.0
 """What the law "bounds" allows every figure, on however busy a machine."""

@@ -3,13 +3,13 @@
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from verification.chaos import checks
-from verification.chaos.checks import Violation
-from verification.chaos.evidence import ENDED, History
+from verification.chaos.evidence.history import ENDED, History
+from verification.chaos.laws import checks
+from verification.chaos.laws.checks import Violation
 from verification.chaos.production import promises
 
 
-class Outcome(NamedTuple):
+class ProductionOutcome(NamedTuple):
     """What came of it. skipped: trials there was no time for."""
 
     history: History
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def report(outcome: Outcome) -> str:
+def report(outcome: ProductionOutcome) -> str:
     """The table a person reads."""
     found = outcome.history
     broken = Counter(violation.law for violation in outcome.violations)
@@ -82,7 +82,7 @@ def _spans(found: History) -> dict[str, tuple[float, float]]:
     return {f["kind"]: (begun[f["kind"]], f["at"]) for f in found.faults if f["event"] == "end" and f["kind"] in begun}
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(outcome: ProductionOutcome) -> dict[str, Any]:
     """The same for a program."""
     return {
         "done": outcome.done,

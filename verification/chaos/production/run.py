@@ -13,16 +13,18 @@ import httpx
 from signalbox.program.errors import SignalboxError
 from tests.rigs import models
 from tests.rigs.outage import becomes
-from verification.chaos import history
-from verification.chaos.clients import CANARY, Load, Tenant
-from verification.chaos.evidence import History, accepted
-from verification.chaos.faults import measured, struck
-from verification.chaos.history import Journal, now
+from verification.chaos.evidence import journal
+from verification.chaos.evidence.final import standing
+from verification.chaos.evidence.history import History, accepted
+from verification.chaos.evidence.journal import Journal, now
+from verification.chaos.faults.fault import measured, struck
 from verification.chaos.production import judge, promises
-from verification.chaos.production.report import Outcome
+from verification.chaos.production.report import ProductionOutcome
 from verification.chaos.production.stack import BACK_S, Production
 from verification.chaos.production.trials import Trial, trials
-from verification.chaos.scene import LEDGER, finished, longest_silence, more_accepted, settled
+from verification.chaos.scenarios.scene import LEDGER, finished, longest_silence, more_accepted, settled
+from verification.chaos.traffic.load import CANARY, Load
+from verification.chaos.traffic.tenant import Tenant
 
 UP: Final = Path(".signalbox/production/up.json")
 CALLERS: Final = 6
@@ -41,7 +43,7 @@ SETTINGS: Final = {"max_delivery": 20, "sync_wait_s": 10.0, "deadline_s": 3600.0
 """A run kills more runners under one job than a sane day does: a strike must not end it here."""
 
 
-class Plan(NamedTuple):
+class ProductionPlan(NamedTuple):
     """only: kinds, empty = all. is_sample: one of each kind. at_most_s: no trial begins after it, 0 = all do."""
 
     seed: int
@@ -51,7 +53,7 @@ class Plan(NamedTuple):
     callers: int = CALLERS
 
 
-async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
+async def run(up: Path, folder: Path, plan: ProductionPlan) -> ProductionOutcome:
     """One run in ``folder``, which afterwards holds its history and the logs of the stack."""
     began = time.monotonic()
     done: list[str] = []
@@ -81,12 +83,12 @@ async def run(up: Path, folder: Path, plan: Plan) -> Outcome:
             await tenant.pool.close()
     found = History.of_run(folder)
     skipped = [trial.name for trial in chosen if trial.name not in done]
-    return Outcome(
+    return ProductionOutcome(
         found, judge.judged(found), done, left_out, skipped, len(load.accepted), load.answers, time.monotonic() - began
     )
 
 
-def _chosen(known: Sequence[Trial], plan: Plan) -> list[Trial]:
+def _chosen(known: Sequence[Trial], plan: ProductionPlan) -> list[Trial]:
     """What is tried, in an order that the seed chooses."""
     rng = random.Random(plan.seed)
     wanted = [
@@ -142,7 +144,7 @@ def _measured(stack: Production, trial: Trial, what: str, seconds: float, **fact
     measured(stack, trial.name, trial.about, what, seconds, promises.WIDE_S, **facts)
 
 
-async def _load(stack: Production, plan: Plan) -> tuple[Load, "Prober", Journal]:
+async def _load(stack: Production, plan: ProductionPlan) -> tuple[Load, "Prober", Journal]:
     """Models and keys by the console's API, three tenants that are served; no load yet."""
     await stack.operator.add_model("half", models.half_plus_two(), SETTINGS)
     await stack.operator.add_model(SLOW, models.slow(), SETTINGS)
@@ -194,15 +196,15 @@ async def _remember(stack: Production) -> None:
     """Look at all records, until cancelled, more often than those of synchronous calls are thrown away."""
     while True:
         with suppress(SignalboxError):
-            stack.kept |= await history.standing(stack.bus, after=stack.began_after)
+            stack.kept |= await standing(stack.bus, after=stack.began_after)
         await asyncio.sleep(REMEMBER_S)
 
 
 async def _console_knows(stack: Production) -> None:
     """The console shows the end of a sample of the promised jobs, but for what its lost database held."""
-    final = {e["job"]: e["state"] for e in history.read(stack.history / "final.jsonl") if "job" in e}
-    lost_at = max((f["at"] for f in history.read(stack.history / "faults.jsonl") if f["event"] == "lost"), default=0)
-    promised = accepted(e for e in history.read(stack.history / LEDGER) if e["at"] > lost_at)
+    final = {e["job"]: e["state"] for e in journal.read(stack.history / "final.jsonl") if "job" in e}
+    lost_at = max((f["at"] for f in journal.read(stack.history / "faults.jsonl") if f["event"] == "lost"), default=0)
+    promised = accepted(e for e in journal.read(stack.history / LEDGER) if e["at"] > lost_at)
     sample = random.Random(0).sample(sorted(promised), min(50, len(promised)))
     for job in sample:
 

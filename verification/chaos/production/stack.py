@@ -21,12 +21,13 @@ from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token
 from tests.rigs.outage import POLL_S, becomes
 from tests.rigs.processes import gone, is_alive
-from verification.chaos.census import Census
-from verification.chaos.clients import CANARY
-from verification.chaos.history import SECRETS, Recorder, now
-from verification.chaos.network import Filter, output
+from verification.chaos.environment.namespace import PacketFilter, output
+from verification.chaos.evidence.census import Census
+from verification.chaos.evidence.journal import SECRETS, now
+from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.production.operator import Operator
-from verification.chaos.site import Site
+from verification.chaos.rig.site import Site
+from verification.chaos.traffic.load import CANARY
 
 BACK_S: Final = 60.0
 """A program that ended, or was cut off, is at work again so long after nothing hinders it: promised."""
@@ -90,9 +91,9 @@ class Production(Site):
         pid = int(self.doc["processes"].get(name, 0))
         return pid if pid and is_alive(pid) else 0
 
-    def filter(self, name: str) -> Filter:
+    def filter(self, name: str) -> PacketFilter:
         """What the packets of a service meet."""
-        return Filter(str(self.doc["namespaces"][name]))
+        return PacketFilter(str(self.doc["namespaces"][name]))
 
     def addresses(self, *names: str) -> list[str]:
         """Every address of services, on all their networks."""

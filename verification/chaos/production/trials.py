@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.rigs.outage import becomes
-from verification.chaos import network
-from verification.chaos.faults import Strike
-from verification.chaos.history import now
+from verification.chaos.environment import namespace
+from verification.chaos.evidence.journal import now
+from verification.chaos.faults import workers
+from verification.chaos.faults.fault import Strike
 from verification.chaos.production.holder import Holder
 from verification.chaos.production.stack import ONCE, Production
-from verification.chaos.strikes import workers
 
 STOPPED_S: Final = 12.0
 """NATS elects another leader within this (4 to 9 s)."""
@@ -52,7 +52,7 @@ class Trial(NamedTuple):
 def trials(stack: Production) -> Sequence[Trial]:
     """Every one, those that cannot be done here with the reason."""
     lasting = [name for name in stack.services if name not in ONCE]
-    no_filter = network.reason_against()
+    no_filter = namespace.reason_against()
     found = [Trial("kill", name, _kill(name), name == FRONT) for name in lasting]
     found += [Trial("stop", name, _stop(name), name in {FRONT, *_plugins(stack)}) for name in lasting]
     found += [

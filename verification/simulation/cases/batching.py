@@ -7,13 +7,13 @@ import pytest
 from signalbox.bus.writes import Write
 from signalbox.program.errors import StaleRevision
 from signalbox.wire.names import Header, Stream
-from verification.simulation.cases.rig import Rig, Staged, batch, case, consumer, get, info, pulling, raw, stream
+from verification.simulation.cases.rig import CaseRig, Staged, batch, case, consumer, get, info, pulling, raw, stream
 
 EXPECTED = Header.EXPECTED_LAST.value
 
 
 @case
-async def a_group_is_stored_together(rig: Rig) -> None:
+async def a_group_is_stored_together(rig: CaseRig) -> None:
     bus = await rig.bus()
     writer = bus.grouped(Stream.STATE)
     seqs = await asyncio.gather(*(writer.write(rig.st(str(n)), b"%d" % n, expect=0) for n in range(60)))
@@ -26,7 +26,7 @@ async def a_group_is_stored_together(rig: Rig) -> None:
 
 
 @case
-async def one_stale_write_refuses_the_batch_and_only_itself(rig: Rig) -> None:
+async def one_stale_write_refuses_the_batch_and_only_itself(rig: CaseRig) -> None:
     bus = await rig.bus()
     writer = bus.grouped(Stream.STATE)
     outcomes = await writer.write_all(
@@ -38,7 +38,7 @@ async def one_stale_write_refuses_the_batch_and_only_itself(rig: Rig) -> None:
 
 
 @case
-async def a_batch_has_consecutive_sequences(rig: Rig) -> None:
+async def a_batch_has_consecutive_sequences(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], allow_atomic=True)
     messages: list[Staged] = [(f"{rig.id}.{n}", b"%d" % n, {EXPECTED: "0"}) for n in range(5)]
@@ -47,7 +47,7 @@ async def a_batch_has_consecutive_sequences(rig: Rig) -> None:
 
 
 @case
-async def a_gap_in_a_batch_loses_all_of_it(rig: Rig) -> None:
+async def a_gap_in_a_batch_loses_all_of_it(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [(rig.st(str(n)), b"x", {}) for n in range(3)]
     assert await batch(bus, rig.id, messages, numbers=[1, 2, 4]) == (0, 0, 10176)
@@ -56,14 +56,14 @@ async def a_gap_in_a_batch_loses_all_of_it(rig: Rig) -> None:
 
 
 @case
-async def a_batch_begins_at_one(rig: Rig) -> None:
+async def a_batch_begins_at_one(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [(rig.st(), b"x", {})]
     assert await batch(bus, rig.id, messages, numbers=[5]) == (0, 0, 10176)
 
 
 @case
-async def a_batch_of_one_is_a_batch(rig: Rig) -> None:
+async def a_batch_of_one_is_a_batch(rig: CaseRig) -> None:
     bus = await rig.bus()
     seq, count, error = await batch(bus, rig.id, [(rig.st(), b"x", {})])
     assert (count, error) == (1, 0)
@@ -71,7 +71,7 @@ async def a_batch_of_one_is_a_batch(rig: Rig) -> None:
 
 
 @case
-async def a_duplicate_refuses_the_whole_batch(rig: Rig) -> None:
+async def a_duplicate_refuses_the_whole_batch(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.st("old"), b"x", msg_id=f"{rig.id}-1")
     messages: list[Staged] = [(rig.st("a"), b"x", {}), (rig.st("b"), b"x", {"Nats-Msg-Id": f"{rig.id}-1"})]
@@ -82,7 +82,7 @@ async def a_duplicate_refuses_the_whole_batch(rig: Rig) -> None:
 
 
 @case
-async def a_message_id_of_a_batch_is_remembered(rig: Rig) -> None:
+async def a_message_id_of_a_batch_is_remembered(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [(rig.st(n), b"x", {"Nats-Msg-Id": f"{rig.id}-{n}"}) for n in "ab"]
     last, _, error = await batch(bus, rig.id, messages)
@@ -91,14 +91,14 @@ async def a_message_id_of_a_batch_is_remembered(rig: Rig) -> None:
 
 
 @case
-async def a_batch_is_refused_where_none_is_allowed(rig: Rig) -> None:
+async def a_batch_is_refused_where_none_is_allowed(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [(f"dlq.{rig.id}.{n}", b"x", {}) for n in range(2)]
     assert await batch(bus, rig.id, messages) == (0, 0, 10174)
 
 
 @case
-async def within_a_batch_a_subject_is_expected_before_it_is_written(rig: Rig) -> None:
+async def within_a_batch_a_subject_is_expected_before_it_is_written(rig: CaseRig) -> None:
     bus = await rig.bus()
     twice: list[Staged] = [(rig.st(), b"1", {}), (rig.st(), b"2", {EXPECTED: "0"})]
     assert await batch(bus, rig.id, twice) == (0, 0, 10164)
@@ -110,7 +110,7 @@ async def within_a_batch_a_subject_is_expected_before_it_is_written(rig: Rig) ->
 
 
 @case
-async def a_batch_that_is_not_committed_is_nowhere(rig: Rig) -> None:
+async def a_batch_that_is_not_committed_is_nowhere(rig: CaseRig) -> None:
     bus = await rig.bus()
     for number in (1, 2):
         fields = f"Nats-Batch-Id: {rig.id}\r\nNats-Batch-Sequence: {number}\r\n".encode()
@@ -121,7 +121,7 @@ async def a_batch_that_is_not_committed_is_nowhere(rig: Rig) -> None:
 
 
 @case
-async def batches_that_overlap_in_time_do_not_mix(rig: Rig) -> None:
+async def batches_that_overlap_in_time_do_not_mix(rig: CaseRig) -> None:
     one, other = await rig.bus(), await rig.bus()
     fields = f"Nats-Batch-Id: {rig.id}-1\r\nNats-Batch-Sequence: 1\r\n".encode()
     await one.request(rig.st("a"), b"1", fields=fields, is_write=True)
@@ -134,7 +134,7 @@ async def batches_that_overlap_in_time_do_not_mix(rig: Rig) -> None:
 
 
 @case
-async def a_batch_that_does_not_fit_is_refused_whole(rig: Rig) -> None:
+async def a_batch_that_does_not_fit_is_refused_whole(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], discard="new", max_msgs=3, allow_atomic=True)
     await bus.write(f"{rig.id}.x")
@@ -145,14 +145,14 @@ async def a_batch_that_does_not_fit_is_refused_whole(rig: Rig) -> None:
 
 
 @case
-async def a_wrong_lifetime_refuses_the_batch(rig: Rig) -> None:
+async def a_wrong_lifetime_refuses_the_batch(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [(rig.st("a"), b"x", {}), (rig.st("b"), b"x", {"Nats-TTL": "500ms"})]
     assert await batch(bus, rig.id, messages) == (0, 0, 10165)
 
 
 @case
-async def a_batch_without_a_number_or_with_a_wrong_end_is_refused(rig: Rig) -> None:
+async def a_batch_without_a_number_or_with_a_wrong_end_is_refused(rig: CaseRig) -> None:
     bus = await rig.bus()
     assert await raw(bus, rig.st(), b"x", {"Nats-Batch-Id": rig.id}) == (0, 10175)
     assert await batch(bus, "x" * 65, [(rig.st(), b"x", {})]) == (0, 0, 10179)
@@ -162,7 +162,7 @@ async def a_batch_without_a_number_or_with_a_wrong_end_is_refused(rig: Rig) -> N
 
 
 @case
-async def a_message_too_large_leaves_a_hole_in_its_batch(rig: Rig) -> None:
+async def a_message_too_large_leaves_a_hole_in_its_batch(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [
         (rig.st("a"), b"x", {}),
@@ -174,7 +174,7 @@ async def a_message_too_large_leaves_a_hole_in_its_batch(rig: Rig) -> None:
 
 
 @case
-async def a_wrong_expectation_in_a_batch_names_no_message(rig: Rig) -> None:
+async def a_wrong_expectation_in_a_batch_names_no_message(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.st("b"), b"1")
     messages: list[Staged] = [(rig.st(n), b"x", {EXPECTED: "0"}) for n in "abc"]
@@ -185,7 +185,7 @@ async def a_wrong_expectation_in_a_batch_names_no_message(rig: Rig) -> None:
 
 
 @case
-async def a_group_of_queued_jobs_reaches_its_consumer_in_order(rig: Rig) -> None:
+async def a_group_of_queued_jobs_reaches_its_consumer_in_order(rig: CaseRig) -> None:
     bus = await rig.bus()
     await consumer(bus, f"{rig.id}_hi", f"jobs.{rig.id}.hi.*")
     _, taken = await pulling(bus, f"{rig.id}_hi")

@@ -14,7 +14,7 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Stream
-from verification.simulation.cases.rig import Case, Rig, consumer, get, pulling, until
+from verification.simulation.cases.rig import Case, CaseRig, consumer, get, pulling, until
 
 T = TypeVar("T")
 LEASES = Bucket.LEASES.stream
@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 CLUSTER_CASES: list[Case] = []
 
 
-def clustered(run: Callable[[Rig], Awaitable[None]]) -> Callable[[Rig], Awaitable[None]]:
+def clustered(run: Callable[[CaseRig], Awaitable[None]]) -> Callable[[CaseRig], Awaitable[None]]:
     """A case for three servers, or the model of them."""
     CLUSTER_CASES.append(Case(run.__name__, run, is_own=True))
     return run
@@ -39,7 +39,7 @@ async def patiently(act: Callable[[], Awaitable[T]]) -> T:
 
 
 @clustered
-async def of_many_at_once_one_wins_whatever_the_losers_are_told(rig: Rig) -> None:
+async def of_many_at_once_one_wins_whatever_the_losers_are_told(rig: CaseRig) -> None:
     buses = [await rig.bus() for _ in range(4)]
 
     async def contend(number: int, subject: str) -> bool:
@@ -57,7 +57,7 @@ async def of_many_at_once_one_wins_whatever_the_losers_are_told(rig: Rig) -> Non
 
 
 @clustered
-async def the_leader_knows_what_it_acknowledged(rig: Rig) -> None:
+async def the_leader_knows_what_it_acknowledged(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     revision = 0
     for number in range(50):
@@ -66,7 +66,7 @@ async def the_leader_knows_what_it_acknowledged(rig: Rig) -> None:
 
 
 @clustered
-async def a_replica_may_lag_and_catches_up(rig: Rig) -> None:
+async def a_replica_may_lag_and_catches_up(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     last = 0
     for number in range(50):
@@ -83,7 +83,7 @@ async def a_replica_may_lag_and_catches_up(rig: Rig) -> None:
 
 
 @clustered
-async def a_message_id_in_flight_is_stored_once(rig: Rig) -> None:
+async def a_message_id_in_flight_is_stored_once(rig: CaseRig) -> None:
     bus = await rig.bus()
     subject = f"pl.{rig.id}.in"
 
@@ -101,7 +101,7 @@ async def a_message_id_in_flight_is_stored_once(rig: Rig) -> None:
 
 
 @clustered
-async def a_cluster_finds_a_duplicate_before_it_finds_it_stale(rig: Rig) -> None:
+async def a_cluster_finds_a_duplicate_before_it_finds_it_stale(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.st(), b"1", expect=0, msg_id=f"{rig.id}-once")
     assert await bus.write(rig.st(), b"1", expect=0, msg_id=f"{rig.id}-once") == first
@@ -110,7 +110,7 @@ async def a_cluster_finds_a_duplicate_before_it_finds_it_stale(rig: Rig) -> None
 
 
 @clustered
-async def a_group_that_meets_writes_in_flight_loses_nothing(rig: Rig) -> None:
+async def a_group_that_meets_writes_in_flight_loses_nothing(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     mine, theirs = bus.grouped(Stream.STATE), other.grouped(Stream.STATE)
 
@@ -133,7 +133,7 @@ async def a_group_that_meets_writes_in_flight_loses_nothing(rig: Rig) -> None:
 
 
 @clustered
-async def what_was_acknowledged_outlives_its_leader(rig: Rig) -> None:
+async def what_was_acknowledged_outlives_its_leader(rig: CaseRig) -> None:
     bus = await rig.bus()
     seqs = {rig.st(str(n)): await bus.write(rig.st(str(n)), b"x", expect=0) for n in range(20)}
     held = await bus.write(rig.lease(), b"held", expect=0, ttl_s=60)
@@ -189,7 +189,7 @@ async def _renew(bus: Bus, subject: str, revision: int) -> int:
 
 
 @clustered
-async def a_record_is_settled_over_an_election(rig: Rig) -> None:
+async def a_record_is_settled_over_an_election(rig: CaseRig) -> None:
     bus = await rig.bus()
     records = Records(bus, patience_s=60)
     job_id = f"{rig.id}-job"

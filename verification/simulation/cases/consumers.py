@@ -8,12 +8,12 @@ import pytest
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Ambiguous, NotFound, Unavailable
 from signalbox.wire.names import Stream
-from verification.simulation.cases.rig import Rig, case, consumer, get, info, pulling, stream, until
+from verification.simulation.cases.rig import CaseRig, case, consumer, get, info, pulling, stream, until
 
 SECOND = 1_000_000_000
 
 
-async def queue(rig: Rig, **changes: Any) -> str:
+async def queue(rig: CaseRig, **changes: Any) -> str:
     """The case's consumer."""
     name = f"{rig.id}_hi"
     await consumer(await rig.bus(), name, f"jobs.{rig.id}.hi.*", **changes)
@@ -30,7 +30,7 @@ async def waiting(bus: Bus, name: str, count: int) -> None:
 
 
 @case
-async def jobs_come_in_order_with_their_numbers(rig: Rig) -> None:
+async def jobs_come_in_order_with_their_numbers(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     seqs = [await bus.write(rig.job(str(n)), b"%d" % n, headers={"A": "b"}) for n in range(5)]
     _, taken = await pulling(bus, name)
@@ -43,7 +43,7 @@ async def jobs_come_in_order_with_their_numbers(rig: Rig) -> None:
 
 
 @case
-async def a_request_ends_empty_when_its_time_is_over(rig: Rig) -> None:
+async def a_request_ends_empty_when_its_time_is_over(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     puller, taken = await pulling(bus, name, 3, expires_s=0.5)
     ended = asyncio.Event()
@@ -56,7 +56,7 @@ async def a_request_ends_empty_when_its_time_is_over(rig: Rig) -> None:
 
 
 @case
-async def a_request_that_does_not_wait_is_answered_at_once(rig: Rig) -> None:
+async def a_request_that_does_not_wait_is_answered_at_once(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     ask = f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}"
     head, _ = await bus.request(ask, b'{"batch":5,"no_wait":true}')
@@ -67,14 +67,14 @@ async def a_request_that_does_not_wait_is_answered_at_once(rig: Rig) -> None:
 
 
 @case
-async def a_request_that_cannot_be_read_is_refused(rig: Rig) -> None:
+async def a_request_that_cannot_be_read_is_refused(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     head, _ = await bus.request(f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", b"{many}")
     assert head.startswith(b"NATS/1.0 400 Bad Request")
 
 
 @case
-async def a_parked_request_gets_the_job_as_it_comes(rig: Rig) -> None:
+async def a_parked_request_gets_the_job_as_it_comes(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     _, taken = await pulling(bus, name, 2)
     await waiting(bus, name, 1)
@@ -83,7 +83,7 @@ async def a_parked_request_gets_the_job_as_it_comes(rig: Rig) -> None:
 
 
 @case
-async def a_consumer_tells_where_it_stands(rig: Rig) -> None:
+async def a_consumer_tells_where_it_stands(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     seqs = [await bus.write(rig.job(str(n))) for n in range(5)]
     _, taken = await pulling(bus, name, 3)
@@ -99,7 +99,7 @@ async def a_consumer_tells_where_it_stands(rig: Rig) -> None:
 
 
 @case
-async def the_floor_waits_for_the_oldest(rig: Rig) -> None:
+async def the_floor_waits_for_the_oldest(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     seqs = [await bus.write(rig.job(str(n))) for n in range(4)]
     _, taken = await pulling(bus, name)
@@ -113,7 +113,7 @@ async def the_floor_waits_for_the_oldest(rig: Rig) -> None:
 
 
 @case
-async def an_acknowledged_job_stays_until_it_is_swept(rig: Rig) -> None:
+async def an_acknowledged_job_stays_until_it_is_swept(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     seq = await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -125,7 +125,7 @@ async def an_acknowledged_job_stays_until_it_is_swept(rig: Rig) -> None:
 
 
 @case
-async def what_is_not_acknowledged_in_time_comes_again(rig: Rig) -> None:
+async def what_is_not_acknowledged_in_time_comes_again(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=SECOND)
     seq = await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -135,7 +135,7 @@ async def what_is_not_acknowledged_in_time_comes_again(rig: Rig) -> None:
 
 
 @case
-async def an_acknowledgement_of_an_earlier_delivery_counts(rig: Rig) -> None:
+async def an_acknowledgement_of_an_earlier_delivery_counts(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=SECOND)
     await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -147,7 +147,7 @@ async def an_acknowledgement_of_an_earlier_delivery_counts(rig: Rig) -> None:
 
 
 @case
-async def a_work_queue_forgets_by_the_ack_of_a_stale_delivery(rig: Rig) -> None:
+async def a_work_queue_forgets_by_the_ack_of_a_stale_delivery(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], retention="workqueue")
     await consumer(bus, "q", f"{rig.id}.>", stream=rig.id, ack_wait=SECOND)
@@ -160,7 +160,7 @@ async def a_work_queue_forgets_by_the_ack_of_a_stale_delivery(rig: Rig) -> None:
 
 
 @case
-async def a_job_given_back_comes_again_at_once(rig: Rig) -> None:
+async def a_job_given_back_comes_again_at_once(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -169,7 +169,7 @@ async def a_job_given_back_comes_again_at_once(rig: Rig) -> None:
 
 
 @case
-async def a_job_given_back_for_later_comes_later(rig: Rig) -> None:
+async def a_job_given_back_for_later_comes_later(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     loop = asyncio.get_running_loop()
     await bus.write(rig.job())
@@ -182,7 +182,7 @@ async def a_job_given_back_for_later_comes_later(rig: Rig) -> None:
 
 
 @case
-async def what_was_given_back_comes_before_what_is_new(rig: Rig) -> None:
+async def what_was_given_back_comes_before_what_is_new(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     for number in range(3):
         await bus.write(rig.job(str(number)), b"%d" % number)
@@ -193,7 +193,7 @@ async def what_was_given_back_comes_before_what_is_new(rig: Rig) -> None:
 
 
 @case
-async def progress_holds_redelivery_off(rig: Rig) -> None:
+async def progress_holds_redelivery_off(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=6 * SECOND)
     _, taken = await pulling(bus, name)
     await bus.write(rig.job("kept"), b"kept")
@@ -210,7 +210,7 @@ async def progress_holds_redelivery_off(rig: Rig) -> None:
 
 
 @case
-async def a_job_given_up_is_told_and_never_comes_again(rig: Rig) -> None:
+async def a_job_given_up_is_told_and_never_comes_again(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=SECOND)
     await bus.write(rig.job("bad"))
     await bus.write(rig.job("good"))
@@ -225,7 +225,7 @@ async def a_job_given_up_is_told_and_never_comes_again(rig: Rig) -> None:
 
 
 @case
-async def too_many_in_hand_hold_the_rest_back(rig: Rig) -> None:
+async def too_many_in_flight_hold_the_rest_back(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, max_ack_pending=2)
     for number in range(4):
         await bus.write(rig.job(str(number)))
@@ -239,7 +239,7 @@ async def too_many_in_hand_hold_the_rest_back(rig: Rig) -> None:
 
 
 @case
-async def two_who_wait_take_turns(rig: Rig) -> None:
+async def two_who_wait_take_turns(rig: CaseRig) -> None:
     one, other, name = await rig.bus(), await rig.bus(), await queue(rig)
     _, mine = await pulling(one, name, 10)
     await waiting(one, name, 1)
@@ -253,7 +253,7 @@ async def two_who_wait_take_turns(rig: Rig) -> None:
 
 
 @case
-async def who_has_stopped_waiting_is_passed_over(rig: Rig) -> None:
+async def who_has_stopped_waiting_is_passed_over(rig: CaseRig) -> None:
     one, other, name = await rig.bus(), await rig.bus(), await queue(rig)
     puller, mine = await pulling(one, name, 10)
     await waiting(one, name, 1)
@@ -269,7 +269,7 @@ async def who_has_stopped_waiting_is_passed_over(rig: Rig) -> None:
 
 
 @case
-async def a_consumer_gets_only_what_fits_it(rig: Rig) -> None:
+async def a_consumer_gets_only_what_fits_it(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     await bus.write(rig.job("1", "lo"))
     await bus.write(f"jobs.{rig.id}x.hi.1")
@@ -280,7 +280,7 @@ async def a_consumer_gets_only_what_fits_it(rig: Rig) -> None:
 
 
 @case
-async def a_consumer_made_late_gets_what_was_there(rig: Rig) -> None:
+async def a_consumer_made_late_gets_what_was_there(rig: CaseRig) -> None:
     bus = await rig.bus()
     for number in range(3):
         await bus.write(rig.job(str(number)))
@@ -291,7 +291,7 @@ async def a_consumer_made_late_gets_what_was_there(rig: Rig) -> None:
 
 
 @case
-async def making_a_consumer_again_changes_nothing(rig: Rig) -> None:
+async def making_a_consumer_again_changes_nothing(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -302,7 +302,7 @@ async def making_a_consumer_again_changes_nothing(rig: Rig) -> None:
 
 
 @case
-async def a_job_purged_in_hand_is_forgotten(rig: Rig) -> None:
+async def a_job_purged_in_flight_is_forgotten(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=SECOND)
     await bus.write(rig.job("gone"))
     await bus.write(rig.job("here"))
@@ -321,7 +321,7 @@ async def a_job_purged_in_hand_is_forgotten(rig: Rig) -> None:
 
 
 @case
-async def a_delivery_can_be_answered_in_the_name_of_another(rig: Rig) -> None:
+async def a_delivery_can_be_answered_in_the_name_of_another(rig: CaseRig) -> None:
     bus, other, name = await rig.bus(), await rig.bus(), await queue(rig)
     seq = await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -335,7 +335,7 @@ async def a_delivery_can_be_answered_in_the_name_of_another(rig: Rig) -> None:
 
 
 @case
-async def a_delivery_given_back_by_an_outdated_number_comes_again_all_the_same(rig: Rig) -> None:
+async def a_delivery_given_back_by_an_outdated_number_comes_again_all_the_same(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -347,15 +347,15 @@ async def a_delivery_given_back_by_an_outdated_number_comes_again_all_the_same(r
 
 
 @case
-async def an_acknowledgement_for_nobody_is_refused(rig: Rig) -> None:
+async def an_acknowledgement_for_an_unknown_consumer_is_refused(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable) as error:
-        await bus.request(f"$JS.ACK.JOBS.{rig.id}-nobody.1.1.1.0.0", b"+ACK", is_write=True)
+        await bus.request(f"$JS.ACK.JOBS.{rig.id}-unknown.1.1.1.0.0", b"+ACK", is_write=True)
     assert not isinstance(error.value, Ambiguous)
 
 
 @case
-async def an_acknowledgement_of_what_was_not_delivered_gets_no_answer(rig: Rig) -> None:
+async def an_acknowledgement_of_what_was_not_delivered_gets_no_answer(rig: CaseRig) -> None:
     bus, name = await rig.bus(request_timeout_s=3.0), await queue(rig)
     seq = await bus.write(rig.job())
     with pytest.raises(Ambiguous):
@@ -364,7 +364,7 @@ async def an_acknowledgement_of_what_was_not_delivered_gets_no_answer(rig: Rig) 
 
 
 @case
-async def a_job_too_large_for_a_request_ends_it(rig: Rig) -> None:
+async def a_job_too_large_for_a_request_ends_it(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     await bus.write(rig.job(), b"x" * 10_000)
     ask = b'{"batch":5,"max_bytes":1000,"expires":5000000000}'
@@ -374,7 +374,7 @@ async def a_job_too_large_for_a_request_ends_it(rig: Rig) -> None:
 
 
 @case
-async def only_so_many_may_wait(rig: Rig) -> None:
+async def only_so_many_may_wait(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, max_waiting=2)
     for _ in range(2):
         await pulling(bus, name, 1)
@@ -384,7 +384,7 @@ async def only_so_many_may_wait(rig: Rig) -> None:
 
 
 @case
-async def who_waits_is_told_when_the_consumer_goes(rig: Rig) -> None:
+async def who_waits_is_told_when_the_consumer_goes(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     puller, _ = await pulling(bus, name)
     await waiting(bus, name, 1)
@@ -396,7 +396,7 @@ async def who_waits_is_told_when_the_consumer_goes(rig: Rig) -> None:
 
 
 @case
-async def after_the_last_attempt_a_job_stays_unseen(rig: Rig) -> None:
+async def after_the_last_attempt_a_job_stays_unseen(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig, ack_wait=SECOND, max_deliver=2)
     seq = await bus.write(rig.job())
     _, taken = await pulling(bus, name)
@@ -414,7 +414,7 @@ async def after_the_last_attempt_a_job_stays_unseen(rig: Rig) -> None:
 
 
 @case
-async def a_reader_without_acknowledgements_begins_where_it_says(rig: Rig) -> None:
+async def a_reader_without_acknowledgements_begins_where_it_says(rig: CaseRig) -> None:
     bus = await rig.bus()
     seqs = [await bus.write(rig.st(str(n)), b"body", headers={"A": "b"}) for n in range(3)]
     await consumer(
@@ -439,7 +439,7 @@ async def a_reader_without_acknowledgements_begins_where_it_says(rig: Rig) -> No
 
 
 @case
-async def an_idle_reader_is_forgotten(rig: Rig) -> None:
+async def an_idle_reader_is_forgotten(rig: CaseRig) -> None:
     bus = await rig.bus()
     await consumer(
         bus,
@@ -465,7 +465,7 @@ async def an_idle_reader_is_forgotten(rig: Rig) -> None:
 
 
 @case
-async def consumers_are_listed(rig: Rig) -> None:
+async def consumers_are_listed(rig: CaseRig) -> None:
     bus = await rig.bus()
     names = []
     for priority in ("hi", "mid", "lo"):

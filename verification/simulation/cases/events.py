@@ -10,11 +10,11 @@ from signalbox.bus.table import Table, put, remove
 from signalbox.program.errors import Ambiguous, StaleRevision, Unavailable
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Header, Stream, event_of_key
-from verification.simulation.cases.rig import Rig, case, get, hear, info, until
+from verification.simulation.cases.rig import CaseRig, case, get, hear, info, until
 
 
 @case
-async def a_question_nobody_hears_is_refused_at_once(rig: Rig) -> None:
+async def a_request_without_a_responder_is_refused_at_once(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable) as error:
         await bus.request(f"cancel.{rig.id}", b"?")
@@ -22,7 +22,7 @@ async def a_question_nobody_hears_is_refused_at_once(rig: Rig) -> None:
 
 
 @case
-async def a_question_is_answered_by_whoever_listens(rig: Rig) -> None:
+async def a_request_is_answered_by_its_responder(rig: CaseRig) -> None:
     asking, answering = await rig.bus(), await rig.bus()
 
     async def answer(message: Message) -> None:
@@ -35,7 +35,7 @@ async def a_question_is_answered_by_whoever_listens(rig: Rig) -> None:
 
 
 @case
-async def wildcards_hear_what_they_should(rig: Rig) -> None:
+async def wildcards_hear_what_they_should(rig: CaseRig) -> None:
     bus = await rig.bus()
     everything = await hear(bus, f"p.{rig.id}.>")
     one_deep = await hear(bus, f"p.{rig.id}.*")
@@ -51,7 +51,7 @@ async def wildcards_hear_what_they_should(rig: Rig) -> None:
 
 
 @case
-async def who_has_stopped_listening_hears_no_more(rig: Rig) -> None:
+async def who_has_stopped_listening_hears_no_more(rig: CaseRig) -> None:
     bus = await rig.bus()
     heard: list[bytes] = []
     subscription = await bus.subscribe(f"p.{rig.id}", lambda m: heard.append(m.data))
@@ -64,7 +64,7 @@ async def who_has_stopped_listening_hears_no_more(rig: Rig) -> None:
 
 
 @case
-async def a_change_of_a_bucket_is_told_with_its_document(rig: Rig) -> None:
+async def a_change_of_a_bucket_is_told_with_its_document(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.kv.models.{rig.id}")
     first = await bus.write(f"$KV.models.{rig.id}", b"one", headers={"A": "b"})
@@ -86,7 +86,7 @@ async def a_change_of_a_bucket_is_told_with_its_document(rig: Rig) -> None:
 
 
 @case
-async def records_are_told_without_their_bodies(rig: Rig) -> None:
+async def records_are_told_without_their_bodies(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.{rig.st()}")
     await bus.write(rig.st(), b"x" * 100, headers={"Sb-Record": "{}"})
@@ -97,7 +97,7 @@ async def records_are_told_without_their_bodies(rig: Rig) -> None:
 
 
 @case
-async def a_refused_write_is_not_told(rig: Rig) -> None:
+async def a_refused_write_is_not_told(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.{rig.st()}")
     await bus.write(rig.st(), b"1", expect=0)
@@ -109,7 +109,7 @@ async def a_refused_write_is_not_told(rig: Rig) -> None:
 
 
 @case
-async def changes_are_told_in_the_order_of_their_sequences(rig: Rig) -> None:
+async def changes_are_told_in_the_order_of_their_sequences(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     events = await hear(other, f"evt.kv.models.{rig.id}.*")
     await asyncio.gather(*(bus.write(f"$KV.models.{rig.id}.{n % 7}", b"x") for n in range(60)))
@@ -119,7 +119,7 @@ async def changes_are_told_in_the_order_of_their_sequences(rig: Rig) -> None:
 
 
 @case
-async def a_round_trip_comes_after_all_events_before_it(rig: Rig) -> None:
+async def a_round_trip_comes_after_all_events_before_it(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     events = await hear(other, f"evt.{rig.st()}")
     for number in range(20):
@@ -131,7 +131,7 @@ async def a_round_trip_comes_after_all_events_before_it(rig: Rig) -> None:
 
 
 @case
-async def a_table_follows_a_bucket_with_removals(rig: Rig) -> None:
+async def a_table_follows_a_bucket_with_removals(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     await put(bus, Bucket.DESIRED, f"worker.{rig.id}-1", Desired())
     table = Table(other, Bucket.DESIRED, Desired)
@@ -148,7 +148,7 @@ async def a_table_follows_a_bucket_with_removals(rig: Rig) -> None:
 
 
 @case
-async def the_history_of_leases_is_sourced_without_expectations(rig: Rig) -> None:
+async def the_history_of_leases_is_sourced_without_expectations(rig: CaseRig) -> None:
     bus = await rig.bus()
     subject = event_of_key(Bucket.LEASES, f"{rig.id}-g")
     first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=60, headers={"A": "b"})
@@ -171,7 +171,7 @@ async def the_history_of_leases_is_sourced_without_expectations(rig: Rig) -> Non
 
 
 @case
-async def what_is_published_while_nobody_listens_is_lost(rig: Rig) -> None:
+async def what_is_published_without_a_subscriber_is_lost(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.publish(f"progress.{rig.id}", b"early")
     await bus.flush()

@@ -10,7 +10,19 @@ from signalbox.program.errors import StaleRevision
 from signalbox.wire.assets import MARKER_TTL_S
 from signalbox.wire.events import is_removal
 from signalbox.wire.names import Bucket, Header, Stream
-from verification.simulation.cases.rig import Rig, case, consumer, get, gone, hear, info, pulling, raw, stream, until
+from verification.simulation.cases.rig import (
+    CaseRig,
+    case,
+    consumer,
+    get,
+    gone,
+    hear,
+    info,
+    pulling,
+    raw,
+    stream,
+    until,
+)
 
 LEASES = Bucket.LEASES.stream
 LATE_S = 20.0
@@ -29,7 +41,7 @@ async def marker_of(bus: Bus, subject: str) -> float:
 
 
 @case
-async def a_write_without_a_lifetime_takes_the_lifetime_away(rig: Rig) -> None:
+async def a_write_without_a_lifetime_takes_the_lifetime_away(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.lease("kept"), b"1", expect=0, ttl_s=6)
     await bus.write(rig.lease("kept"), b"2", expect=first)
@@ -39,7 +51,7 @@ async def a_write_without_a_lifetime_takes_the_lifetime_away(rig: Rig) -> None:
 
 
 @case
-async def each_renewal_starts_the_lifetime_anew(rig: Rig) -> None:
+async def each_renewal_starts_the_lifetime_anew(rig: CaseRig) -> None:
     bus = await rig.bus()
     revision = await bus.write(rig.lease(), b"0", expect=0, ttl_s=9)
     first_at = renewed_at = (await get(bus, LEASES, rig.lease())).time
@@ -53,7 +65,7 @@ async def each_renewal_starts_the_lifetime_anew(rig: Rig) -> None:
 
 
 @case
-async def a_marker_is_a_revision_to_write_from(rig: Rig) -> None:
+async def a_marker_is_a_revision_to_write_from(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
     await marker_of(bus, rig.lease())
@@ -67,7 +79,7 @@ async def a_marker_is_a_revision_to_write_from(rig: Rig) -> None:
 
 
 @case
-async def a_key_expires_not_before_its_time_and_soon_after(rig: Rig) -> None:
+async def a_key_expires_not_before_its_time_and_soon_after(rig: CaseRig) -> None:
     bus = await rig.bus()
     lifetimes = {"a": 1, "b": 1, "c": 3, "d": 3}
     told = {name: await hear(bus, f"evt.kv.leases.{rig.id}-{name}") for name in lifetimes}
@@ -81,7 +93,7 @@ async def a_key_expires_not_before_its_time_and_soon_after(rig: Rig) -> None:
 
 
 @case
-async def a_lifetime_is_whole_seconds_or_a_duration_of_one_at_least(rig: Rig) -> None:
+async def a_lifetime_is_whole_seconds_or_a_duration_of_one_at_least(rig: CaseRig) -> None:
     bus = await rig.bus()
     for number, text in enumerate(("0.9", "500ms", "x", "-1", "1x")):
         assert await raw(bus, rig.lease(f"bad{number}"), b"x", {"Nats-TTL": text}) == (0, 10165)
@@ -90,13 +102,13 @@ async def a_lifetime_is_whole_seconds_or_a_duration_of_one_at_least(rig: Rig) ->
 
 
 @case
-async def a_lifetime_is_refused_where_none_is_allowed(rig: Rig) -> None:
+async def a_lifetime_is_refused_where_none_is_allowed(rig: CaseRig) -> None:
     bus = await rig.bus()
     assert await raw(bus, f"dlq.{rig.id}.1", b"x", {"Nats-TTL": "5"}) == (0, 10166)
 
 
 @case
-async def a_marker_says_why_and_how_long_it_stays(rig: Rig) -> None:
+async def a_marker_says_why_and_how_long_it_stays(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
     await marker_of(bus, rig.lease())
@@ -106,7 +118,7 @@ async def a_marker_says_why_and_how_long_it_stays(rig: Rig) -> None:
 
 
 @case
-async def a_marker_goes_silently_and_the_key_is_as_new(rig: Rig) -> None:
+async def a_marker_goes_silently_and_the_key_is_as_new(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
     await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
@@ -123,7 +135,7 @@ async def a_marker_goes_silently_and_the_key_is_as_new(rig: Rig) -> None:
 
 
 @case
-async def a_purge_with_a_lifetime_ends_without_a_word(rig: Rig) -> None:
+async def a_purge_with_a_lifetime_ends_without_a_word(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
     first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
@@ -135,7 +147,7 @@ async def a_purge_with_a_lifetime_ends_without_a_word(rig: Rig) -> None:
 
 
 @case
-async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: Rig) -> None:
+async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
     first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
@@ -144,7 +156,7 @@ async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: Rig) -> None:
 
 
 @case
-async def an_expiry_is_told_with_a_higher_sequence(rig: Rig) -> None:
+async def an_expiry_is_told_with_a_higher_sequence(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
     revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
@@ -155,7 +167,7 @@ async def an_expiry_is_told_with_a_higher_sequence(rig: Rig) -> None:
 
 
 @case
-async def where_no_markers_are_kept_a_message_just_goes(rig: Rig) -> None:
+async def where_no_markers_are_kept_a_message_just_goes(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.st(), b"1", expect=0, ttl_s=1)
     await gone(bus, Stream.STATE, rig.st())
@@ -163,7 +175,7 @@ async def where_no_markers_are_kept_a_message_just_goes(rig: Rig) -> None:
 
 
 @case
-async def a_job_expires_out_of_its_workers_hands(rig: Rig) -> None:
+async def a_job_expires_out_of_its_workers_hands(rig: CaseRig) -> None:
     bus = await rig.bus()
     name = f"{rig.id}_hi"
     await consumer(bus, name, f"jobs.{rig.id}.hi.*")
@@ -187,7 +199,7 @@ async def a_job_expires_out_of_its_workers_hands(rig: Rig) -> None:
 
 
 @case
-async def a_queued_job_that_expired_is_never_delivered(rig: Rig) -> None:
+async def a_queued_job_that_expired_is_never_delivered(rig: CaseRig) -> None:
     bus = await rig.bus()
     name = f"{rig.id}_hi"
     await consumer(bus, name, f"jobs.{rig.id}.hi.*")
@@ -200,7 +212,7 @@ async def a_queued_job_that_expired_is_never_delivered(rig: Rig) -> None:
 
 
 @case
-async def what_never_expires_outlives_the_others(rig: Rig) -> None:
+async def what_never_expires_outlives_the_others(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(
         bus, rig.id, [f"{rig.id}.>"], max_age=1_000_000_000, allow_msg_ttl=True, duplicate_window=1_000_000_000
@@ -212,7 +224,7 @@ async def what_never_expires_outlives_the_others(rig: Rig) -> None:
 
 
 @case
-async def a_stream_forgets_what_is_older_than_its_age(rig: Rig) -> None:
+async def a_stream_forgets_what_is_older_than_its_age(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], max_age=2_000_000_000, duplicate_window=1_000_000_000)
     for number in range(3):
@@ -223,7 +235,7 @@ async def a_stream_forgets_what_is_older_than_its_age(rig: Rig) -> None:
 
 
 @case
-async def a_duplicate_of_what_expired_is_still_a_duplicate(rig: Rig) -> None:
+async def a_duplicate_of_what_expired_is_still_a_duplicate(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.job(), b"x", ttl_s=1, msg_id=f"{rig.id}-1")
     await gone(bus, Stream.JOBS, rig.job())

@@ -11,7 +11,7 @@ from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, U
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
-from verification.simulation.cases.rig import Rig, consumer, get, gone, hear, own_server, pulling, raw, until
+from verification.simulation.cases.rig import CaseRig, consumer, get, gone, hear, own_server, pulling, raw, until
 
 LEASES = Bucket.LEASES.stream
 SECOND = 1_000_000_000
@@ -32,7 +32,7 @@ async def back(bus: Bus) -> None:
 
 
 @own_server
-async def a_lease_that_ran_out_while_the_server_was_down(rig: Rig) -> None:
+async def a_lease_that_ran_out_while_the_server_was_down(rig: CaseRig) -> None:
     """Its holder may still renew it in the first moment after the start; later there is a marker."""
     bus = await rig.bus()
     revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
@@ -49,7 +49,7 @@ async def a_lease_that_ran_out_while_the_server_was_down(rig: Rig) -> None:
 
 
 @own_server
-async def a_lease_nobody_renews_ends_after_the_restart(rig: Rig) -> None:
+async def a_lease_that_is_not_renewed_ends_after_the_restart(rig: CaseRig) -> None:
     bus = await rig.bus()
     revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
     await rig.kill()
@@ -66,7 +66,7 @@ async def a_lease_nobody_renews_ends_after_the_restart(rig: Rig) -> None:
 
 
 @own_server
-async def a_write_to_a_frozen_server_is_stored_when_it_thaws(rig: Rig) -> None:
+async def a_write_to_a_frozen_server_is_stored_when_it_thaws(rig: CaseRig) -> None:
     bus = await rig.bus(request_timeout_s=3.0)
     await bus.write(rig.st("before"), b"x")
     await rig.freeze()
@@ -92,7 +92,7 @@ async def a_write_to_a_frozen_server_is_stored_when_it_thaws(rig: Rig) -> None:
 
 
 @own_server
-async def what_was_acknowledged_survives_a_kill(rig: Rig) -> None:
+async def what_was_acknowledged_survives_a_kill(rig: CaseRig) -> None:
     bus = await rig.bus()
     seqs = [await bus.write(rig.st(str(n)), b"%d" % n) for n in range(20)]
     await rig.kill()
@@ -105,7 +105,7 @@ async def what_was_acknowledged_survives_a_kill(rig: Rig) -> None:
 
 
 @own_server
-async def without_a_server_nothing_is_sent_and_nothing_arrives_later(rig: Rig) -> None:
+async def without_a_server_nothing_is_sent_and_nothing_arrives_later(rig: CaseRig) -> None:
     bus = await rig.bus()
     lost = asyncio.Event()
     bus.on_disconnect(lost.set)
@@ -122,7 +122,7 @@ async def without_a_server_nothing_is_sent_and_nothing_arrives_later(rig: Rig) -
 
 
 @own_server
-async def subscriptions_are_back_after_a_restart(rig: Rig) -> None:
+async def subscriptions_are_back_after_a_restart(rig: CaseRig) -> None:
     bus = await rig.bus()
     heard = await hear(bus, f"progress.{rig.id}")
     returned = asyncio.Event()
@@ -136,7 +136,7 @@ async def subscriptions_are_back_after_a_restart(rig: Rig) -> None:
 
 
 @own_server
-async def a_parked_request_is_lost_with_the_server_and_asked_again(rig: Rig) -> None:
+async def a_parked_request_is_lost_with_the_server_and_asked_again(rig: CaseRig) -> None:
     bus = await rig.bus()
     name = f"{rig.id}_hi"
     await consumer(bus, name, f"jobs.{rig.id}.hi.*")
@@ -151,7 +151,7 @@ async def a_parked_request_is_lost_with_the_server_and_asked_again(rig: Rig) -> 
 
 
 @own_server
-async def what_was_in_hand_comes_again_after_a_restart(rig: Rig) -> None:
+async def what_was_in_flight_comes_again_after_a_restart(rig: CaseRig) -> None:
     bus = await rig.bus()
     name = f"{rig.id}_hi"
     await consumer(bus, name, f"jobs.{rig.id}.hi.*", ack_wait=4 * SECOND)
@@ -172,7 +172,7 @@ async def what_was_in_hand_comes_again_after_a_restart(rig: Rig) -> None:
 
 
 @own_server
-async def a_message_id_is_remembered_over_a_restart_with_its_message(rig: Rig) -> None:
+async def a_message_id_is_remembered_over_a_restart_with_its_message(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(f"pl.{rig.id}.in", b"x", msg_id=f"{rig.id}-1")
     await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-2")
@@ -186,7 +186,7 @@ async def a_message_id_is_remembered_over_a_restart_with_its_message(rig: Rig) -
 
 
 @own_server
-async def a_batch_in_the_making_dies_with_the_server(rig: Rig) -> None:
+async def a_batch_in_the_making_dies_with_the_server(rig: CaseRig) -> None:
     bus = await rig.bus()
     fields = b"Nats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\n"
     await bus.request(rig.st("a"), b"x", fields=fields, is_write=True)
@@ -199,7 +199,7 @@ async def a_batch_in_the_making_dies_with_the_server(rig: Rig) -> None:
 
 
 @own_server
-async def a_key_expires_as_soon_as_a_frozen_server_thaws(rig: Rig) -> None:
+async def a_key_expires_as_soon_as_a_frozen_server_thaws(rig: CaseRig) -> None:
     bus = await rig.bus(request_timeout_s=10.0)
     await bus.write(rig.st(), b"x", ttl_s=1)
     await bus.write(rig.st("kept"), b"x")
@@ -211,7 +211,7 @@ async def a_key_expires_as_soon_as_a_frozen_server_thaws(rig: Rig) -> None:
 
 
 @own_server
-async def a_table_catches_up_after_a_restart(rig: Rig) -> None:
+async def a_table_catches_up_after_a_restart(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
     await put(bus, Bucket.DESIRED, "worker.a", Desired())
     table = Table(other, Bucket.DESIRED, Desired)
@@ -227,7 +227,7 @@ async def a_table_catches_up_after_a_restart(rig: Rig) -> None:
 
 
 @own_server
-async def an_answer_lost_with_the_connection_is_ambiguous(rig: Rig) -> None:
+async def an_answer_lost_with_the_connection_is_ambiguous(rig: CaseRig) -> None:
     bus = await rig.bus(request_timeout_s=20.0)
     await rig.freeze()
     writing = asyncio.ensure_future(bus.write(rig.st(), b"x", expect=0))
@@ -244,7 +244,7 @@ async def an_answer_lost_with_the_connection_is_ambiguous(rig: Rig) -> None:
 
 
 @own_server
-async def a_frozen_server_is_given_up_after_two_pings(rig: Rig) -> None:
+async def a_frozen_server_is_given_up_after_two_pings(rig: CaseRig) -> None:
     bus = await rig.bus(ping_interval_s=2.0, request_timeout_s=5.0)
     lost = asyncio.Event()
     bus.on_disconnect(lost.set)

@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import pytest
 
-from verification.simulation.cases.rig import Case, Rig
+from verification.simulation.cases.rig import Case, CaseRig
 from verification.simulation.loop import running
 
 T = TypeVar("T")
-Script = Callable[[Rig], Awaitable[T]]
+Script = Callable[[CaseRig], Awaitable[T]]
 
 
-def in_virtual_time(make: Callable[[], Rig], script: Script[T], seed: int) -> T:
+def in_virtual_time(make: Callable[[], CaseRig], script: Script[T], seed: int) -> T:
     """What a script returns. make: the rig, once the loop runs."""
 
     async def play() -> T:
@@ -27,7 +27,7 @@ def in_virtual_time(make: Callable[[], Rig], script: Script[T], seed: int) -> T:
         return loop.run_until_complete(play())
 
 
-async def outcome(rig: Rig, script: Script[T], limit_s: float) -> T | Exception:
+async def outcome(rig: CaseRig, script: Script[T], limit_s: float) -> T | Exception:
     """What a script returned, or what it raised: its own test reports it."""
     try:
         async with asyncio.timeout(limit_s):

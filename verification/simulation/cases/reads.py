@@ -7,23 +7,23 @@ import pytest
 from signalbox.jobs import payloads
 from signalbox.program.errors import Misconfigured, NotFound, Unavailable
 from signalbox.wire.names import Bucket, Stream, job_anywhere
-from verification.simulation.cases.rig import Rig, case, get, info, refusal, stream
+from verification.simulation.cases.rig import CaseRig, case, get, info, refusal, stream
 
 
 @case
-async def what_is_not_there_is_none(rig: Rig) -> None:
+async def what_is_not_there_is_none(rig: CaseRig) -> None:
     bus = await rig.bus()
     assert await bus.leader_get(Stream.STATE, rig.st()) is None
     assert await bus.direct_get(Stream.STATE, rig.st()) is None
     assert await bus.list_latest(Stream.STATE, [rig.st()]) == []
     with pytest.raises(NotFound):
-        await bus.consumer_info(f"{rig.id}-nobody")
+        await bus.consumer_info(f"{rig.id}-unknown")
     with pytest.raises(NotFound):
         await info(bus, f"{rig.id}-nothing")
 
 
 @case
-async def a_wildcard_finds_the_last_of_all_that_fit(rig: Rig) -> None:
+async def a_wildcard_finds_the_last_of_all_that_fit(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.job("x", "lo"), b"1", expect=0)
     found = await get(bus, Stream.JOBS, job_anywhere(f"{rig.id}-x"))
@@ -33,7 +33,7 @@ async def a_wildcard_finds_the_last_of_all_that_fit(rig: Rig) -> None:
 
 
 @case
-async def a_direct_get_says_where_the_message_comes_from(rig: Rig) -> None:
+async def a_direct_get_says_where_the_message_comes_from(rig: CaseRig) -> None:
     bus = await rig.bus()
     seq = await bus.write(rig.st(), b"x", headers={"A": "b"})
     found = await bus.direct_get(Stream.STATE, rig.st())
@@ -45,14 +45,14 @@ async def a_direct_get_says_where_the_message_comes_from(rig: Rig) -> None:
 
 
 @case
-async def a_stream_without_direct_gets_answers_none(rig: Rig) -> None:
+async def a_stream_without_direct_gets_answers_none(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable):
         await bus.direct_get(Stream.JOBS, rig.job())
 
 
 @case
-async def a_list_is_in_stream_order_with_the_last_of_each(rig: Rig) -> None:
+async def a_list_is_in_stream_order_with_the_last_of_each(rig: CaseRig) -> None:
     bus = await rig.bus()
     for name in ("c", "a", "b", "a"):
         await bus.write(f"$KV.{Bucket.MODELS}.{rig.id}.{name}", name.encode())
@@ -63,7 +63,7 @@ async def a_list_is_in_stream_order_with_the_last_of_each(rig: Rig) -> None:
 
 
 @case
-async def a_list_from_the_leader_is_the_same(rig: Rig) -> None:
+async def a_list_from_the_leader_is_the_same(rig: CaseRig) -> None:
     bus = await rig.bus()
     for name in ("b", "a"):
         await bus.write(f"$KV.{Bucket.LEASES}.{rig.id}.{name}", name.encode(), expect=0)
@@ -72,7 +72,7 @@ async def a_list_from_the_leader_is_the_same(rig: Rig) -> None:
 
 
 @case
-async def more_keys_than_a_batch_holds_are_listed_all_the_same(rig: Rig) -> None:
+async def more_keys_than_a_batch_holds_are_listed_all_the_same(rig: CaseRig) -> None:
     bus = await rig.bus()
     writer = bus.grouped(Stream.STATE)
     await asyncio.gather(*(writer.write(rig.st(f"{n:04}"), b"x") for n in range(1100)))
@@ -86,7 +86,7 @@ async def more_keys_than_a_batch_holds_are_listed_all_the_same(rig: Rig) -> None
 
 
 @case
-async def a_payload_comes_back_from_its_chunks(rig: Rig) -> None:
+async def a_payload_comes_back_from_its_chunks(rig: CaseRig) -> None:
     bus = await rig.bus()
     data = bytes(range(256)) * 4000
     ref = await payloads.store(bus, rig.id, "in", data)
@@ -96,7 +96,7 @@ async def a_payload_comes_back_from_its_chunks(rig: Rig) -> None:
 
 
 @case
-async def the_next_message_of_a_subject_is_found_from_any_sequence(rig: Rig) -> None:
+async def the_next_message_of_a_subject_is_found_from_any_sequence(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.job("1"), b"1")
     second = await bus.write(rig.job("2"), b"2")
@@ -110,7 +110,7 @@ async def the_next_message_of_a_subject_is_found_from_any_sequence(rig: Rig) -> 
 
 
 @case
-async def questions_that_contradict_themselves_are_refused(rig: Rig) -> None:
+async def questions_that_contradict_themselves_are_refused(rig: CaseRig) -> None:
     bus = await rig.bus()
     for ask in ({}, {"seq": 1, "last_by_subj": rig.st()}, {"last_by_subj": rig.st(), "next_by_subj": rig.st()}):
         with pytest.raises(Misconfigured):
@@ -118,7 +118,7 @@ async def questions_that_contradict_themselves_are_refused(rig: Rig) -> None:
 
 
 @case
-async def a_stream_tells_its_subjects(rig: Rig) -> None:
+async def a_stream_tells_its_subjects(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"])
     for name in ("a", "b", "a"):
@@ -130,7 +130,7 @@ async def a_stream_tells_its_subjects(rig: Rig) -> None:
 
 
 @case
-async def a_purge_stops_below_its_sequence(rig: Rig) -> None:
+async def a_purge_stops_below_its_sequence(rig: CaseRig) -> None:
     bus = await rig.bus()
     seqs = [await bus.write(rig.job(str(n))) for n in range(4)]
     await bus.write(rig.job("other", "lo"))
@@ -142,7 +142,7 @@ async def a_purge_stops_below_its_sequence(rig: Rig) -> None:
 
 
 @case
-async def a_purge_keeps_what_it_is_told_to(rig: Rig) -> None:
+async def a_purge_keeps_what_it_is_told_to(rig: CaseRig) -> None:
     bus = await rig.bus()
     for number in range(4):
         await bus.write(rig.job(str(number)))
@@ -154,7 +154,7 @@ async def a_purge_keeps_what_it_is_told_to(rig: Rig) -> None:
 
 
 @case
-async def a_message_is_deleted_once(rig: Rig) -> None:
+async def a_message_is_deleted_once(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"])
     for _ in range(3):
@@ -168,7 +168,7 @@ async def a_message_is_deleted_once(rig: Rig) -> None:
 
 
 @case
-async def a_bucket_deletes_no_messages(rig: Rig) -> None:
+async def a_bucket_deletes_no_messages(rig: CaseRig) -> None:
     bus = await rig.bus()
     seq = await bus.write(rig.lease(), b"x", ttl_s=60)
     ask = bus.request_json("$JS.API.STREAM.MSG.DELETE.KV_leases", {"seq": seq})
@@ -177,7 +177,7 @@ async def a_bucket_deletes_no_messages(rig: Rig) -> None:
 
 
 @case
-async def two_streams_do_not_share_a_subject(rig: Rig) -> None:
+async def two_streams_do_not_share_a_subject(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.a.>"])
     again = stream(bus, f"{rig.id}-2", [f"{rig.id}.*.b"])
@@ -187,7 +187,7 @@ async def two_streams_do_not_share_a_subject(rig: Rig) -> None:
 
 
 @case
-async def a_deleted_stream_is_gone_with_its_subjects(rig: Rig) -> None:
+async def a_deleted_stream_is_gone_with_its_subjects(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"])
     await bus.write(f"{rig.id}.a")
@@ -199,7 +199,7 @@ async def a_deleted_stream_is_gone_with_its_subjects(rig: Rig) -> None:
 
 
 @case
-async def a_batched_get_pages_through_a_subject(rig: Rig) -> None:
+async def a_batched_get_pages_through_a_subject(rig: CaseRig) -> None:
     bus = await rig.bus()
     seqs = [await bus.write(f"pl.{rig.id}.in", b"%d" % n) for n in range(5)]
     bodies: list[bytes] = []

@@ -26,7 +26,7 @@ Staged = tuple[str, bytes, dict[str, str]]
 """Subject, body and headers of one message of a batch."""
 
 
-class Rig(ABC):
+class CaseRig(ABC):
     """One case's access to a server. id: a token of its own for every name it makes."""
 
     id: str
@@ -76,20 +76,20 @@ class Case(NamedTuple):
     """One script. own: it needs a server to itself, to stop, kill or freeze."""
 
     name: str
-    run: Callable[[Rig], Awaitable[None]]
+    run: Callable[[CaseRig], Awaitable[None]]
     is_own: bool
 
 
 CASES: Final[list[Case]] = []
 
 
-def case(run: Callable[[Rig], Awaitable[None]]) -> Callable[[Rig], Awaitable[None]]:
+def case(run: Callable[[CaseRig], Awaitable[None]]) -> Callable[[CaseRig], Awaitable[None]]:
     """A case that shares its server."""
     CASES.append(Case(run.__name__, run, is_own=False))
     return run
 
 
-def own_server(run: Callable[[Rig], Awaitable[None]]) -> Callable[[Rig], Awaitable[None]]:
+def own_server(run: Callable[[CaseRig], Awaitable[None]]) -> Callable[[CaseRig], Awaitable[None]]:
     """A case with a server of its own."""
     CASES.append(Case(run.__name__, run, is_own=True))
     return run
@@ -111,7 +111,7 @@ class Deliveries:
         return self.all
 
 
-class Heard:
+class HeardMessages:
     """Collects core messages of one subscription."""
 
     def __init__(self) -> None:
@@ -127,9 +127,9 @@ class Heard:
         return self.all
 
 
-async def hear(bus: Bus, subject: str) -> Heard:
+async def hear(bus: Bus, subject: str) -> HeardMessages:
     """Listen to a subject."""
-    heard = Heard()
+    heard = HeardMessages()
     await bus.subscribe(subject, heard.take)
     return heard
 

@@ -15,7 +15,7 @@ from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from tests.rigs.processes import stop
-from verification.simulation.cases.rig import Rig
+from verification.simulation.cases.rig import CaseRig
 from verification.simulation.loop import EPOCH
 from verification.simulation.nats.bus import ModelBus
 from verification.simulation.nats.link import Link
@@ -24,7 +24,7 @@ from verification.simulation.nats.server import Server
 _REQUEST_S: Final = 15.0
 
 
-class ModelRig(Rig):
+class ModelRig(CaseRig):
     """A case's view of the model. commit_s, stale_s: see :class:`Server`; above 0 it is one of a cluster."""
 
     def __init__(self, id_: str, seed: int, *, commit_s: float = 0.0, stale_s: float = 0.0) -> None:
@@ -58,7 +58,7 @@ class ModelRig(Rig):
             await bus.close()
 
 
-class RealRig(Rig):
+class RealRig(CaseRig):
     """A case's view of a nats-server, or of a cluster of them."""
 
     def __init__(self, id_: str, *servers: NatsServer) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from signalbox.bus.answers import stored_of
 from signalbox.bus.client import Delivery, Message
 from signalbox.program.errors import NotFound, SignalboxError
-from verification.simulation.cases.rig import Rig, batch, consumer, hear, pulling, raw, stream, until
+from verification.simulation.cases.rig import CaseRig, batch, consumer, hear, pulling, raw, stream, until
 
 Outcome = tuple[Any, ...]
 _KEYS: Final = ("a", "b", "c", "d")
@@ -23,7 +23,7 @@ class Walk:
     follow the server into corners where ours never go: there a consumer's floor depends on the order of a Go map.
     """
 
-    def __init__(self, rig: Rig, seed: int) -> None:
+    def __init__(self, rig: CaseRig, seed: int) -> None:
         self._rig = rig
         self._random = random.Random(f"walk {seed}")
         self._name = f"{rig.id}"
@@ -228,6 +228,6 @@ def _told(message: Message) -> Outcome:
     return message.subject, message.data, headers["Nats-Sequence"], headers["Nats-Last-Sequence"]
 
 
-async def walk(rig: Rig, seed: int, steps: int, expected: Sequence[Outcome] = ()) -> list[Outcome]:
+async def walk(rig: CaseRig, seed: int, steps: int, expected: Sequence[Outcome] = ()) -> list[Outcome]:
     """One walk; the same outcomes wherever it is walked."""
     return await Walk(rig, seed).run(steps, expected)

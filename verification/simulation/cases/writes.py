@@ -6,14 +6,14 @@ import pytest
 
 from signalbox.program.errors import Ambiguous, QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.wire.names import Bucket, Header, Stream
-from verification.simulation.cases.rig import Rig, case, get, info, raw, refusal, stream, until
+from verification.simulation.cases.rig import CaseRig, case, get, info, raw, refusal, stream, until
 
 EXPECTED = Header.EXPECTED_LAST.value
 OTHER = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 
 @case
-async def a_compare_and_set_moves_from_revision_to_revision(rig: Rig) -> None:
+async def a_compare_and_set_moves_from_revision_to_revision(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.st(), b"1", expect=0)
     second = await bus.write(rig.st(), b"2", expect=first)
@@ -25,7 +25,7 @@ async def a_compare_and_set_moves_from_revision_to_revision(rig: Rig) -> None:
 
 
 @case
-async def expecting_nothing_fails_where_something_is(rig: Rig) -> None:
+async def expecting_nothing_fails_where_something_is(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.st(), b"1")
     with pytest.raises(StaleRevision) as stale:
@@ -34,7 +34,7 @@ async def expecting_nothing_fails_where_something_is(rig: Rig) -> None:
 
 
 @case
-async def expecting_something_fails_where_nothing_is(rig: Rig) -> None:
+async def expecting_something_fails_where_nothing_is(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(StaleRevision) as stale:
         await bus.write(rig.st(), b"1", expect=7)
@@ -43,7 +43,7 @@ async def expecting_something_fails_where_nothing_is(rig: Rig) -> None:
 
 
 @case
-async def of_twenty_contenders_one_wins_every_round(rig: Rig) -> None:
+async def of_twenty_contenders_one_wins_every_round(rig: CaseRig) -> None:
     buses = [await rig.bus() for _ in range(4)]
 
     async def contend(number: int, round_: int) -> bool:
@@ -61,7 +61,7 @@ async def of_twenty_contenders_one_wins_every_round(rig: Rig) -> None:
 
 
 @case
-async def the_same_compare_and_set_with_the_same_id_is_stale_not_duplicate(rig: Rig) -> None:
+async def the_same_compare_and_set_with_the_same_id_is_stale_not_duplicate(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.st(), b"1", expect=0, msg_id=f"{rig.id}-once")
     with pytest.raises(StaleRevision) as stale:
@@ -70,7 +70,7 @@ async def the_same_compare_and_set_with_the_same_id_is_stale_not_duplicate(rig: 
 
 
 @case
-async def a_write_can_be_fenced_by_another_subject(rig: Rig) -> None:
+async def a_write_can_be_fenced_by_another_subject(rig: CaseRig) -> None:
     bus = await rig.bus()
     fence = await bus.write(rig.st("fence"), b"1")
     fenced = {EXPECTED: str(fence), OTHER: rig.st("fence")}
@@ -82,13 +82,13 @@ async def a_write_can_be_fenced_by_another_subject(rig: Rig) -> None:
 
 
 @case
-async def a_fence_without_a_sequence_is_refused(rig: Rig) -> None:
+async def a_fence_without_a_sequence_is_refused(rig: CaseRig) -> None:
     bus = await rig.bus()
     assert await raw(bus, rig.st(), b"x", {OTHER: rig.st("fence")}) == (0, 10193)
 
 
 @case
-async def a_message_id_is_stored_once(rig: Rig) -> None:
+async def a_message_id_is_stored_once(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(f"pl.{rig.id}.in", b"x", msg_id=f"{rig.id}-1")
     assert await bus.write(f"pl.{rig.id}.in", b"y", msg_id=f"{rig.id}-1") == first
@@ -96,7 +96,7 @@ async def a_message_id_is_stored_once(rig: Rig) -> None:
 
 
 @case
-async def a_message_id_outlives_its_message(rig: Rig) -> None:
+async def a_message_id_outlives_its_message(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-1")
     await bus.request_json("$JS.API.STREAM.PURGE.JOBS", {"filter": rig.job()})
@@ -105,7 +105,7 @@ async def a_message_id_outlives_its_message(rig: Rig) -> None:
 
 
 @case
-async def streams_know_only_their_own_message_ids(rig: Rig) -> None:
+async def streams_know_only_their_own_message_ids(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-1")
     await bus.write(rig.st(), b"x", msg_id=f"{rig.id}-1")
@@ -113,7 +113,7 @@ async def streams_know_only_their_own_message_ids(rig: Rig) -> None:
 
 
 @case
-async def a_message_id_is_forgotten_after_its_window(rig: Rig) -> None:
+async def a_message_id_is_forgotten_after_its_window(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], duplicate_window=100_000_000)
     first = await bus.write(f"{rig.id}.a", b"x", msg_id="1")
@@ -126,7 +126,7 @@ async def a_message_id_is_forgotten_after_its_window(rig: Rig) -> None:
 
 
 @case
-async def what_is_too_large_for_a_stream_is_refused(rig: Rig) -> None:
+async def what_is_too_large_for_a_stream_is_refused(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(TooLarge):
         await bus.write(rig.st(), b"x" * (1024 * 1024 + 1))
@@ -136,7 +136,7 @@ async def what_is_too_large_for_a_stream_is_refused(rig: Rig) -> None:
 
 
 @case
-async def headers_count_towards_the_largest_message(rig: Rig) -> None:
+async def headers_count_towards_the_largest_message(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], max_msg_size=100)
     assert (await raw(bus, f"{rig.id}.a", b"x" * 100))[1] == 0
@@ -145,7 +145,7 @@ async def headers_count_towards_the_largest_message(rig: Rig) -> None:
 
 
 @case
-async def a_subject_without_a_stream_is_refused_at_once(rig: Rig) -> None:
+async def a_subject_without_a_stream_is_refused_at_once(rig: CaseRig) -> None:
     bus = await rig.bus()
     with pytest.raises(Unavailable) as error:
         await bus.write(f"nowhere.{rig.id}", b"x")
@@ -153,7 +153,7 @@ async def a_subject_without_a_stream_is_refused_at_once(rig: Rig) -> None:
 
 
 @case
-async def a_full_stream_refuses_until_there_is_room(rig: Rig) -> None:
+async def a_full_stream_refuses_until_there_is_room(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], discard="new", max_msgs=2)
     first = await bus.write(f"{rig.id}.a")
@@ -166,7 +166,7 @@ async def a_full_stream_refuses_until_there_is_room(rig: Rig) -> None:
 
 
 @case
-async def a_full_disk_share_refuses(rig: Rig) -> None:
+async def a_full_disk_share_refuses(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], discard="new", max_bytes=2000)
     for number in range(3):
@@ -178,7 +178,7 @@ async def a_full_disk_share_refuses(rig: Rig) -> None:
 
 
 @case
-async def a_full_stream_takes_what_replaces(rig: Rig) -> None:
+async def a_full_stream_takes_what_replaces(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], discard="new", max_msgs=2, max_msgs_per_subject=1)
     await bus.write(f"{rig.id}.a")
@@ -190,7 +190,7 @@ async def a_full_stream_takes_what_replaces(rig: Rig) -> None:
 
 
 @case
-async def a_stream_that_discards_old_loses_its_oldest(rig: Rig) -> None:
+async def a_stream_that_discards_old_loses_its_oldest(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], discard="old", max_msgs=2)
     seqs = [await bus.write(f"{rig.id}.{number}") for number in range(3)]
@@ -199,7 +199,7 @@ async def a_stream_that_discards_old_loses_its_oldest(rig: Rig) -> None:
 
 
 @case
-async def of_a_record_only_the_last_is_kept(rig: Rig) -> None:
+async def of_a_record_only_the_last_is_kept(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.st(), b"1")
     second = await bus.write(rig.st(), b"2")
@@ -209,7 +209,7 @@ async def of_a_record_only_the_last_is_kept(rig: Rig) -> None:
 
 
 @case
-async def sequences_are_never_given_twice(rig: Rig) -> None:
+async def sequences_are_never_given_twice(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"])
     assert [await bus.write(f"{rig.id}.a") for _ in range(3)] == [1, 2, 3]
@@ -222,7 +222,7 @@ async def sequences_are_never_given_twice(rig: Rig) -> None:
 
 
 @case
-async def headers_and_body_are_kept_as_they_came(rig: Rig) -> None:
+async def headers_and_body_are_kept_as_they_came(rig: CaseRig) -> None:
     bus = await rig.bus()
     headers = {"Sb-Record": '{"a":1}', "X-Empty": ""}
     await bus.write(rig.st(), b"\x00\xff\r\n", headers=headers, expect=0)
@@ -232,7 +232,7 @@ async def headers_and_body_are_kept_as_they_came(rig: Rig) -> None:
 
 
 @case
-async def concurrent_writes_get_a_sequence_each(rig: Rig) -> None:
+async def concurrent_writes_get_a_sequence_each(rig: CaseRig) -> None:
     bus = await rig.bus()
     seqs = await asyncio.gather(*(bus.write(rig.st(str(n)), b"x") for n in range(100)))
     assert len(set(seqs)) == 100
@@ -241,14 +241,14 @@ async def concurrent_writes_get_a_sequence_each(rig: Rig) -> None:
 
 
 @case
-async def a_rollup_is_refused_where_none_is_allowed(rig: Rig) -> None:
+async def a_rollup_is_refused_where_none_is_allowed(rig: CaseRig) -> None:
     bus = await rig.bus()
     assert await raw(bus, rig.st(), b"x", {"Nats-Rollup": "sub"}) == (0, 10111)
     assert await raw(bus, rig.lease(), b"x", {"Nats-Rollup": "half"}) == (0, 10111)
 
 
 @case
-async def a_rollup_leaves_one_message_of_its_subject(rig: Rig) -> None:
+async def a_rollup_leaves_one_message_of_its_subject(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"], allow_rollup_hdrs=True)
     for _ in range(3):
@@ -262,7 +262,7 @@ async def a_rollup_leaves_one_message_of_its_subject(rig: Rig) -> None:
 
 
 @case
-async def a_removed_key_leaves_a_revision_to_write_from(rig: Rig) -> None:
+async def a_removed_key_leaves_a_revision_to_write_from(rig: CaseRig) -> None:
     bus = await rig.bus()
     subject = f"$KV.{Bucket.KEYS}.{rig.id}"
     first = await bus.write(subject, b"1", expect=0)

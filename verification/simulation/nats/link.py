@@ -226,7 +226,7 @@ class ModelConnection(Client):
         """The connection is gone, or never came to be."""
         if session is self._session:
             if self._arrival is not None and not self._arrival.done():
-                self._arrival.set_exception(ConnectionRefusedError("nobody listens"))
+                self._arrival.set_exception(ConnectionRefusedError("no server listens"))
             self._is_lost.set()
 
     # ------------------------------------------------------------------------------ staying connected

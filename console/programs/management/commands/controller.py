@@ -7,10 +7,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from console.audit.marks import keep_marked
-from console.controller.reconciler import Reconciler
+from console.controller.reconciler import ConsoleReconciler
 from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
-from console.jobs.retention import Retention
+from console.jobs.retention import RowRetention
 from console.keys.usage import UseLog
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
@@ -27,7 +27,7 @@ class Command(BaseCommand):
 
 def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     console = settings.CONSOLE
-    reconciler = Reconciler(
+    reconciler = ConsoleReconciler(
         bus,
         every_s=console.reconcile_s,
         vanished_after_s=console.vanished_after_s,
@@ -41,5 +41,5 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         keep_measured(bus),
         keep_counted(),
         keep_marked(bus, console.audit_mark_s),
-        Retention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
+        RowRetention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
     ]

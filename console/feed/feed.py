@@ -1,0 +1,207 @@
+"""Feeds the live view of this console process from one connection to NATS, and runs with none.
+
+Tables (presence, tickets, models, desired state) and leases are followed always; job events only while
+a browser watches (and a minute longer), because a ticker that is not shown needs none. Gauges
+are read after events, and every few seconds besides.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from console.board.rows import Alarm, Figure
+from console.board.view import LiveView
+from console.feed.faults import NatsFaults
+from console.feed.fronts import Fronts, Own
+from console.feed.gauges import Gauges
+from console.feed.health import Cursor, gpus, read_health
+from console.feed.hub import Hub
+from console.feed.jobs import JobEvents
+from console.feed.leases import Leases
+from console.feed.queues import WatchedQueues
+from console.feed.retry import RETRY_S, for_ever, until_done
+from console.feed.storage import StorageFigure
+from console.feed.tables import Tables
+from signalbox.bus.client import Bus, Message
+from signalbox.bus.disk import Reserve
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import RefusedConnections, decode
+from signalbox.wire.names import KEY_USE, NATS_FAULT, NATS_STALLED, Bucket, Header, event_of_key
+
+FLUSH_S: Final = 0.1
+TICK_S: Final = 1.0
+HEALTH_S: Final = 5.0
+"""Between two readings of what the health strip shows, while a browser watches."""
+_DISK_LOW: Final = "The disk of NATS has only the room that accepted jobs need: new ones get 503. Make room there."
+
+Unpublished = Callable[[], Awaitable[dict[str, Alarm] | None]]
+"""Tells what was decided and is not published, as alarms by key; None where the database does not answer."""
+
+
+class Feed:
+    """One per process. ``run`` it in a task; read ``hub``."""
+
+    def __init__(
+        self,
+        settings: Wire,
+        *,
+        clock: Callable[[], float] = time.time,
+        cursor: Cursor | None = None,
+        unpublished: Unpublished | None = None,
+        refused_connections: Own | None = None,
+    ) -> None:
+        """cursor: tells how far the projector has got, or None where it is not known. unpublished: what NATS lacks.
+
+        refused_connections: connections that this process turns away.
+        """
+        self._fronts = Fronts(refused_connections)
+        self._unpublished = unpublished
+        self._settings = settings
+        self._clock = clock
+        self._cursor = cursor
+        self.view = LiveView(secrets.token_hex(4), clock())
+        self.hub = Hub(self.view)
+        self.bus: Bus | None = None
+        self.faults = NatsFaults(self.view, clock)
+        self._leases = Leases(self.view, clock)
+        self._queues = WatchedQueues(self.view, clock)
+        self._tables = Tables(self.view, self._queues, clock)
+        self._jobs = JobEvents(self.view, self._queues, clock)
+        self._gauges: Gauges | None = None
+        self._storage = StorageFigure()
+        self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
+        self._down_since: float | None = clock()
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set when everything has been read once."""
+        return self._queues.synced
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether NATS is away, or nothing has been read from it yet."""
+        return self.bus is None or not self.bus.is_connected or not self.synced.is_set()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether job events are being followed, because a browser watches."""
+        return self._jobs.are_followed
+
+    async def run(self) -> None:
+        """Feeds the view until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beat(), name="live beat")
+                group.create_task(self._follow(group), name="live follow")
+        finally:
+            await self._tables.close()
+            if self.bus is not None:
+                with contextlib.suppress(SignalboxError):
+                    await self.bus.close()
+
+    def source(self, now: float) -> dict[str, Any]:
+        """What the tick says of where the data come from."""
+        if self.is_blind:
+            return {"nats": "down", "since": self._down_since or now}
+        round_trip_s = self._gauges.round_trip_s if self._gauges else 0.0
+        return {"nats": "ok", "lag_ms": round(round_trip_s * 1000, 1)}
+
+    # ------------------------------------------------------------------------------ beat
+
+    async def _beat(self) -> None:
+        """Flushes every tenth of a second while a browser watches, ticks every second."""
+        ticked_at, was_blind = 0.0, True
+        while True:
+            await asyncio.sleep(FLUSH_S if len(self.hub) else TICK_S)
+            now = self._clock()
+            try:
+                # A link that comes or goes is told at once: NATS may be away for less than a second.
+                if now >= ticked_at + TICK_S or self.is_blind != was_blind:
+                    ticked_at, was_blind = now, self.is_blind
+                    self._each_second(now)
+                    self.hub.flush(now)
+                    self.hub.tick(now, self.source(now))
+                else:
+                    self.hub.flush(now)
+            except Exception:  # noqa: BLE001  the edge of a task: the board must go on beating
+                log.exception("live.beat_failed")
+
+    def _each_second(self, now: float) -> None:
+        if self.is_blind:
+            self._down_since = self._down_since or now
+        else:
+            self._down_since = None
+        self.view.told("disk", _DISK_LOW if self._reserve.is_low else "")
+        self.faults.show(now)
+        self.view.fronts(self._fronts.alarms(now))
+        self.view.age(now, is_blind=self.is_blind)
+        workers = self.view.workers()
+        alive = sum(w.state != "lost" for w in workers)
+        link = Figure("NATS", "failed", "away") if self.is_blind else Figure("NATS", "ok", "connected")
+        self.view.health("nats", link)
+        self.view.health(
+            "workers", Figure("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
+        )
+        self.view.health("lanes", gpus(self.view.lanes.rows()))
+
+    # ------------------------------------------------------------------------------ NATS
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        bus = await self._connect()
+        self.bus = bus
+        self._gauges = Gauges(bus)
+        bus.on_reconnect(self._on_reconnect)
+        await bus.subscribe(event_of_key(Bucket.LEASES), self._leases.hear)
+        await bus.subscribe(NATS_FAULT, self.faults.hear_fault)
+        await bus.subscribe(NATS_STALLED, self.faults.hear_stalled)
+        await bus.subscribe(KEY_USE, self._on_front)
+        await until_done(partial(self._leases.recall, bus))
+        await self._tables.start(bus)
+        for name, keep in (
+            ("leases", partial(self._leases.keep, bus)),
+            ("gauges", partial(self._queues.keep, self._gauges)),
+            ("jobs", partial(self._jobs.keep, bus, self.hub)),
+            ("health", partial(self._keep_health, bus)),
+        ):
+            group.create_task(for_ever(name, keep), name=f"live {name}")
+
+    async def _connect(self) -> Bus:
+        while True:
+            try:
+                return await Bus.connect(self._settings, role="console", name="live")
+            except SignalboxError as error:
+                log.warning("live.nats_unreachable", reason=error.public_message)
+                await asyncio.sleep(RETRY_S)
+
+    def _on_reconnect(self) -> None:
+        self._leases.mark_stale()
+        self._queues.mark_all()
+
+    def _on_front(self, message: Message) -> None:
+        if Header.FRONT not in message.headers:
+            return
+        try:
+            refused_connections = decode(RefusedConnections, message.headers[Header.FRONT])
+        except msgspec.MsgspecError as error:
+            log.warning("live.unreadable_front", reason=str(error))
+            return
+        self._fronts.hear(refused_connections, self._clock())
+
+    async def _keep_health(self, bus: Bus) -> None:
+        """Reads dead letters, storage and the projector's lag, while a browser watches."""
+        while True:
+            if len(self.hub) and not self.is_blind:
+                for name, row in (await read_health(bus, self._cursor, self._clock())).items():
+                    self.view.health(name, row)
+                if self._unpublished is not None and (found := await self._unpublished()) is not None:
+                    self.view.unpublished(found)
+                self.view.health("storage", await self._storage.read(bus, self._clock()))
+            await asyncio.sleep(HEALTH_S if len(self.hub) else TICK_S)

@@ -1,0 +1,1 @@
+"""Faults, and the catalogue that a storm chooses from."""

@@ -1,0 +1,1 @@
+"""What a history must obey, as pure functions over it."""

@@ -1,0 +1,1 @@
+"""A stack of real programs that faults are caused in."""

@@ -1,0 +1,13 @@
+"""``python -m verification.chaos.rig.toyworker``: the worker, its runners :mod:`verification.chaos.rig.toyrunner`."""
+
+import sys
+
+import workers.device.keeper
+import workers.device.lane
+from tests.rigs.unstaged import Unstaged
+from workers.main import main
+
+if __name__ == "__main__":
+    workers.device.keeper.RUNNER = "verification.chaos.rig.toyrunner"
+    vars(workers.device.lane)["Staging"] = Unstaged  # its versions lie nowhere
+    sys.exit(main())
