@@ -19,6 +19,7 @@ from console.accounts.rights import ROLES, Actor
 from console.catalog import inspection
 from console.catalog.inspection import Inspection
 from console.config import ConsoleSettings
+from console.operators import throttle
 
 T = TypeVar("T")
 PASSWORD = "correct horse battery staple"
@@ -63,6 +64,12 @@ def console(tmp_path: Path, settings: Any) -> Iterator[ConsoleSettings]:
     )
     yield settings.CONSOLE
     connections.close_all()
+
+
+@pytest.fixture
+def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wait after failed logins outlasts a test, on however busy a machine."""
+    monkeypatch.setattr(throttle, "FIRST_S", throttle.LONGEST_S)
 
 
 @pytest.fixture

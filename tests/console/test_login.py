@@ -42,6 +42,7 @@ def test_logging_out_ends_the_session(cast: dict[str, User]) -> None:
     assert client.get("/").status_code == 302
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_guessing_is_slowed_down_per_account_and_elsewhere_is_not_locked_out(
     cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
@@ -53,6 +54,7 @@ def test_guessing_is_slowed_down_per_account_and_elsewhere_is_not_locked_out(
     assert log_in(client, "admin", PASSWORD, address="192.0.2.2") == 302
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_an_address_that_tries_many_accounts_is_slowed_down(
     cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:

@@ -137,6 +137,7 @@ def test_one_address_takes_no_more_places_than_are_still_free() -> None:
             held.enter_context(places.place("198.51.100.2"))
 
 
+@pytest.mark.usefixtures("long_waits")
 @pytest.mark.django_db(transaction=True)
 def test_attempts_that_wait_count_already_and_what_is_not_judged_does_not(console: ConsoleSettings) -> None:
     judged, go = threading.Semaphore(0), threading.Event()

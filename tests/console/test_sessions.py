@@ -158,6 +158,7 @@ def test_waiting_ends_by_itself_and_what_is_refused_meanwhile_does_not_prolong_i
     assert not LoginFailure.objects.exists()
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_a_guesser_does_not_get_away_by_changing_the_end_of_an_ipv6_address(
     cast: dict[str, User], console: ConsoleSettings, settings: Any
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_guesser_does_not_get_away_by_changing_the_end_of_an_ipv6_address(
     assert throttle.network("not an address") == "not an address"
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_a_throttled_login_says_how_long_to_wait(cast: dict[str, User], console: ConsoleSettings) -> None:
     for _ in range(console.login_per_account):
         throttle.note_failure("viewer", "192.0.2.1")
@@ -229,6 +231,7 @@ def test_after_the_password_only_own_pages_follow(cast: dict[str, User], page: s
     assert (answer.status_code, answer["Location"]) == (302, "/")
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(
     cast: dict[str, User], console: ConsoleSettings
 ) -> None:
@@ -240,6 +243,7 @@ def test_guessing_the_password_of_a_borrowed_session_is_slowed_down(
     assert (answer.status_code, b"Too many failed" in answer.content) == (400, True)
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_a_borrowed_session_cannot_guess_the_password_by_changing_it(
     cast: dict[str, User], console: ConsoleSettings
 ) -> None:
