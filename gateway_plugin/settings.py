@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from signalbox.front.bounds import HttpBounds
-from signalbox.wire.jsonbody import MAX_NAMES
+from signalbox.front.jsonbody import MAX_NAMES
 
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
 UNIX: Final = "unix://"

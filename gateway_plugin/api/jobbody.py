@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.codec.decoder import INPUT_FIELDS
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.jsonbody import Bounds, parse
 
 SUBMIT_FIELDS: Final = ("model", "version", "label", "signature_name", "priority", "deadline_s", *sorted(INPUT_FIELDS))
 _MOST_NAMED: Final = 3

@@ -17,9 +17,9 @@ import msgspec
 
 from gateway_plugin.codec.inputs import decode, plans
 from gateway_plugin.codec.outputs import least_bytes, render
+from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
 from signalbox.wire.messages import Signature
 
 LENGTH: Final = struct.Struct(">I")

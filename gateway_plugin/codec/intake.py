@@ -33,10 +33,10 @@ from gateway_plugin.codec.outputs import MOST_SHRUNK
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.settings import GatewaySettings
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program import log
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
-from signalbox.wire.jsonbody import Bounds, parse
 
 _RETRY_AFTER_S: Final = 2.0
 _START_S: Final = 30.0

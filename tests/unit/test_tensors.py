@@ -11,8 +11,8 @@ from gateway_plugin.codec.decoder import Decoder, Refused, RenderAsk, rendered
 from gateway_plugin.codec.inputs import decode as decode_body
 from gateway_plugin.codec.inputs import plans
 from gateway_plugin.codec.outputs import MOST_SHRUNK, least_bytes, render
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import Bug, ResultTooLarge, TooLarge, meaning
-from signalbox.wire.jsonbody import Bounds, parse
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
 
