@@ -22,9 +22,9 @@ from console.feed.gauges import Gauges
 from console.feed.health import Cursor, gpus, read_health
 from console.feed.hub import Hub
 from console.feed.storage import StorageFigure
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.bus.disk import Reserve
+from signalbox.bus.jetstream import unix_time
 from signalbox.bus.stalls import WHY
 from signalbox.bus.table import Table
 from signalbox.program import log

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from signalbox.bus.answers import decode_puback, header_fields, unanswered
+from signalbox.bus.jetstream import decode_puback, header_fields, unanswered
 from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
 from signalbox.wire.names import Header, Stream
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from signalbox.bus.answers import header_fields
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import header_fields
 from signalbox.bus.writes import WITHDRAWN, Group
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime

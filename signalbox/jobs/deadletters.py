@@ -18,9 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus import table
-from signalbox.bus.answers import Stored, stored_of
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import parse_headers, status, status_text
+from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.jobs import inputs, life, payloads
 from signalbox.jobs.records import Records
 from signalbox.jobs.submit import submit

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Stored
+from signalbox.bus.jetstream import unix_time
 from signalbox.bus.writes import Group, Write
 from signalbox.jobs import life
 from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, SignalboxError, StaleRevision, Unavailable

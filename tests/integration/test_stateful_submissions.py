@@ -29,8 +29,8 @@ from gateway_plugin.codec.ready import Ready
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from gateway_plugin.service.jobs import Jobs
 from signalbox.bus import topology
-from signalbox.bus.answers import Stored
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import Stored
 from signalbox.jobs import life
 from signalbox.jobs.records import Found, Records
 from signalbox.ops.natsserver import NatsServer
