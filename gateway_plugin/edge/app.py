@@ -17,7 +17,7 @@ from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.answers import dialect_of, refusal
+from gateway_plugin.service.jsonresponses import dialect_of, refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable

@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client import Counter
 
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.answers import Answer, dialect_of, refusal
+from gateway_plugin.service.jsonresponses import JsonResponse, dialect_of, refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
@@ -32,8 +32,8 @@ POST_SECONDS = metrics.histogram(
     "gateway_answer_seconds", "From a request's post hook to its answer, waiting included."
 )
 
-AuthHook = Callable[[Object], Answer | None]
-PostHook = Callable[[Object], Awaitable[Answer]]
+AuthHook = Callable[[Object], JsonResponse | None]
+PostHook = Callable[[Object], Awaitable[JsonResponse]]
 
 
 def count_refusal(reason: str) -> None:
@@ -169,7 +169,7 @@ class Dispatcher:
         return hmac.compare_digest(given.encode(), self._secret)
 
 
-def _apply(obj: Object, given: Answer) -> None:
+def _apply(obj: Object, given: JsonResponse) -> None:
     """Turn ``given`` into a direct reply; what the gateway no longer needs is blanked to stay small."""
     request = obj.request
     request.raw_body = b""

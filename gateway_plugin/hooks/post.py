@@ -32,8 +32,8 @@ from gateway_plugin.codec.intake import C, Choose, Inputs, Intake
 from gateway_plugin.codec.ready import Ready
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
-from gateway_plugin.service.answers import JOB_ID, JSON, Answer, answer, retry_after
 from gateway_plugin.service.jobs import Jobs, failure
+from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
@@ -90,13 +90,13 @@ class Post:
             await asyncio.wait(set(self._giving_up))
         await self._acceptance.close()
 
-    async def hook(self, obj: Object) -> Answer:
+    async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
         key = self._key(obj)
         with self._bodies.holding(tenant_of(key), len(obj.request.raw_body)):
             return await self._answered(obj.request, key)
 
-    async def hook_of_edge(self, obj: Object) -> Answer:
+    async def hook_of_edge(self, obj: Object) -> JsonResponse:
         """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
         return await self._answered(obj.request, self._key(obj))
 
@@ -108,7 +108,7 @@ class Post:
             self._keyring.require_address(key, address)
         return key
 
-    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> Answer:
+    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
         route = self._routes.find(request.method, request.url.partition("?")[0])
         act = route.act
         if act is Act.TFS_PREDICT:
@@ -120,15 +120,15 @@ class Post:
         if act is Act.CANCEL_JOB:
             return await self._cancel_job(request, route, key)
         if act is Act.LIST_MODELS:
-            return answer(200, self._views.listed(key))
+            return json_response(200, self._views.listed(key))
         require_model(key, route.model)
         if act is Act.TFS_STATUS:
-            return answer(200, self._views.status(route.model, route.version, route.label))
-        return answer(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
+            return json_response(200, self._views.status(route.model, route.version, route.label))
+        return json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
 
     # ------------------------------------------------------------------ predictions
 
-    async def _predict(self, request: MiniRequestObject, route: Route, key: ApiKey) -> Answer:
+    async def _predict(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
         """TensorFlow Serving's predict: waits by default, 504 with the job's id when time is up."""
         require_scope(key, SUBMIT)
         require_model(key, route.model)
@@ -166,7 +166,7 @@ class Post:
             raise DeadlineExceeded(_TIMED_OUT, job_id=entry.job.id)
         return await self._predicted(end, prefer)
 
-    async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
+    async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
         """The answer of a prediction that was submitted before: its result, as if this were the first call."""
         record = found.record
         end = End(record, found.body) if record.state.is_terminal else None
@@ -182,14 +182,14 @@ class Post:
             return _replayed(await self._still_going(found, prefer))
         raise DeadlineExceeded(_TIMED_OUT, job_id=record.id)
 
-    async def _predicted(self, end: End, prefer: Preference) -> Answer:
+    async def _predicted(self, end: End, prefer: Preference) -> JsonResponse:
         """The answer of a prediction that has ended."""
         if end.record.state is State.EXPIRED:
             raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
         body = await self._jobs.result(end)
-        return Answer(200, body, _result_headers(end.record, prefer))
+        return JsonResponse(200, body, _result_headers(end.record, prefer))
 
-    async def _submit(self, request: MiniRequestObject, key: ApiKey) -> Answer:
+    async def _submit(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
         """Our job API: 202 at once, or the job when ``Prefer: wait=n`` was long enough."""
         require_scope(key, SUBMIT)
         headers = request.headers
@@ -219,7 +219,7 @@ class Post:
             return await self._still_going(Found.unclaimed(entry.job), prefer, options)
         return await self._submitted(end, prefer)
 
-    async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
+    async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
         """The job that was submitted before: 202 while it goes on, the whole of it once it has ended."""
         record = found.record
         end = End(record, found.body) if record.state.is_terminal else None
@@ -229,12 +229,12 @@ class Post:
             return _replayed(await self._submitted(end, prefer))
         return _replayed(await self._still_going(found, prefer))
 
-    async def _submitted(self, end: End, prefer: Preference) -> Answer:
+    async def _submitted(self, end: End, prefer: Preference) -> JsonResponse:
         """The job that has ended, as its submitter sees it."""
         if end.record.state is State.EXPIRED:
             raise failure(end.record)
         doc = await self._jobs.describe(Found(end.record, 0, end.body))
-        return answer(200, doc, _result_headers(end.record, prefer))
+        return json_response(200, doc, _result_headers(end.record, prefer))
 
     async def _inputs(self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]) -> tuple[C, Ready, Inputs]:
         body = request.raw_body
@@ -280,17 +280,21 @@ class Post:
         most = key.share.waiting or self._settings.account_waiting
         return self._places.holding(tenant_of(key), most=most)
 
-    async def _accept(self, entry: Entry, prefer: Preference) -> Answer:
+    async def _accept(self, entry: Entry, prefer: Preference) -> JsonResponse:
         seq = await self._acceptance.write(entry)
         return await self._accepted_answer(Found.unclaimed(entry.job, seq), prefer, entry.options)
 
-    async def _still_going(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
+    async def _still_going(
+        self, found: Found, prefer: Preference, options: SubmitOptions | None = None
+    ) -> JsonResponse:
         """202 for a job that did not end within the wait; found: as it was last known."""
         with contextlib.suppress(SignalboxError):
             found = await self._jobs.find(found.record.id, found.record.key_id)
         return await self._accepted_answer(found, prefer, options)
 
-    async def _accepted_answer(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
+    async def _accepted_answer(
+        self, found: Found, prefer: Preference, options: SubmitOptions | None = None
+    ) -> JsonResponse:
         """202: the job exists. Place and estimate are what is known now. options: None for a job of an earlier call."""
         doc = await self._jobs.describe(found)
         if options is not None and found.record.priority != options.priority:
@@ -303,7 +307,7 @@ class Post:
         }
         if prefer.applied:
             headers["Preference-Applied"] = prefer.applied
-        return answer(202, doc, headers)
+        return json_response(202, doc, headers)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="give up a job")
@@ -312,7 +316,7 @@ class Post:
 
     # ------------------------------------------------------------------ jobs
 
-    async def _read_job(self, route: Route, key: ApiKey) -> Answer:
+    async def _read_job(self, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, READ)
         found = await self._jobs.find(route.job_id, tenant_of(key))
         record = found.record
@@ -322,22 +326,22 @@ class Post:
         headers = {JOB_ID: record.id}
         if not record.state.is_terminal:
             headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
-        return answer(200, doc, headers)
+        return json_response(200, doc, headers)
 
-    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> Answer:
+    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, CANCEL)
         require_empty(request.raw_body)
         found = await self._jobs.cancel(route.job_id, tenant_of(key))
         status = 200 if found.record.state.is_terminal else 202
         doc = await self._jobs.describe(found, with_result=False)
-        return answer(status, doc, {JOB_ID: found.record.id})
+        return json_response(status, doc, {JOB_ID: found.record.id})
 
 
 _NO_OPTIONS: Final = SubmitOptions()
 _SUBMIT: Final = Route(Act.SUBMIT)
 
 
-def _replayed(given: Answer) -> Answer:
+def _replayed(given: JsonResponse) -> JsonResponse:
     return given._replace(headers={**given.headers, REPLAYED: "true"})
 
 
