@@ -12,7 +12,7 @@ from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.modelviews import ModelViews
-from gateway_plugin.codec.intake import Intake
+from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
@@ -62,8 +62,8 @@ class Gateway:
         )
         catalog = Catalog(self._models, self._serving)
         fleet = Fleet(self._workers, self._desired)
-        self._intake = Intake(settings)
-        self._jobs = Jobs(bus, records, catalog, fleet, self._intake, wall=wall)
+        self._codec = BodyCodec(settings)
+        self._jobs = Jobs(bus, records, catalog, fleet, self._codec, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         acceptance = Acceptance(
             Submitter(
@@ -92,7 +92,7 @@ class Gateway:
             settings,
             keyring,
             catalog,
-            self._intake,
+            self._codec,
             acceptance,
             self._waiters,
             self._jobs,
@@ -157,7 +157,7 @@ class Gateway:
         await self._waiters.close()
         await self._post.close()
         await self._jobs.close()
-        await self._intake.close()
+        await self._codec.close()
         await self._clock.close()
         for table in self._tables:
             await table.close()

@@ -9,8 +9,8 @@ from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, 
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.codec.intake import Inputs
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from signalbox.jobs import joblog
 from signalbox.program import metrics
@@ -76,8 +76,8 @@ class Acceptance:
         self,
         headers: Mapping[str, str],
         key: ApiKey,
-        ready: Ready,
-        inputs: Inputs,
+        ready: PreparedVersion,
+        inputs: DecodedInputs,
         options: SubmitOptions,
         idem: IdempotencyEntry | None,
         *,

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from gateway_plugin.admission.keyring import may_use
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.fleet import Fleet
 from signalbox.program.errors import NotFound
@@ -92,7 +92,7 @@ class ModelViews:
         return "END", "UNKNOWN", "The version could not be loaded."
 
 
-def metadata(ready: Ready) -> dict[str, Any]:
+def metadata(ready: PreparedVersion) -> dict[str, Any]:
     """Signatures of a version; ``signature_def`` is doubled, as in TF Serving's own answer."""
     signatures = {
         name: {

@@ -28,8 +28,8 @@ from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
 from gateway_plugin.api.preferences import Preference, preference
 from gateway_plugin.api.routing import Act, Route, Routes
-from gateway_plugin.codec.intake import C, Choose, Inputs, Intake
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.bodies import BodyCodec, C, Choose, DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.service.jobs import Jobs, failure
@@ -57,7 +57,7 @@ class Post:
         settings: GatewaySettings,
         keyring: Keyring,
         catalog: Catalog,
-        intake: Intake,
+        codec: BodyCodec,
         acceptance: Acceptance,
         waiters: Waiters,
         jobs: Jobs,
@@ -67,7 +67,7 @@ class Post:
         self._settings = settings
         self._keyring = keyring
         self._catalog = catalog
-        self._intake = intake
+        self._codec = codec
         self._acceptance = acceptance
         self._waiters = waiters
         self._jobs = jobs
@@ -138,7 +138,7 @@ class Post:
         if idem is not None and idem.found is not None:
             return await self._predict_again(idem.found, prefer, key)
 
-        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
+        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
             ready = self._catalog.ready(route.model, route.version, route.label)
             require_open(ready.model)
             return _NO_OPTIONS, ready
@@ -198,7 +198,7 @@ class Post:
         if idem is not None and idem.found is not None:
             return await self._submit_again(idem.found, prefer, key)
 
-        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
+        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
             name, version, label = target_of(fields)
             require_model(key, name)
             ready = self._catalog.ready(name, version, label)
@@ -236,12 +236,14 @@ class Post:
         doc = await self._jobs.describe(Found(end.record, 0, end.body))
         return json_response(200, doc, _result_headers(end.record, prefer))
 
-    async def _inputs(self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]) -> tuple[C, Ready, Inputs]:
+    async def _inputs(
+        self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]
+    ) -> tuple[C, PreparedVersion, DecodedInputs]:
         body = request.raw_body
         encoding = request.headers.get("Content-Encoding", "")
-        if self._intake.is_small(body, encoding):
-            return self._intake.read_here(body, choose)
-        return await self._intake.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
+        if self._codec.is_small(body, encoding):
+            return self._codec.read_here(body, choose)
+        return await self._codec.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
 
     async def _run(self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
         """Write the job and wait for its end. The queued job of a caller that leaves is cancelled.

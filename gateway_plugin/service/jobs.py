@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.codec.intake import Intake
 from gateway_plugin.service.forecast import in_front, starts_in
 from gateway_plugin.service.waiting import End
 from gateway_plugin.tables.catalog import Catalog
@@ -50,7 +50,7 @@ class Jobs:
         records: Records,
         catalog: Catalog,
         fleet: Fleet,
-        intake: Intake,
+        codec: BodyCodec,
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -60,7 +60,7 @@ class Jobs:
         self._majority = Majority(bus)
         self._catalog = catalog
         self._fleet = fleet
-        self._intake = intake
+        self._codec = codec
         self._wall = wall
 
     async def close(self) -> None:
@@ -119,9 +119,9 @@ class Jobs:
             raise failure(record)
         try:
             if record.ref is not None:
-                self._intake.require_answerable(record.ref.size)
+                self._codec.require_answerable(record.ref.size)
             frame = await self._frame(record.ref, end.body)
-            body = await self._intake.render(record.key_id, frame, record.style)
+            body = await self._codec.render(record.key_id, frame, record.style)
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise

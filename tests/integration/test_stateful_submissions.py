@@ -24,8 +24,8 @@ from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.api.routing import Act, Route
-from gateway_plugin.codec.intake import Inputs
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from gateway_plugin.service.jobs import Jobs
 from signalbox.bus import topology
@@ -51,7 +51,7 @@ from tests.rigs import streams
 from tests.rigs.gateway import model
 
 T = TypeVar("T")
-READY = Ready(model(), model().versions[0])
+READY = PreparedVersion(model(), model().versions[0])
 NAMES = "klmnop"
 ANSWER_TRIES = 10
 """Each of some seconds."""
@@ -168,7 +168,7 @@ class Gateway:
         assert idem is not None
         if idem.found is not None:
             return idem.found.record.id
-        inputs = Inputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
+        inputs = DecodedInputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
         entry = await self.acceptance.admit({}, key, READY, inputs, SubmitOptions(), idem, is_waiting=False)
         await self.acceptance.write(entry)
         return entry.job.id
