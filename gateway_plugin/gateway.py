@@ -16,12 +16,12 @@ from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
-from gateway_plugin.tables.fleet import Fleet
-from gateway_plugin.tables.rollouts import Rollouts
+from gateway_plugin.tables.liveworkers import LiveWorkers
+from gateway_plugin.tables.rollouts import RolloutController
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.bus.sharedclock import SharedClock
@@ -47,7 +47,7 @@ class Gateway:
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
         self._serving = Table(bus, Bucket.SERVING, Serving)
-        self._rollouts = Rollouts(bus, self._models, self._serving, self._workers)
+        self._rollouts = RolloutController(bus, self._models, self._serving, self._workers)
         records = Records(bus)
         self._clock = SharedClock(bus)
         wall = self._clock.now
@@ -61,9 +61,9 @@ class Gateway:
             wall=wall,
         )
         catalog = Catalog(self._models, self._serving)
-        fleet = Fleet(self._workers, self._desired)
+        workers = LiveWorkers(self._workers, self._desired)
         self._codec = BodyCodec(settings)
-        self._jobs = Jobs(bus, records, catalog, fleet, self._codec, wall=wall)
+        self._jobs = JobService(bus, records, catalog, workers, self._codec, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         acceptance = Acceptance(
             Submitter(
@@ -96,7 +96,7 @@ class Gateway:
             acceptance,
             self._waiters,
             self._jobs,
-            ModelViews(catalog, fleet),
+            ModelViews(catalog, workers),
             self.bodies,
         )
         auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)

@@ -5,7 +5,7 @@ from typing import Any, Final
 from gateway_plugin.admission.keyring import may_use
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.tables.catalog import Catalog
-from gateway_plugin.tables.fleet import Fleet
+from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
 from signalbox.wire.messages import ApiKey, Model, TensorSpec
 
@@ -30,11 +30,11 @@ _DTYPES: Final = {
 
 
 class ModelViews:
-    """Renders what the catalog and the fleet know of models."""
+    """Renders what the catalog and the workers know of models."""
 
-    def __init__(self, catalog: Catalog, fleet: Fleet) -> None:
+    def __init__(self, catalog: Catalog, workers: LiveWorkers) -> None:
         self._catalog = catalog
-        self._fleet = fleet
+        self._workers = workers
 
     def listed(self, key: ApiKey) -> dict[str, Any]:
         """The models that a key may use: their names, and for each what a caller needs to choose."""
@@ -82,9 +82,9 @@ class ModelViews:
             return "END", "UNAVAILABLE", "The model is disabled."
         if model.replicas <= 0:
             return "END", "UNAVAILABLE", "The model has no replicas."
-        if not self._fleet.serving(model, version):
+        if not self._workers.serving(model, version):
             return "START", "UNAVAILABLE", f"no worker serves {model.name}"
-        states = self._fleet.states_of(model.name, version)
+        states = self._workers.states_of(model.name, version)
         if "ready" in states or states <= {"crowded"}:
             return "AVAILABLE", "OK", ""
         if "loading" in states:

@@ -23,7 +23,7 @@ _MOST_DIGITS: Final = 19
 _MOST_REMEMBERED: Final = 1024
 
 
-class Act(StrEnum):
+class Operation(StrEnum):
     """What a request asks for."""
 
     TFS_PREDICT = "tfs_predict"
@@ -38,7 +38,7 @@ class Act(StrEnum):
 class Route(NamedTuple):
     """One request's target. version, label: as asked for, at most one of them."""
 
-    act: Act
+    operation: Operation
     model: str = ""
     version: int | None = None
     label: str | None = None
@@ -47,7 +47,7 @@ class Route(NamedTuple):
     @property
     def parts(self) -> tuple[str, ...]:
         """What tells two targets of job submissions apart."""
-        return self.act, self.model, str(self.version), str(self.label)
+        return self.operation, self.model, str(self.version), str(self.label)
 
 
 class Routes:
@@ -76,15 +76,15 @@ def route(method: str, path: str) -> Route:
         return _models(method, path)
     if path in {"/v1/predict", "/v1/jobs"}:
         _allow(method, path, "POST")
-        return Route(Act.SUBMIT)
+        return Route(Operation.SUBMIT)
     found = _JOB.match(path)
     if found is None:
         raise NotFound(f"There is nothing at {path[:200]}.")
     if found["cancel"]:
         _allow(method, path, "POST")
-        return Route(Act.CANCEL_JOB, job_id=found["id"])
+        return Route(Operation.CANCEL_JOB, job_id=found["id"])
     _allow(method, path, "GET", "DELETE")
-    return Route(Act.READ_JOB if method == "GET" else Act.CANCEL_JOB, job_id=found["id"])
+    return Route(Operation.READ_JOB if method == "GET" else Operation.CANCEL_JOB, job_id=found["id"])
 
 
 def _models(method: str, path: str) -> Route:
@@ -100,13 +100,13 @@ def _models(method: str, path: str) -> Route:
     if version is not None and version > _LARGEST_VERSION:
         raise InvalidRequest(f"Failed to convert version: {found['version'][:40]} to numeric.")
     if verb == "predict":
-        return Route(Act.TFS_PREDICT, model, version, label)
+        return Route(Operation.TFS_PREDICT, model, version, label)
     if verb:
         raise InvalidRequest(f"This server does not offer :{verb}; use :predict.")
     if not model:
-        return Route(Act.LIST_MODELS)
-    act = Act.TFS_METADATA if found["metadata"] else Act.TFS_STATUS
-    return Route(act, model, version, label)
+        return Route(Operation.LIST_MODELS)
+    operation = Operation.TFS_METADATA if found["metadata"] else Operation.TFS_STATUS
+    return Route(operation, model, version, label)
 
 
 def _allow(method: str, path: str, *methods: str) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from gateway_plugin.admission.pool import Held, Pool, bodies_pool
+from gateway_plugin.admission.pool import Pool, PoolShare, bodies_pool
 from gateway_plugin.edge import responses
 from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import Definition
@@ -158,14 +158,14 @@ class Edge:
         if quota and not quota.is_allowed:
             return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
         own = int(session.metadata.get(BODY_BYTES, "0"))
-        with Held(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
+        with PoolShare(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
             try:
                 data = await self._body(body, own, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
             return await self._post(sent, replied, target, headers, shown, scope, data)
 
-    async def _body(self, body: RequestBody, own: int, share: Held) -> bytes:
+    async def _body(self, body: RequestBody, own: int, share: PoolShare) -> bytes:
         """Read the body of a request whose key may call. own: the key's limit, 0 = the gateway's."""
         most = self._front.max_body_bytes
         if not own or (most and own >= most):

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from gateway_plugin.admission.acceptance import Acceptance, Entry
+from gateway_plugin.admission.acceptance import Acceptance, Submission
 from gateway_plugin.admission.addresses import client_address
 from gateway_plugin.admission.idempotency import REPLAYED
 from gateway_plugin.admission.keyring import (
@@ -22,17 +22,17 @@ from gateway_plugin.admission.keyring import (
     require_urgent,
     tenant_of,
 )
-from gateway_plugin.admission.pool import Held, Pool
+from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Act, Route, Routes
+from gateway_plugin.api.routing import Operation, Route, Routes
 from gateway_plugin.codec.bodies import BodyCodec, C, Choose, DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
-from gateway_plugin.service.jobs import Jobs, failure
+from gateway_plugin.service.jobs import JobService, failure
 from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
@@ -60,7 +60,7 @@ class Post:
         codec: BodyCodec,
         acceptance: Acceptance,
         waiters: Waiters,
-        jobs: Jobs,
+        jobs: JobService,
         views: ModelViews,
         bodies: Pool,
     ) -> None:
@@ -110,19 +110,19 @@ class Post:
 
     async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
         route = self._routes.find(request.method, request.url.partition("?")[0])
-        act = route.act
-        if act is Act.TFS_PREDICT:
+        operation = route.operation
+        if operation is Operation.TFS_PREDICT:
             return await self._predict(request, route, key)
-        if act is Act.SUBMIT:
+        if operation is Operation.SUBMIT:
             return await self._submit(request, key)
-        if act is Act.READ_JOB:
+        if operation is Operation.READ_JOB:
             return await self._read_job(route, key)
-        if act is Act.CANCEL_JOB:
+        if operation is Operation.CANCEL_JOB:
             return await self._cancel_job(request, route, key)
-        if act is Act.LIST_MODELS:
+        if operation is Operation.LIST_MODELS:
             return json_response(200, self._views.listed(key))
         require_model(key, route.model)
-        if act is Act.TFS_STATUS:
+        if operation is Operation.TFS_STATUS:
             return json_response(200, self._views.status(route.model, route.version, route.label))
         return json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
 
@@ -146,7 +146,7 @@ class Post:
         options, ready, inputs = await self._inputs(request, key, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
         # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
-        entry = await self._acceptance.admit(
+        submission = await self._acceptance.admit(
             headers,
             key,
             ready,
@@ -157,13 +157,13 @@ class Post:
             is_short_lived=not prefer.is_async and idem is None,
         )
         if not is_waiting:
-            return await self._accept(entry, prefer)
+            return await self._accept(submission, prefer)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
-        end = await self._run(entry, wait_s, key)
+        end = await self._run(submission, wait_s, key)
         if end is None:
             if prefer.is_async:
-                return await self._still_going(Found.unclaimed(entry.job), prefer, options)
-            raise DeadlineExceeded(_TIMED_OUT, job_id=entry.job.id)
+                return await self._still_going(Found.unclaimed(submission.job), prefer, options)
+            raise DeadlineExceeded(_TIMED_OUT, job_id=submission.job.id)
         return await self._predicted(end, prefer)
 
     async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
@@ -209,14 +209,14 @@ class Post:
             return options, ready
 
         options, ready, inputs = await self._inputs(request, key, choose)
-        entry = await self._acceptance.admit(
+        submission = await self._acceptance.admit(
             headers, key, ready, inputs, options, idem, is_waiting=prefer.wait_s is not None
         )
         if prefer.wait_s is None:
-            return await self._accept(entry, prefer)
-        end = await self._run(entry, prefer.wait_s, key, is_kept=True)
+            return await self._accept(submission, prefer)
+        end = await self._run(submission, prefer.wait_s, key, is_kept=True)
         if end is None:
-            return await self._still_going(Found.unclaimed(entry.job), prefer, options)
+            return await self._still_going(Found.unclaimed(submission.job), prefer, options)
         return await self._submitted(end, prefer)
 
     async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
@@ -245,22 +245,22 @@ class Post:
             return self._codec.read_here(body, choose)
         return await self._codec.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
 
-    async def _run(self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
+    async def _run(self, submission: Submission, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
         """Write the job and wait for its end. The queued job of a caller that leaves is cancelled.
 
         Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
         is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
         with an Idempotency-Key: a caller that sends one means to ask again.
         """
-        job = entry.job
+        job = submission.job
         with self._place(key):
             future = self._waiters.expect(job.id)
             try:
-                await self._acceptance.write(entry)
+                await self._acceptance.write(submission)
                 wait_s = min(wait_s, self._settings.max_wait_s)
                 end = await self._waiters.wait(job.id, future, wait_s)
             except asyncio.CancelledError:
-                if not is_kept and entry.idem is None:
+                if not is_kept and submission.idem is None:
                     self._in_background(self._jobs.give_up(job))
                 raise
             finally:
@@ -277,14 +277,14 @@ class Post:
         self._keyring.require_unended(key)
         return end
 
-    def _place(self, key: ApiKey) -> Held:
+    def _place(self, key: ApiKey) -> PoolShare:
         """A waiting place. Raises as :meth:`Pool.take`."""
         most = key.share.waiting or self._settings.account_waiting
         return self._places.holding(tenant_of(key), most=most)
 
-    async def _accept(self, entry: Entry, prefer: Preference) -> JsonResponse:
-        seq = await self._acceptance.write(entry)
-        return await self._accepted_answer(Found.unclaimed(entry.job, seq), prefer, entry.options)
+    async def _accept(self, submission: Submission, prefer: Preference) -> JsonResponse:
+        seq = await self._acceptance.write(submission)
+        return await self._accepted_answer(Found.unclaimed(submission.job, seq), prefer, submission.options)
 
     async def _still_going(
         self, found: Found, prefer: Preference, options: SubmitOptions | None = None
@@ -340,7 +340,7 @@ class Post:
 
 
 _NO_OPTIONS: Final = SubmitOptions()
-_SUBMIT: Final = Route(Act.SUBMIT)
+_SUBMIT: Final = Route(Operation.SUBMIT)
 
 
 def _replayed(given: JsonResponse) -> JsonResponse:

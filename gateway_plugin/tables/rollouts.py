@@ -26,7 +26,7 @@ _MOMENT_S: Final = 0.01
 """A timer may be early by the resolution of its clock."""
 
 
-class Rollouts:
+class RolloutController:
     """Moves requests to the versions the console published, when those are ready.
 
     The tables are the caller's to start, after this is made and before :meth:`start`.

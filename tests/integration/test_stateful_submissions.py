@@ -23,11 +23,11 @@ from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.api.routing import Act, Route
+from gateway_plugin.api.routing import Operation, Route
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored
@@ -150,7 +150,7 @@ class Gateway:
         self.frail = FrailBus(bus)
         frail = cast("Bus", self.frail)
         nothing = cast("Any", None)
-        self.jobs = Jobs(frail, Records(frail), nothing, nothing, nothing)
+        self.jobs = JobService(frail, Records(frail), nothing, nothing, nothing)
         self.acceptance = Acceptance(
             Submitter(frail, inline_limit_bytes=1024),
             Admission(frail, fair_room=1),
@@ -164,7 +164,7 @@ class Gateway:
         tenant, name = slot
         key = ApiKey(id=tenant, hmac="")
         request = MiniRequestObject(headers={"Idempotency-Key": name}, raw_body=body.encode())
-        idem = await self.acceptance.look_up(request, key, *Route(Act.SUBMIT).parts)
+        idem = await self.acceptance.look_up(request, key, *Route(Operation.SUBMIT).parts)
         assert idem is not None
         if idem.found is not None:
             return idem.found.record.id
@@ -408,7 +408,7 @@ async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
     return ended.state
 
 
-async def _cancelled(jobs: Jobs, job_id: str, tenant: str) -> Found | None:
+async def _cancelled(jobs: JobService, job_id: str, tenant: str) -> Found | None:
     try:
         return await jobs.cancel(job_id, tenant)
     except Conflict:

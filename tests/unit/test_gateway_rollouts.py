@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_plugin.tables.rollouts import Rollouts
+from gateway_plugin.tables.rollouts import RolloutController
 from signalbox.program.errors import Unavailable
 from signalbox.wire.messages import Model, Version
 from verification.simulation.loop import running
@@ -59,7 +59,9 @@ def test_a_record_that_cannot_be_written_is_tried_ever_more_rarely_but_always_ag
             bus, models = Bus(error, loop.time), Documents(m=MODEL)
             began_s = loop.time()
             bus.heals_s += began_s
-            made = Rollouts(cast("Any", bus), cast("Any", models), cast("Any", Documents()), cast("Any", Documents()))
+            made = RolloutController(
+                cast("Any", bus), cast("Any", models), cast("Any", Documents()), cast("Any", Documents())
+            )
             made.start()
             models.change("m")
             models.change("m")

@@ -8,7 +8,7 @@ from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import End as JobEnd
 from gateway_plugin.service.waiting import Waiters
 from signalbox.bus.client import Bus
@@ -175,7 +175,7 @@ class Gateway(Host):
         await clock.start()
         inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
         self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now)
-        self.jobs = Jobs(
+        self.jobs = JobService(
             bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None), cast("Any", None), wall=clock.now
         )
         self.idempotency = Idempotency(bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now)
