@@ -94,14 +94,14 @@ class RolloutController:
             return
         now_s = self._loop.time()
         before, revision = self._serving.get(key), self._serving.revision(key)
-        after, is_nobody = rollout.decide(
+        after, is_unserved = rollout.decide(
             model,
             self._models.revision(key),
             before,
             self._workers.items().values(),
             is_deserted=now_s + _MOMENT_S >= self._deserted_at.get(key, float("inf")),
         )
-        if not is_nobody:
+        if not is_unserved:
             self._deserted_at.pop(key, None)
         elif key not in self._deserted_at:
             self._deserted_at[key] = now_s + DESERTED_S

@@ -28,7 +28,7 @@ _GO_ALONE: Final = -1
 """Stands for a sequence: write this message singly."""
 
 
-class Write(NamedTuple):
+class GroupedWrite(NamedTuple):
     """One message of :meth:`GroupWriter.write_all`; the fields mean what they mean to :meth:`Bus.write`."""
 
     subject: str
@@ -119,7 +119,7 @@ class GroupWriter:
         finally:
             self._release()
 
-    async def write_all(self, writes: Sequence[Write], group: Group | None = None) -> list[int | SignalboxError]:
+    async def write_all(self, writes: Sequence[GroupedWrite], group: Group | None = None) -> list[int | SignalboxError]:
         """Many writes handed in at once, each with its own outcome: a sequence, or the error of that write.
 
         From :data:`BATCH_FROM` on they go as one batch without a task or a task switch for each. ``group`` can take

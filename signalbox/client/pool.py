@@ -18,7 +18,7 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Pool:
+class ConnectionPool:
     """Keep-alive connections to one origin. At most ``size`` requests are in flight; more wait."""
 
     def __init__(self, url: str, *, size: int = 16, timeout_s: float = 60.0) -> None:

@@ -26,7 +26,7 @@ class Verdict(Enum):
     LOST = "lost"
 
 
-class Change(Generic[A]):
+class RecordChange(Generic[A]):
     """One record to write. make: the new record from the present one; body: what it carries.
 
     before, expect: the record it was made from and its revision. They are not the attempt's own, which change when a

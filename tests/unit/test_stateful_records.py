@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway_plugin.service.jobs import JobService
 from signalbox.bus.connection import parse_headers
 from signalbox.bus.writes import Group
-from signalbox.jobs.changes import Change, Verdict
+from signalbox.jobs.changes import RecordChange, Verdict
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, Conflict, Unavailable
@@ -195,7 +195,7 @@ class Recording(RuleBasedStateMachine):
 
     async def _end(self, attempt: Attempt, how: str) -> None:
         commits, held = attempt.hold.commits, attempt.held
-        change: Change[InFlightJob]
+        change: RecordChange[InFlightJob]
         if how == "success":
             change = await commits.success(held, held.job.id.encode(), batch=1)
         elif how == "failure":
