@@ -6,18 +6,14 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from signalbox.front.bounds import HttpBounds
-from signalbox.front.jsonbody import MAX_NAMES
+from gateway_plugin.codec.settings import CodecSettings
 
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
 UNIX: Final = "unix://"
 _MIB: Final = 1024 * 1024
-_MEMORY_FLOOR: Final = 256 * _MIB
-_ELEMENT_BYTES: Final = 96
-"""The most an array element takes once parsed: an empty list and the place that names it."""
 
 
-class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
+class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     """Where the plugin listens, what it accepts and how long it waits."""
 
     listen: Annotated[
@@ -93,9 +89,6 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "--health --end-stuck`; empty = none."
         ),
     ] = ""
-    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")] = (
-        32 * _MIB
-    )
     max_bodies_bytes: Annotated[
         int,
         Meta(
@@ -104,13 +97,8 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = 512 * _MIB
-    max_elements: Annotated[int, Meta(ge=1, description="Most array elements in one JSON body.")] = 8_000_000
-    max_names: Annotated[int, Meta(ge=1, description="Most names in all objects of one JSON body.")] = MAX_NAMES
     max_message_bytes: Annotated[int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")] = (
         64 * _MIB
-    )
-    max_answer_bytes: Annotated[int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")] = (
-        60 * _MIB
     )
     max_concurrent: Annotated[
         int, Meta(ge=1, description="Most hook calls in hand at once, waiting ones included.")
@@ -168,22 +156,6 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     stale_keys_s: Annotated[
         float, Meta(gt=0, description="Without proof for this long that the key table is current, every key gets 503.")
     ] = 14.0
-    decode_inline_bytes: Annotated[int, Meta(ge=0, description="Bodies above this are decoded by another process.")] = (
-        65_536
-    )
-    decode_processes: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=64,
-            description="Most processes that decode large bodies. An account has no more of them than are still free, "
-            "of three two.",
-        ),
-    ] = 3
-    decode_memory_bytes: Annotated[
-        int, Meta(ge=256 * _MIB, description="Address space one decoding process may use.")
-    ] = 2048 * _MIB
-    decode_timeout_s: Annotated[float, Meta(gt=0, description="Longest decoding or rendering of one body.")] = 20.0
     drain_s: Annotated[float, Meta(ge=0, description="How long calls in flight may take after SIGTERM.")] = 10.0
     max_connection_age_s: Annotated[
         float,
@@ -222,12 +194,6 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_BODY_BYTES by at least 1 MiB"
         if self.max_message_bytes < self.max_answer_bytes + _MIB:
             yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_ANSWER_BYTES by at least 1 MiB"
-        needed = _MEMORY_FLOOR + 8 * self.max_body_bytes + _ELEMENT_BYTES * self.max_elements
-        if self.decode_memory_bytes < needed:
-            yield (
-                f"{PREFIX}DECODE_MEMORY_BYTES must be at least {needed} for {PREFIX}MAX_BODY_BYTES and "
-                f"{PREFIX}MAX_ELEMENTS: the JSON parser does not survive running out of it"
-            )
         if not self.key_pepper:
             yield "SIGNALBOX_KEY_PEPPER must be set: API keys are checked with it"
 

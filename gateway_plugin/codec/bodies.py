@@ -31,8 +31,8 @@ from gateway_plugin.codec.errorcodes import error_of
 from gateway_plugin.codec.inputs import decode
 from gateway_plugin.codec.outputs import MOST_SHRUNK
 from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.codec.settings import CodecSettings
 from gateway_plugin.codec.turns import Turns
-from gateway_plugin.settings import GatewaySettings
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program import log
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
@@ -153,7 +153,7 @@ _decode_reply: Final = msgspec.msgpack.Decoder(Reply).decode
 class BodyCodec:
     """Decodes bodies and renders answers within the settings' bounds."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: CodecSettings) -> None:
         self._settings = settings
         self._bounds = Bounds(settings.max_body_bytes, settings.max_elements, settings.max_names)
         self._inline_bytes = settings.decode_inline_bytes

@@ -13,7 +13,7 @@ import pytest
 
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.codec.settings import CodecSettings
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import (
     DeadlineExceeded,
@@ -26,19 +26,15 @@ from signalbox.program.errors import (
 )
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
-from tests.rigs.gateway import PEPPER, ScriptedWorker, key, model, rig
+from tests.rigs.gateway import ScriptedWorker, key, model, rig
 
 ROOT = str(Path(__file__).parents[2])
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()
 
 
-def settings(**fields: Any) -> GatewaySettings:
-    return GatewaySettings(**{"key_pepper": PEPPER, **fields})
-
-
 @pytest.fixture
 async def codec() -> AsyncIterator[BodyCodec]:
-    made = BodyCodec(settings(decode_processes=1))
+    made = BodyCodec(CodecSettings(decode_processes=1))
     yield made
     await made.close()
 
@@ -114,7 +110,7 @@ async def test_a_caller_who_leaves_does_not_leave_half_a_conversation(codec: Bod
 
 
 async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_taken() -> None:
-    small = settings(decode_memory_bytes=256 * 1024 * 1024, decode_timeout_s=3.0)
+    small = CodecSettings(decode_memory_bytes=256 * 1024 * 1024, decode_timeout_s=3.0)
     codec = BodyCodec(small)
     try:
         greedy = b'{"instances": [' + b"[]," * 2_500_000 + b"[]]}"
@@ -126,7 +122,7 @@ async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_take
 
 
 async def test_a_busy_pool_refuses_after_its_time() -> None:
-    codec = BodyCodec(settings(decode_processes=1, decode_timeout_s=0.3))
+    codec = BodyCodec(CodecSettings(decode_processes=1, decode_timeout_s=0.3))
     try:
         async with codec._process("other"):
             with pytest.raises(Unavailable):
@@ -136,7 +132,7 @@ async def test_a_busy_pool_refuses_after_its_time() -> None:
 
 
 async def test_refused_bodies_of_one_account_do_not_hold_up_another_s() -> None:
-    codec = BodyCodec(settings())
+    codec = BodyCodec(CodecSettings())
     costly = b'{"instances": [' + b'"aa",' * 2_000_000 + b'"a"]}'
     ended: list[str] = []
 
@@ -160,7 +156,7 @@ async def test_refused_bodies_of_one_account_do_not_hold_up_another_s() -> None:
 
 
 async def test_an_account_that_crowds_its_own_decoders_is_told_so() -> None:
-    codec = BodyCodec(settings(decode_processes=2, decode_timeout_s=3.0))
+    codec = BodyCodec(CodecSettings(decode_processes=2, decode_timeout_s=3.0))
     try:
         async with codec._process("mine"):
             with pytest.raises(LimitExceeded):
