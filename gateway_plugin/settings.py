@@ -38,7 +38,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Let `listen` be a non-loopback address. The protocol has no encryption and "
-            "no authentication: only for a network nobody else is on."
+            "no authentication: only for a network of its own."
         ),
     ] = False
     secret: Annotated[
@@ -100,9 +100,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     max_message_bytes: Annotated[int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")] = (
         64 * _MIB
     )
-    max_concurrent: Annotated[
-        int, Meta(ge=1, description="Most hook calls in hand at once, waiting ones included.")
-    ] = 2048
+    max_concurrent: Annotated[int, Meta(ge=1, description="Most hook calls in flight, waiting ones included.")] = 2048
     max_waiting: Annotated[int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")] = 1536
     account_waiting: Annotated[
         int,
@@ -175,16 +173,16 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         """Rules that span fields."""
         yield from super().problems()
         if not self.listen and not self.edge_listen:
-            yield f"{PREFIX}LISTEN and {PREFIX}EDGE_LISTEN are both empty: nobody could call"
+            yield f"{PREFIX}LISTEN and {PREFIX}EDGE_LISTEN are both empty: no caller could reach the plugin"
         if self.listen and not self.allow_remote and not is_local(self.listen):
             yield (
                 f"{PREFIX}LISTEN={self.listen} is not a loopback address or unix socket; set "
-                f"{PREFIX}ALLOW_REMOTE=on if nobody else is on that network"
+                f"{PREFIX}ALLOW_REMOTE=on if that network is the plugin's and Tyk's alone"
             )
         if self.listen and not self.listen.startswith(UNIX) and not self.secret:
             yield (
-                f"{PREFIX}SECRET must be set for {PREFIX}LISTEN={self.listen}: whoever connects to a port is believed "
-                f"to be the gateway; set it, or listen on {UNIX}/path"
+                f"{PREFIX}SECRET must be set for {PREFIX}LISTEN={self.listen}: any process that connects to a port is "
+                f"taken for the gateway; set it, or listen on {UNIX}/path"
             )
         if self.max_waiting >= self.max_concurrent:
             yield f"{PREFIX}MAX_WAITING must be below {PREFIX}MAX_CONCURRENT"

@@ -59,7 +59,7 @@ class ConnectionPool:
         except TimeoutError as error:
             raise DeadlineExceeded(f"No answer from {self._authority} in {limit_s:g} s.") from error
         except httpx.ConnectError as error:
-            raise Unavailable(f"Nobody listens at {self._authority}: {error}.") from error
+            raise Unavailable(f"No server listens at {self._authority}: {error}.") from error
         except httpx.HTTPError as error:
             raise Ambiguous(f"{self._authority} closed the connection without an answer.") from error
         known = {name.lower(): value for name, value in got.headers.multi_items()}

@@ -188,7 +188,7 @@ class Commits:
         why = ErrorInfo(code=error.code, message=error.public_message)
         return RecordChange(attempt, lambda before: life.requeued(before, why, is_crash=is_crash))
 
-    async def give_up(self, hand: Iterable[A]) -> None:
+    async def give_up(self, in_flight: Iterable[A]) -> None:
         """Put back to ``queued``, without a strike, what this hold has claimed and not ended.
 
         The rest needs no word: its record is another's, or says ``queued`` already.
@@ -197,7 +197,7 @@ class Commits:
         await self.apply(
             [
                 self.requeue(attempt, why, is_crash=False)
-                for attempt in hand
+                for attempt in in_flight
                 if attempt.record is not None and self.mine(attempt.record)
             ]
         )
@@ -207,12 +207,12 @@ class Commits:
         claim = record.state, record.worker, record.gpu, record.token
         return claim == (State.RUNNING, self._worker, self._gpu, self._token)
 
-    def old_claims(self, hand: Iterable[A], older_than_s: float) -> list[A]:
+    def old_claims(self, in_flight: Iterable[A], older_than_s: float) -> list[A]:
         """Attempts that this hold has claimed and not ended, and whose records were last written so long ago."""
         before = self._clock() - older_than_s
         return [
             attempt
-            for attempt in hand
+            for attempt in in_flight
             if attempt.record is not None and attempt.written_at < before and self.mine(attempt.record)
         ]
 

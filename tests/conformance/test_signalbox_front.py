@@ -73,7 +73,7 @@ class House:
         return made
 
     def serving(self, bus: Bus) -> AbstractAsyncContextManager[object]:
-        """Whoever runs the model's jobs: a scripted worker, or the running stack's own workers."""
+        """What runs the model's jobs: a scripted worker, or the running stack's own workers."""
         return nullcontext() if self.kind == RUNNING else TirelessWorker(bus, self.model)
 
     @property

@@ -69,7 +69,7 @@ class Fate(Enum):
     DIES_BEFORE = "dies before it"
     DIES_AFTER = "dies after it"
     LOST = "written nowhere"
-    KEPT = "written, and nobody told"
+    KEPT = "written, and the answer lost"
     LATE = "written later"
 
 
@@ -367,12 +367,12 @@ class World(RuleBasedStateMachine):
 
 
 def _one(among: Sequence[T], number: int) -> T:
-    """The one of that number, counted round: a number drawn where nobody knew how many there would be."""
+    """The one of that number, counted round: a number drawn before their count was known."""
     return among[number % len(among)]
 
 
 async def _whatever(call: Callable[[], Awaitable[int]]) -> None:
-    """A write that was on its way arrives; nobody hears how it went."""
+    """A write that was on its way arrives; its answer is lost."""
     try:
         await call()
     except StaleRevision:

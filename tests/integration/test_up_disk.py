@@ -182,7 +182,7 @@ async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
 async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
     disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A nats-server that nobody restarts, as in a deployment."""
+    """A nats-server that is not restarted, as in a deployment."""
     monkeypatch.setattr(stalls, "STALLED_S", 1.0)
     async with NatsServer(disk.folder) as server:
         wire = Wire(nats_url=server.url, request_timeout_s=0.5)

@@ -1,4 +1,4 @@
-"""An error nobody foresaw in a hook is our failure: told as one, without its text, logged and counted."""
+"""An unforeseen error in a hook is our failure: told as one, without its text, logged and counted."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A job's record, whoever writes it and whatever becomes of the writes: production commits on the model of NATS."""
+"""A job's record, whatever becomes of the writes to it: production commits on the model of NATS."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ _SHARE = st.sampled_from([0.0, 0.0, 0.5])
 
 
 class Hold(NamedTuple):
-    """A worker's stay in a device: whoever has a later token of it ended this one."""
+    """A worker's stay in a device: the holder of a later token of it ended this one."""
 
     worker: str
     token: int
@@ -156,7 +156,7 @@ class Recording(RuleBasedStateMachine):
 
     @rule(gpu=st.sampled_from(sorted(set(GPU_OF.values()))), job=st.sampled_from(JOBS), pause=_PAUSE)
     def is_delivered_again(self, gpu: str, job: str, pause: float) -> None:
-        """To whoever has the device."""
+        """To the worker that has the device."""
         if gpu in self.holds:
             self._begin(self._claim(self.holds[gpu], job), pause=pause)
 
@@ -186,7 +186,7 @@ class Recording(RuleBasedStateMachine):
 
     @rule(number=_NUMBER, how=st.sampled_from(ENDS), pause=_PAUSE)
     def ends(self, number: int, how: str, pause: float) -> None:
-        """Also one whose stay is over, or whose job another has had since: nobody told it."""
+        """Also one whose stay is over, or whose job another has had since: it was not told."""
         running = [attempt for attempt in self.claimed if not attempt.is_ended]
         if running:
             attempt = running[-1 - number % len(running)]
