@@ -216,7 +216,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "jetstream { sync_interval: always }",
     ),
     "nats.no_users": Check(
-        _H, "Everybody who reaches the port may do everything.", "Include the output of `signalbox nats-users`."
+        _H, "Any client that reaches the port may do everything.", "Include the output of `signalbox nats-users`."
     ),
     "nats.no_auth_user": Check(_H, "A client without a password becomes that user.", "Remove no_auth_user."),
     "nats.too_much": Check(
