@@ -223,16 +223,16 @@ def describe(settings: Wire, *, redact: bool = True) -> str:
 
 
 def reference(sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),)) -> str:
-    """Markdown of all settings: one table per ``(title, class, prefix)``, inherited ones only once.
+    """Markdown of all settings: one table per ``(title, class, prefix)``, without the fields of classes shown before
+    that it extends.
 
     ``docs/settings.md`` is tested against it.
     """
-    shown: set[str] = set()
     parts = []
-    for title, cls, prefix in sections:
-        rows = [s for s in declared(cls, prefix) if s.name not in shown]
-        shown.update(s.name for s in rows)
-        parts.append(_table(title, rows))
+    for number, (title, cls, prefix) in enumerate(sections):
+        bases = [base for _, base, _ in sections[:number] if issubclass(cls, base)]
+        shown = {(s.field, s.default) for base in bases for s in declared(base, prefix)}
+        parts.append(_table(title, [s for s in declared(cls, prefix) if (s.field, s.default) not in shown]))
     tools = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(TOOL_VARIABLES.items()))
     parts.append(f"## Tools and tests\n\n| variable | meaning |\n|---|---|\n{tools}\n")
     return "\n".join(parts)
