@@ -139,12 +139,12 @@ class Dispatcher:
             known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
             known = self._holds_secret(config) and known
             is_new = self._remember(caller, is_trusted=known)
-            if is_new and not known:  # logged once, and only for so many: strangers must not fill the log
+            if is_new and not known:  # logged once, and only for so many: unknown callers must not fill the log
                 log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
         return known
 
     def _remember(self, caller: tuple[str, str, str], *, is_trusted: bool) -> bool:
-        """Remember whether a caller is trusted, within bounds, as strangers must not fill memory.
+        """Remember whether a caller is trusted, within bounds, as unknown callers must not fill memory.
 
         Returns whether this verdict is new.
         """

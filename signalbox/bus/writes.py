@@ -1,7 +1,7 @@
 """Group commit: writes that wait for the same stream share one atomic batch, and so its disk syncs.
 
 With ``sync_interval: always`` a batch costs about as much as five single writes whatever its size, so below ten waiting
-writes they go singly (a lone request never waits for company) and from ten on as one batch. A batch is all or nothing:
+writes they go singly (a lone request never waits for others) and from ten on as one batch. A batch is all or nothing:
 one the server refuses is repeated as single writes, so that each caller gets its own answer.
 """
 

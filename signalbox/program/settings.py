@@ -89,7 +89,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             ge=60,
             le=86_400,
             description="Records and results of synchronous calls without an Idempotency-Key are kept so long after "
-            "their end, for callers whom the answer did not reach. The same for workers and console.",
+            "their end, for callers that the answer did not reach. The same for workers and console.",
         ),
     ] = 600.0
     dead_letters_kept_s: Annotated[
@@ -307,8 +307,8 @@ def _reason(setting: Setting, error: Exception) -> str:
 def _unknown(known: Sequence[Setting], prefix: str, env: Mapping[str, str]) -> list[str]:
     names = {s.name for s in known} | {f"{s.name}_FILE" for s in known} | set(TOOL_VARIABLES)
     others = tuple(f"{PREFIX}{p}" for p in PROGRAM_PREFIXES if f"{PREFIX}{p}" != prefix)
-    strangers = sorted(n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others))
-    return [f"{name} is not a setting{_nearest(name, names)}" for name in strangers]
+    unknown = sorted(n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others))
+    return [f"{name} is not a setting{_nearest(name, names)}" for name in unknown]
 
 
 def _nearest(name: str, names: set[str]) -> str:

@@ -194,7 +194,7 @@ class Version(Doc, frozen=True, kw_only=True):
 
 
 class Batching(Doc, frozen=True, kw_only=True):
-    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for company."""
+    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for others to run with."""
 
     max_size: int = 32
     max_delay_ms: float = 0.0

@@ -58,7 +58,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Use 32 characters or more: python3 -c 'import secrets; print(secrets.token_hex(32))'. Old keys become void.",
     ),
     "secret.shared": Check(
-        _H, "One leak opens both doors.", "Give each of them a secret of its own (deploy/make_secrets.py)."
+        _H, "One leak gives access to both.", "Give each of them a secret of its own (deploy/make_secrets.py)."
     ),
     "secret.file_open": Check(
         _M,

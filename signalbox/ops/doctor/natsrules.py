@@ -98,7 +98,7 @@ def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list
 
 
 def declared(user: str, role: str = "") -> Permissions | None:
-    """What a user of ours may do at most: its role, or a worker bound to itself; None for a stranger's user."""
+    """What a user of ours may do at most: its role, or a worker bound to itself; None for any other user."""
     if user in ROLES and role in {"", user}:
         return permissions(user)
     bound = permissions("worker", worker=user)

@@ -1,4 +1,4 @@
-"""The knobs of ``signalbox production``."""
+"""The options of ``signalbox production``."""
 
 import argparse
 from pathlib import Path
@@ -23,7 +23,7 @@ class ProductionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the knobs on an argument parser."""
+    """Declare the options on an argument parser."""
     usual = ProductionOptions()
     parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
     parser.add_argument(
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parsed(arguments: argparse.Namespace) -> ProductionOptions:
-    """The knobs as given on a command line."""
+    """The options as given on a command line."""
     return ProductionOptions(
         data=arguments.data,
         has_any_ports=arguments.ports == "any",

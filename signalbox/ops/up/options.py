@@ -1,4 +1,4 @@
-"""The knobs of ``signalbox up``."""
+"""The options of ``signalbox up``."""
 
 import argparse
 from pathlib import Path
@@ -31,7 +31,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the knobs on an argument parser."""
+    """Declare the options on an argument parser."""
     usual = UpOptions()
     parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
     parser.add_argument("--workers", type=_count, default=usual.workers, help="worker processes (%(default)s)")
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parsed(arguments: argparse.Namespace) -> UpOptions:
-    """The knobs as given on a command line."""
+    """The options as given on a command line."""
     unset = 0 if arguments.ports == "any" else None
 
     def port(given: int | None) -> int | None:
