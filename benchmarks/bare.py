@@ -16,8 +16,8 @@ from benchmarks.front import BODY, IN_FLIGHT, PATH
 from benchmarks.load import prepare, run
 from gateway_plugin.proto.coprocess_pb2 import Object
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs, Tyk
 
 ANSWER: Final = json.dumps({"predictions": [2.5]})
@@ -57,13 +57,13 @@ async def serve(socket: str) -> None:
 
 async def measure(folder: Path, programs: Programs, *, seconds: float) -> dict[int, float]:
     """Measure answers per second, by requests in flight, through the same Tyk on the same files."""
-    options = Options(data=folder, front_port=0, console_port=0, nats_port=0)
+    options = UpOptions(data=folder, front_port=0, console_port=0, nats_port=0)
     with DataDir(folder) as data:
-        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
         return await _drive(stack, programs, seconds)
 
 
-async def _drive(stack: Stack, programs: Programs, seconds: float) -> dict[int, float]:
+async def _drive(stack: UpStack, programs: Programs, seconds: float) -> dict[int, float]:
     rates = {}
     try:
         await Tyk(stack, programs, plugin="benchmarks.bare").start()

@@ -14,8 +14,8 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.client import Client
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs, Tyk
 from signalbox.program import keys
 from signalbox.program.errors import SignalboxError
@@ -30,7 +30,7 @@ RETRY_S: Final = 0.5
 class Bed(NamedTuple):
     """A running path. key: an API key without limits."""
 
-    stack: Stack
+    stack: UpStack
     key: str
 
     @property
@@ -53,15 +53,15 @@ async def made(
     tyk: Programs | None = None,
 ) -> AsyncIterator[Bed]:
     """NATS, the front, one worker on ``cpu:0`` and ``models``, the first of them resident before this yields."""
-    options = Options(data=folder, workers=1, front_port=0, console_port=0, nats_port=0)
+    options = UpOptions(data=folder, workers=1, front_port=0, console_port=0, nats_port=0)
     with DataDir(folder) as data:
-        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
         async with _running(stack, models, max_batch, tyk) as key:
             yield Bed(stack, key)
 
 
 @asynccontextmanager
-async def _running(stack: Stack, models: tuple[str, ...], max_batch: int, tyk: Programs | None) -> AsyncIterator[str]:
+async def _running(stack: UpStack, models: tuple[str, ...], max_batch: int, tyk: Programs | None) -> AsyncIterator[str]:
     try:
         await stack.start_nats()
         for name in models:
@@ -91,7 +91,7 @@ async def first_answer(url: str, key: str) -> None:
                 return
 
 
-async def _model(stack: Stack, name: str, max_batch: int) -> Model:
+async def _model(stack: UpStack, name: str, max_batch: int) -> Model:
     root = stack.data.path / "models"
     env = stack.env("worker")
     await stack.run_to_end("models", "workers.demo_models", str(root), "--only", name, env=env)
@@ -109,12 +109,12 @@ async def _model(stack: Stack, name: str, max_batch: int) -> Model:
     return Model(name=name, versions=(version,), default_version=1, batching=batching)
 
 
-async def _publish(stack: Stack, model: Model) -> None:
+async def _publish(stack: UpStack, model: Model) -> None:
     await topology.ensure_consumers(stack.bus, model.name)
     await table.put(stack.bus, Bucket.MODELS, token(model.name), model)
 
 
-async def mint(stack: Stack) -> str:
+async def mint(stack: UpStack) -> str:
     """The text of a new key without limits."""
     return await mint_with(stack.bus, stack.data.secret("pepper").read_text())
 

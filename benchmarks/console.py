@@ -13,12 +13,12 @@ from benchmarks.front import BODY, PATH
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import cost
 from signalbox.client import Client
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import SignalboxError
 
 PROGRAMS: Final = ("console", "controller", "projector")
@@ -34,9 +34,9 @@ Rates = dict[int, list[float]]
 
 async def measure(folder: Path, *, seconds: float) -> dict[int, float]:
     """Print both rates and their ratio by number in flight; returns the ratios."""
-    options = Options(data=folder, front_port=0, console_port=0, nats_port=0)
+    options = UpOptions(data=folder, front_port=0, console_port=0, nats_port=0)
     with DataDir(folder) as data:
-        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
         try:
             key = (await bring_up(stack)).api_key
             return await _in_turns(stack, key, seconds)
@@ -44,7 +44,7 @@ async def measure(folder: Path, *, seconds: float) -> dict[int, float]:
             await stack.stop()
 
 
-async def _in_turns(stack: Stack, key: str, seconds: float) -> dict[int, float]:
+async def _in_turns(stack: UpStack, key: str, seconds: float) -> dict[int, float]:
     target = prepare(stack.front_url, PATH, BODY, headers_of(key))
     await asyncio.to_thread(run, target, 32, seconds=seconds, warm_s=0.0)  # the model is loaded
     without: Rates = defaultdict(list)
@@ -70,7 +70,7 @@ async def _in_turns(stack: Stack, key: str, seconds: float) -> dict[int, float]:
     return ratios
 
 
-async def _turn(stack: Stack, target: Target, seconds: float, what: str, rates: Rates) -> None:
+async def _turn(stack: UpStack, target: Target, seconds: float, what: str, rates: Rates) -> None:
     for in_flight in IN_FLIGHT:
         before = _cpu_s(stack)
         figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds)
@@ -90,12 +90,12 @@ def _print(what: str, figures: Figures, before: Mapping[str, float], after: Mapp
     )
 
 
-def _cpu_s(stack: Stack) -> dict[str, float]:
+def _cpu_s(stack: UpStack) -> dict[str, float]:
     return {name: cost(pid).cpu_s for name, pid in stack.pids().items() if pid}
 
 
 @asynccontextmanager
-async def _stopped(stack: Stack) -> AsyncIterator[None]:
+async def _stopped(stack: UpStack) -> AsyncIterator[None]:
     """Stop the console's programs within the block, and return when they are ready again."""
     theirs = [child for child in stack.children if child.spec.name in PROGRAMS]
     await asyncio.gather(*(child.stop() for child in theirs))
@@ -105,15 +105,15 @@ async def _stopped(stack: Stack) -> AsyncIterator[None]:
     await asyncio.gather(*(_again(stack, child) for child in theirs))
 
 
-async def _again(stack: Stack, child: Child) -> None:
+async def _again(stack: UpStack, child: Child) -> None:
     await stack.start(child.spec)
 
 
-async def _list_is_current(stack: Stack, key: str) -> None:
+async def _list_is_current(stack: UpStack, key: str) -> None:
     """Return when a job submitted now is in the job list: what was missed meanwhile has been read by then."""
     async with Client(stack.front_url, key) as client:
         job = await client.submit("half_plus_two", instances=[1.0])
-    pool = Pool(stack.console_url, timeout_s=10.0)
+    pool = ConnectionPool(stack.console_url, timeout_s=10.0)
     headers = {"Authorization": f"Bearer {await stack.operator_token()}"}
     try:
         async with asyncio.timeout(CURRENT_S):
@@ -123,7 +123,7 @@ async def _list_is_current(stack: Stack, key: str) -> None:
         await pool.close()
 
 
-async def _is_listed(pool: Pool, job_id: str, headers: Mapping[str, str]) -> bool:
+async def _is_listed(pool: ConnectionPool, job_id: str, headers: Mapping[str, str]) -> bool:
     try:
         answer = await pool.request("GET", f"/api/jobs?q=id:{job_id}%20state:succeeded", b"", dict(headers))
     except SignalboxError:

@@ -29,8 +29,8 @@ from benchmarks.load import Figures, prepare, run
 from signalbox.ops.ports import free_port
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Misconfigured, SignalboxError
 
 PREDICTS: Final = 24
@@ -160,9 +160,9 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 @asynccontextmanager
 async def _stack(folder: Path) -> AsyncIterator[Site]:
     """An embedded stack of our own."""
-    options = Options(data=folder, front_port=0, console_port=0, nats_port=0, front="edge")
+    options = UpOptions(data=folder, front_port=0, console_port=0, nats_port=0, front="edge")
     with DataDir(folder) as data:
-        stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
         try:
             facts = {
                 "api_key": (await bring_up(stack)).api_key,

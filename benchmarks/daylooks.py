@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.processes import cost, descendants
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.program.errors import Misconfigured
 
 LOOK_EVERY_S: Final = 10.0
@@ -52,9 +52,9 @@ async def look(site: Site) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def pool(url: str, timeout_s: float = 20.0) -> AsyncIterator[Pool]:
+async def pool(url: str, timeout_s: float = 20.0) -> AsyncIterator[ConnectionPool]:
     """One connection, closed at the end."""
-    opened = Pool(url, size=1, timeout_s=timeout_s)
+    opened = ConnectionPool(url, size=1, timeout_s=timeout_s)
     try:
         yield opened
     finally:

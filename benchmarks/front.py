@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.bed import Bed, made
 from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import Cost, SyncCounter, cost, descendants, title
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs
 
 BODY: Final = json.dumps({"instances": [1.0]}).encode()
@@ -53,7 +53,7 @@ async def _apart(target: Target, in_flight: int, seconds: float) -> Figures:
     return await asyncio.to_thread(run, target, in_flight, seconds=seconds)
 
 
-def costs(stack: Stack) -> Mapping[str, Cost]:
+def costs(stack: UpStack) -> Mapping[str, Cost]:
     """Every process of the stack; children by program and role."""
     found = {}
     for name, pid in stack.pids().items():

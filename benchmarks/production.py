@@ -15,7 +15,7 @@ from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import SyncCounter, cost, descendants, title
 from benchmarks.standing import standing
 from signalbox.bus.client import Bus
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from signalbox.program.settings import Wire
 
 PREDICTS: Final = (1, 32, 128)
@@ -64,7 +64,7 @@ class Embedded(Side):
 class Production(Side):
     """A production stack, called past the forwarder of the loopback."""
 
-    def __init__(self, running: Running, key: str, bus: Bus, name: str) -> None:
+    def __init__(self, running: RunningStack, key: str, bus: Bus, name: str) -> None:
         super().__init__(name, running.facts["direct_front"], key, bus)
         self._running = running
 

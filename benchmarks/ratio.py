@@ -15,11 +15,11 @@ from benchmarks.processes import Cost
 from benchmarks.shortest import READY
 from signalbox.bus import topology
 from signalbox.ops.ports import HOST
-from signalbox.ops.up.console import Console
+from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Unavailable
 
 BODIES: Final[Mapping[str, bytes]] = {
@@ -39,9 +39,9 @@ async def measure(folder: Path, *, seconds: float) -> dict[tuple[str, int], floa
     """Print rates, processor time by program, and the ratios; returns these by model and number in flight."""
     rates: dict[str, Rates] = {what: defaultdict(list) for what in TURNS}
     for what in TURNS:
-        options = Options(data=folder / what, front_port=0, console_port=0, nats_port=0)
+        options = UpOptions(data=folder / what, front_port=0, console_port=0, nats_port=0)
         with DataDir(folder / what) as data:
-            stack = Stack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+            stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
             try:
                 key = await (_bare(stack) if what == "bare" else _whole(stack))
                 await _turn(stack, what, key, seconds, rates[what])
@@ -56,7 +56,7 @@ async def measure(folder: Path, *, seconds: float) -> dict[tuple[str, int], floa
     return ratios
 
 
-async def _bare(stack: Stack) -> str:
+async def _bare(stack: UpStack) -> str:
     """Start the short way."""
     models = stack.data.path / "models"
     await stack.start_nats()
@@ -85,12 +85,12 @@ async def _bare(stack: Stack) -> str:
     return ""
 
 
-async def _whole(stack: Stack) -> str:
+async def _whole(stack: UpStack) -> str:
     """Start everything, and register the second model."""
     models = stack.data.path / "models"
     await _export(stack, models)
     key = (await bring_up(stack)).api_key
-    console = Console(stack.console_url, await stack.operator_token())
+    console = ConsoleClient(stack.console_url, await stack.operator_token())
     try:
         if "mlp" not in await console.models():
             await console.register("mlp", models / "mlp", "784-128-10.")
@@ -99,13 +99,13 @@ async def _whole(stack: Stack) -> str:
     return key
 
 
-async def _export(stack: Stack, models: Path) -> None:
+async def _export(stack: UpStack, models: Path) -> None:
     path = models / "mlp" / "1"
     if not path.exists():
         await stack.run_to_end("mlp", "benchmarks.shortest", "mlp", str(path), env=stack.env("worker"))
 
 
-async def _turn(stack: Stack, what: str, key: str, seconds: float, rates: Rates) -> None:
+async def _turn(stack: UpStack, what: str, key: str, seconds: float, rates: Rates) -> None:
     for model, body in BODIES.items():
         target = prepare(stack.front_url, f"/v1/models/{model}:predict", body, headers_of(key))
         await _answers(target)

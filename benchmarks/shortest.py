@@ -22,7 +22,7 @@ import uvloop
 
 from gateway_plugin.edge.server import EdgeServer
 from signalbox.bus.client import Bus, Delivery, Message, Puller
-from signalbox.bus.writes import Write
+from signalbox.bus.writes import GroupedWrite
 from signalbox.program import log
 from signalbox.program.settings import PREFIX, Wire, load
 from signalbox.wire import names
@@ -136,14 +136,14 @@ class Lane:
 
     async def _run(self, batch: list[Delivery]) -> None:
         subjects = [names.state(delivery.subject.rpartition(".")[2]) for delivery in batch]
-        claiming = asyncio.create_task(self._records.write_all([Write(s, b"running", {}, 0) for s in subjects]))
+        claiming = asyncio.create_task(self._records.write_all([GroupedWrite(s, b"running", {}, 0) for s in subjects]))
         found = await self._compute.run(b"".join(delivery.data for delivery in batch))
         claims = await claiming
         size = len(found) // len(batch)  # one row a job
         ends = []
         for place, (subject, claim) in enumerate(zip(subjects, claims, strict=True)):
             assert isinstance(claim, int), claim
-            ends.append(Write(subject, found[place * size : (place + 1) * size], {}, claim))
+            ends.append(GroupedWrite(subject, found[place * size : (place + 1) * size], {}, claim))
         for delivery, end, revision in zip(batch, ends, await self._records.write_all(ends), strict=True):
             assert isinstance(revision, int), revision
             self._bus.send(delivery.headers[ENDS], b"", b"", end.data)

@@ -15,7 +15,7 @@ from benchmarks.load import prepare, run
 from benchmarks.processes import cost
 from benchmarks.standing import POLL_S, standing
 from signalbox.bus.client import Bus
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from signalbox.wire.names import Stream
 
 MODEL: Final = "half_plus_two"
@@ -72,7 +72,7 @@ async def _accepted(bus: Bus) -> int:
     return int(answer["state"]["last_seq"])
 
 
-async def _caught_up(running: Running, bus: Bus) -> None:
+async def _caught_up(running: RunningStack, bus: Bus) -> None:
     """Return when every job has ended and the console's rows tell of it."""
     async with asyncio.timeout(CAUGHT_UP_S):
         while True:
@@ -84,19 +84,19 @@ async def _caught_up(running: Running, bus: Bus) -> None:
             await asyncio.sleep(POLL_S)
 
 
-def _database(running: Running) -> "psycopg.Connection[tuple[int, ...]]":
+def _database(running: RunningStack) -> "psycopg.Connection[tuple[int, ...]]":
     url = running.secret("database_url")
     address = running.facts["addresses"]["postgres"]
     return psycopg.connect(url.replace("@postgres:", f"@{address}:"))
 
 
-def _cursor(running: Running) -> int:
+def _cursor(running: RunningStack) -> int:
     with _database(running) as database:
         found = database.execute("SELECT max(seq) FROM projector_cursor").fetchone()
     return int(found[0] or 0) if found else 0
 
 
-async def _held(running: Running, bus: Bus) -> Held:
+async def _held(running: RunningStack, bus: Bus) -> Held:
     nodes = running.pids("nats-")
     listed = await bus.request_json("$JS.API.STREAM.LIST")
     return Held(
@@ -109,7 +109,7 @@ async def _held(running: Running, bus: Bus) -> Held:
     )
 
 
-def _disk(running: Running, node: str, part: str = "jetstream") -> int:
+def _disk(running: RunningStack, node: str, part: str = "jetstream") -> int:
     """Bytes that a folder of a node takes of its file system."""
     taken = 0
     for path in (running.data / "volumes" / node / part).rglob("*"):
@@ -120,7 +120,7 @@ def _disk(running: Running, node: str, part: str = "jetstream") -> int:
     return taken
 
 
-def _tables(running: Running) -> dict[str, tuple[int, int]]:
+def _tables(running: RunningStack) -> dict[str, tuple[int, int]]:
     found = {}
     with _database(running) as database:
         for name, size in database.execute(_TABLES).fetchall():

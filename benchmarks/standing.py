@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from signalbox.program.errors import Unavailable
 
 START_S: Final = 600.0
@@ -26,10 +26,10 @@ async def until(condition: Callable[[], bool], limit_s: float) -> None:
 
 
 @asynccontextmanager
-async def standing(up: Path | None, *, plugins: int, devices: int) -> AsyncIterator[Running]:
+async def standing(up: Path | None, *, plugins: int, devices: int) -> AsyncIterator[RunningStack]:
     """The stack of the ``up.json``; without one, a stack of so many plugins and devices."""
     if up is not None:
-        yield Running(up)
+        yield RunningStack(up)
         return
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         data = Path(folder) / "data"
@@ -40,7 +40,7 @@ async def standing(up: Path | None, *, plugins: int, devices: int) -> AsyncItera
             await until(lambda: file.exists() or process.returncode is not None, START_S)
             if process.returncode is not None:
                 raise Unavailable(f"The stack did not start:\n{log.read_text(errors='replace')}")
-            yield Running(file)
+            yield RunningStack(file)
         finally:
             await _end(process)
 

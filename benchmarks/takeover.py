@@ -11,7 +11,7 @@ from benchmarks.load import Target, run
 from benchmarks.standing import POLL_S, until
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from signalbox.wire import messages
 from signalbox.wire.names import Bucket, key, token
 
@@ -50,7 +50,7 @@ class Holders:
                 await self._changed.wait()
 
 
-async def measure(running: Running, bus: Bus, target: Target) -> None:
+async def measure(running: RunningStack, bus: Bus, target: Target) -> None:
     """Print take-over times. The stack has two workers on one device; each killed one is waited for."""
     holders = Holders(bus)
     took, longest = [], []
@@ -71,7 +71,9 @@ async def measure(running: Running, bus: Bus, target: Target) -> None:
     )
 
 
-async def _killed(running: Running, holders: Holders, target: Target, owner: str, number: int) -> tuple[float, float]:
+async def _killed(
+    running: RunningStack, holders: Holders, target: Target, owner: str, number: int
+) -> tuple[float, float]:
     """Kill a holder under load; seconds until another holds, and the longest that a caller waited."""
     pid = running.pids()[owner]
     load = asyncio.create_task(asyncio.to_thread(run, target, 8, seconds=LOAD_S, warm_s=0.0))
@@ -84,7 +86,7 @@ async def _killed(running: Running, holders: Holders, target: Target, owner: str
     return held_at - at, max(figures.latencies_s, default=float("nan"))
 
 
-async def _until_ready(running: Running, bus: Bus, owner: str, former: int) -> None:
+async def _until_ready(running: RunningStack, bus: Bus, owner: str, former: int) -> None:
     """Return when the stack has started a worker again and it serves."""
     await until(lambda: running.pids().get(owner, former) != former, BACK_S)
     pid = running.pids()[owner]

@@ -8,8 +8,8 @@ from typing import Final
 
 from django.conf import settings
 
+from signalbox.front import jsonbody
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire import jsonbody
 
 MOST_NUMBER: Final = 2**63 - 1
 """Of a version, a fencing token, a sequence and a row: what a column, and NATS, count to."""

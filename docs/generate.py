@@ -22,6 +22,7 @@ from console.config import ConsoleSettings
 from gateway_plugin.edge.settings import EdgeSettings
 from gateway_plugin.settings import PREFIX as GATEWAY
 from gateway_plugin.settings import GatewaySettings
+from signalbox.front.bounds import HttpBounds
 from signalbox.ops.doctor.main import catalog_page
 from signalbox.program import errors, settings
 from signalbox.program.errors import MEANINGS, Meaning, SignalboxError
@@ -34,6 +35,7 @@ from workers.settings import WorkerSettings
 FOLDER = Path(__file__).resolve().parent
 SECTIONS: Sequence[tuple[str, type[Wire], str]] = (
     ("Every program", Wire, settings.PREFIX),
+    ("HTTP listeners of gateway plugin, edge and console", HttpBounds, "SIGNALBOX_{GATEWAY,EDGE,CONSOLE}_"),
     ("Gateway plugin", GatewaySettings, GATEWAY),
     ("Edge as a program of its own", EdgeSettings, "SIGNALBOX_EDGE_"),
     ("Worker", WorkerSettings, WORKER),

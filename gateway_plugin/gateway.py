@@ -12,16 +12,16 @@ from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.modelviews import ModelViews
-from gateway_plugin.codec.intake import Intake
+from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
-from gateway_plugin.tables.fleet import Fleet
-from gateway_plugin.tables.rollouts import Rollouts
+from gateway_plugin.tables.liveworkers import LiveWorkers
+from gateway_plugin.tables.rollouts import RolloutController
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.bus.sharedclock import SharedClock
@@ -47,7 +47,7 @@ class Gateway:
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
         self._serving = Table(bus, Bucket.SERVING, Serving)
-        self._rollouts = Rollouts(bus, self._models, self._serving, self._workers)
+        self._rollouts = RolloutController(bus, self._models, self._serving, self._workers)
         records = Records(bus)
         self._clock = SharedClock(bus)
         wall = self._clock.now
@@ -61,9 +61,9 @@ class Gateway:
             wall=wall,
         )
         catalog = Catalog(self._models, self._serving)
-        fleet = Fleet(self._workers, self._desired)
-        self._intake = Intake(settings)
-        self._jobs = Jobs(bus, records, catalog, fleet, self._intake, wall=wall)
+        workers = LiveWorkers(self._workers, self._desired)
+        self._codec = BodyCodec(settings)
+        self._jobs = JobService(bus, records, catalog, workers, self._codec, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         acceptance = Acceptance(
             Submitter(
@@ -92,11 +92,11 @@ class Gateway:
             settings,
             keyring,
             catalog,
-            self._intake,
+            self._codec,
             acceptance,
             self._waiters,
             self._jobs,
-            ModelViews(catalog, fleet),
+            ModelViews(catalog, workers),
             self.bodies,
         )
         auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)
@@ -157,7 +157,7 @@ class Gateway:
         await self._waiters.close()
         await self._post.close()
         await self._jobs.close()
-        await self._intake.close()
+        await self._codec.close()
         await self._clock.close()
         for table in self._tables:
             await table.close()

@@ -116,7 +116,7 @@ def _check_folder(listen: str) -> None:
     with contextlib.suppress(OSError):  # a folder that is not there is the server's to report
         mode = folder.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise Misconfigured(f"Everybody may write to {folder}, and so replace the plugin's socket; chmod o-w.")
+            raise Misconfigured(f"Every user may write to {folder}, and so replace the plugin's socket; chmod o-w.")
 
 
 async def _drain(

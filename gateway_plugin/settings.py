@@ -6,18 +6,14 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from signalbox.front.bounds import HttpBounds
-from signalbox.wire.jsonbody import MAX_NAMES
+from gateway_plugin.codec.settings import CodecSettings
 
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
 UNIX: Final = "unix://"
 _MIB: Final = 1024 * 1024
-_MEMORY_FLOOR: Final = 256 * _MIB
-_ELEMENT_BYTES: Final = 96
-"""The most an array element takes once parsed: an empty list and the place that names it."""
 
 
-class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
+class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     """Where the plugin listens, what it accepts and how long it waits."""
 
     listen: Annotated[
@@ -42,7 +38,7 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Let `listen` be a non-loopback address. The protocol has no encryption and "
-            "no authentication: only for a network nobody else is on."
+            "no authentication: only for a network of its own."
         ),
     ] = False
     secret: Annotated[
@@ -93,9 +89,6 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "--health --end-stuck`; empty = none."
         ),
     ] = ""
-    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")] = (
-        32 * _MIB
-    )
     max_bodies_bytes: Annotated[
         int,
         Meta(
@@ -104,17 +97,10 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = 512 * _MIB
-    max_elements: Annotated[int, Meta(ge=1, description="Most array elements in one JSON body.")] = 8_000_000
-    max_names: Annotated[int, Meta(ge=1, description="Most names in all objects of one JSON body.")] = MAX_NAMES
     max_message_bytes: Annotated[int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")] = (
         64 * _MIB
     )
-    max_answer_bytes: Annotated[int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")] = (
-        60 * _MIB
-    )
-    max_concurrent: Annotated[
-        int, Meta(ge=1, description="Most hook calls in hand at once, waiting ones included.")
-    ] = 2048
+    max_concurrent: Annotated[int, Meta(ge=1, description="Most hook calls in flight, waiting ones included.")] = 2048
     max_waiting: Annotated[int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")] = 1536
     account_waiting: Annotated[
         int,
@@ -168,22 +154,6 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
     stale_keys_s: Annotated[
         float, Meta(gt=0, description="Without proof for this long that the key table is current, every key gets 503.")
     ] = 14.0
-    decode_inline_bytes: Annotated[int, Meta(ge=0, description="Bodies above this are decoded by another process.")] = (
-        65_536
-    )
-    decode_processes: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=64,
-            description="Most processes that decode large bodies. An account has no more of them than are still free, "
-            "of three two.",
-        ),
-    ] = 3
-    decode_memory_bytes: Annotated[
-        int, Meta(ge=256 * _MIB, description="Address space one decoding process may use.")
-    ] = 2048 * _MIB
-    decode_timeout_s: Annotated[float, Meta(gt=0, description="Longest decoding or rendering of one body.")] = 20.0
     drain_s: Annotated[float, Meta(ge=0, description="How long calls in flight may take after SIGTERM.")] = 10.0
     max_connection_age_s: Annotated[
         float,
@@ -203,16 +173,16 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
         """Rules that span fields."""
         yield from super().problems()
         if not self.listen and not self.edge_listen:
-            yield f"{PREFIX}LISTEN and {PREFIX}EDGE_LISTEN are both empty: nobody could call"
+            yield f"{PREFIX}LISTEN and {PREFIX}EDGE_LISTEN are both empty: no caller could reach the plugin"
         if self.listen and not self.allow_remote and not is_local(self.listen):
             yield (
                 f"{PREFIX}LISTEN={self.listen} is not a loopback address or unix socket; set "
-                f"{PREFIX}ALLOW_REMOTE=on if nobody else is on that network"
+                f"{PREFIX}ALLOW_REMOTE=on if that network is the plugin's and Tyk's alone"
             )
         if self.listen and not self.listen.startswith(UNIX) and not self.secret:
             yield (
-                f"{PREFIX}SECRET must be set for {PREFIX}LISTEN={self.listen}: whoever connects to a port is believed "
-                f"to be the gateway; set it, or listen on {UNIX}/path"
+                f"{PREFIX}SECRET must be set for {PREFIX}LISTEN={self.listen}: any process that connects to a port is "
+                f"taken for the gateway; set it, or listen on {UNIX}/path"
             )
         if self.max_waiting >= self.max_concurrent:
             yield f"{PREFIX}MAX_WAITING must be below {PREFIX}MAX_CONCURRENT"
@@ -222,12 +192,6 @@ class GatewaySettings(HttpBounds, frozen=True, kw_only=True):
             yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_BODY_BYTES by at least 1 MiB"
         if self.max_message_bytes < self.max_answer_bytes + _MIB:
             yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_ANSWER_BYTES by at least 1 MiB"
-        needed = _MEMORY_FLOOR + 8 * self.max_body_bytes + _ELEMENT_BYTES * self.max_elements
-        if self.decode_memory_bytes < needed:
-            yield (
-                f"{PREFIX}DECODE_MEMORY_BYTES must be at least {needed} for {PREFIX}MAX_BODY_BYTES and "
-                f"{PREFIX}MAX_ELEMENTS: the JSON parser does not survive running out of it"
-            )
         if not self.key_pepper:
             yield "SIGNALBOX_KEY_PEPPER must be set: API keys are checked with it"
 

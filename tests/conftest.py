@@ -17,7 +17,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs.commits import persist
 from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from signalbox.program.settings import Wire
 from tests import depth
 from tests.rigs import streams
@@ -49,10 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def running(request: pytest.FixtureRequest) -> Running | None:
+def running(request: pytest.FixtureRequest) -> RunningStack | None:
     """The production stack that ``--up`` names; None where tests make their own."""
     file: Path | None = request.config.getoption("--up")
-    return Running(file) if file else None
+    return RunningStack(file) if file else None
 
 
 class ServerThread:

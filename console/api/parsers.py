@@ -6,7 +6,7 @@ from typing import IO, Any
 from rest_framework.parsers import JSONParser
 
 from console import bounds
-from signalbox.wire import jsonbody
+from signalbox.front import jsonbody
 
 
 class BoundedJSON(JSONParser):

@@ -10,9 +10,9 @@ from typing import Final
 from channels.db import database_sync_to_async
 
 from console.audit.models import AuditEntry, AuditHead
-from signalbox.bus.answers import Stored, stored_of
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import status
+from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire import messages

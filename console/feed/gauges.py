@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, Final
 
 from console.board.queues import Gauge
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import NotFound
 from signalbox.wire.names import PRIORITIES, Priority, Stream, consumer, jobs_of, untoken
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from console.board.lanes import UNTOLD, word
 from console.board.rows import Figure, LaneRow
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.program import log
 from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.wire.names import RECORDS, Stream

@@ -10,8 +10,8 @@ from console.feed import history
 from console.feed.hub import Hub
 from console.feed.queues import WatchedQueues
 from console.feed.retry import until_done
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Job, Record, decode
 from signalbox.wire.names import Header, event_of_jobs, event_of_state

@@ -10,8 +10,8 @@ import msgspec
 from console.board.view import LiveView
 from console.feed import history
 from console.feed.retry import until_done
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Message
+from signalbox.bus.jetstream import unix_time
 from signalbox.program import log
 from signalbox.wire.messages import Lease
 from signalbox.wire.names import Bucket, Header, event_of_key, key, untoken

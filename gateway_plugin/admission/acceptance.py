@@ -9,8 +9,8 @@ from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, 
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.codec.intake import Inputs
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from signalbox.jobs import joblog
 from signalbox.program import metrics
@@ -22,7 +22,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z
 ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway plugin.", "model")
 
 
-class Entry(NamedTuple):
+class Submission(NamedTuple):
     """A job that may be written. options: as asked; the job's class may be another. idem: None without a key.
 
     share: of its account.
@@ -76,14 +76,14 @@ class Acceptance:
         self,
         headers: Mapping[str, str],
         key: ApiKey,
-        ready: Ready,
-        inputs: Inputs,
+        ready: PreparedVersion,
+        inputs: DecodedInputs,
         options: SubmitOptions,
         idem: IdempotencyEntry | None,
         *,
         is_waiting: bool,
         is_short_lived: bool = False,
-    ) -> Entry:
+    ) -> Submission:
         """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`, and
         as :meth:`Submitter.require_room` where there is no room for its result.
 
@@ -107,17 +107,17 @@ class Acceptance:
         )
         if idem is not None:
             idem = idem._replace(priority=priority)
-        return Entry(job, inputs.frame, options, idem, key.share)
+        return Submission(job, inputs.frame, options, idem, key.share)
 
-    async def write(self, entry: Entry) -> int:
+    async def write(self, submission: Submission) -> int:
         """Make the job durable; returns its sequence in ``JOBS``. Raises as :meth:`Submitter.accept`."""
-        job, idem, share_bytes = entry.job, entry.idem, entry.share.stored_bytes
+        job, idem, share_bytes = submission.job, submission.idem, submission.share.stored_bytes
         if idem is None:
-            seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
+            seq = await self._submitter.accept(job, submission.frame, share_bytes=share_bytes)
         else:
-            idem = await self._idempotency.hold(idem, entry.share.idempotency_keys)
+            idem = await self._idempotency.hold(idem, submission.share.idempotency_keys)
             try:
-                seq = await self._submitter.accept(job, entry.frame, share_bytes=share_bytes)
+                seq = await self._submitter.accept(job, submission.frame, share_bytes=share_bytes)
             except SignalboxError:
                 await self._idempotency.release(idem)
                 raise

@@ -16,7 +16,7 @@ import msgspec
 from gateway_plugin.admission.holdings import Holdings
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Found
 from signalbox.program import log, metrics
@@ -91,7 +91,7 @@ class Idempotency:
     def __init__(
         self,
         bus: Bus,
-        jobs: Jobs,
+        jobs: JobService,
         *,
         request_timeout_s: float,
         wall: Callable[[], float],

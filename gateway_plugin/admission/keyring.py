@@ -163,7 +163,7 @@ def require_urgent(key: ApiKey) -> None:
     """Raise :class:`Forbidden` if the key may not overtake all others."""
     if URGENT not in key.scopes:
         raise Forbidden(
-            f'Priority "hi" overtakes everybody else\'s jobs, and this API key lacks the scope {URGENT}. '
+            f'Priority "hi" overtakes all other jobs, and this API key lacks the scope {URGENT}. '
             'Ask for "mid", or use a key that has it.',
             scope=URGENT,
         )

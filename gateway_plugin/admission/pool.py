@@ -69,14 +69,14 @@ class Pool:
         else:
             del self._held[account]
 
-    def holding(self, account: str, units: int = 1, *, most: int = 0) -> "Held":
+    def holding(self, account: str, units: int = 1, *, most: int = 0) -> "PoolShare":
         """:meth:`take`, to be released at the end of ``with``."""
-        held = Held(self, account)
+        held = PoolShare(self, account)
         held.take(units, most=most)
         return held
 
 
-class Held:
+class PoolShare:
     """What one request holds of a pool for its account, until the end of ``with``."""
 
     __slots__ = ("_account", "_pool", "_units")

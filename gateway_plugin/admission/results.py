@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission.refusals import REFUSED
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import LimitExceeded, Unavailable
 from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream

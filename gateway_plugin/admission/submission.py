@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from gateway_plugin.admission.inputs import StoredInputs
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.results import ResultsRoom
-from gateway_plugin.codec.intake import Inputs
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
 from signalbox.jobs.inputs import tell_refused
@@ -83,8 +83,8 @@ class Submitter:
     def job(
         self,
         key: ApiKey,
-        ready: Ready,
-        inputs: Inputs,
+        ready: PreparedVersion,
+        inputs: DecodedInputs,
         options: SubmitOptions,
         *,
         trace: str = "",

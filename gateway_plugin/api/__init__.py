@@ -1,1 +1,1 @@
-"""What callers send and are answered, one module or package for each dialect."""
+"""What a request asks for, and what its answer shows: paths, job bodies, preferences, views of models."""

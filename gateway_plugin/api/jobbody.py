@@ -1,7 +1,7 @@
-"""Bodies of our own job API: reads the known fields and refuses the others by name.
+"""Reads the fields of a body of the job API, and refuses unknown ones by name.
 
-An unknown field is refused, not dropped: a misspelt ``deadline_s`` would be lost in silence. TensorFlow Serving's
-bodies keep TensorFlow Serving's rule, which is to look at its own fields only.
+Otherwise a misspelt ``deadline_s`` would be ignored. TensorFlow Serving ignores unknown fields, and so do its calls
+here.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,18 +9,18 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.codec.decoder import INPUT_FIELDS
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.jsonbody import Bounds, parse
 
 SUBMIT_FIELDS: Final = ("model", "version", "label", "signature_name", "priority", "deadline_s", *sorted(INPUT_FIELDS))
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 60
 _EMPTY_BOUNDS: Final = Bounds(65_536, 1_000)
-"""Bounds of a body that should be empty."""
+"""Bounds of a body that must hold no fields."""
 
 
 class ModelTarget(NamedTuple):
-    """What a job is for. version, label: at most one of them."""
+    """The model that a job is for. At most one of ``version`` and ``label`` is given."""
 
     model: str
     version: int | None
@@ -28,7 +28,7 @@ class ModelTarget(NamedTuple):
 
 
 def target_of(fields: Mapping[str, Any]) -> ModelTarget:
-    """Model, version and label a submission names. Raises :class:`InvalidRequest`."""
+    """The model, version and label that a submission names. Raises :class:`InvalidRequest`."""
     require_known(fields, SUBMIT_FIELDS)
     name, version, label = fields.get("model"), fields.get("version"), fields.get("label")
     if type(name) is not str or not name:
@@ -48,15 +48,16 @@ def target_of(fields: Mapping[str, Any]) -> ModelTarget:
 
 
 def require_empty(body: bytes) -> None:
-    """Check the body of a call that takes no fields; ``null`` is none. Raises :class:`InvalidRequest`,
-    :class:`TooLarge`.
+    """Check the body of a call that takes no fields: empty, ``null`` or an empty object.
+
+    Raises :class:`InvalidRequest` and :class:`TooLarge`.
     """
     if body.strip() not in {b"", b"null"}:
         require_known(parse(body, _EMPTY_BOUNDS).doc, ())
 
 
 def require_known(fields: Collection[str], known: Collection[str]) -> None:
-    """Raise :class:`InvalidRequest` for fields that are not ``known``, naming what may have been meant."""
+    """Raise :class:`InvalidRequest` for fields that are not ``known``; it names a similar known one."""
     unknown = [name for name in fields if name not in known]
     if not unknown:
         return

@@ -1,11 +1,11 @@
-"""Models as TF Serving shows them: list, status and metadata (docs/api.md)."""
+"""Renders the list of models, their status and their metadata (docs/api.md)."""
 
 from typing import Any, Final
 
 from gateway_plugin.admission.keyring import may_use
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.tables.catalog import Catalog
-from gateway_plugin.tables.fleet import Fleet
+from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
 from signalbox.wire.messages import ApiKey, Model, TensorSpec
 
@@ -30,14 +30,14 @@ _DTYPES: Final = {
 
 
 class ModelViews:
-    """Renders what the catalog and the fleet know of models."""
+    """Renders models from the catalog and from what workers report."""
 
-    def __init__(self, catalog: Catalog, fleet: Fleet) -> None:
+    def __init__(self, catalog: Catalog, workers: LiveWorkers) -> None:
         self._catalog = catalog
-        self._fleet = fleet
+        self._workers = workers
 
     def listed(self, key: ApiKey) -> dict[str, Any]:
-        """The models that a key may use: their names, and for each what a caller needs to choose."""
+        """The models that a key may use, with versions, labels and replicas."""
         models = [model for model in self._catalog.all() if may_use(key, model.name)]
         return {
             "models": [model.name for model in models],
@@ -55,10 +55,10 @@ class ModelViews:
         }
 
     def status(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
-        """States of all versions, newest first, or of the one that is named or labelled.
+        """TensorFlow Serving's status of all versions, newest first, or of the one that is named or labelled.
 
-        TensorFlow Serving shows all versions for a label, known or not. Raises :class:`NotFound`, and for an
-        unknown label :class:`InvalidRequest` in the words of its predict call.
+        TensorFlow Serving itself ignores a label here. Raises :class:`NotFound`, and for an unknown label
+        :class:`InvalidRequest` in the words of its predict call.
         """
         if label is not None:
             version = self._catalog.labelled(name, label)
@@ -77,14 +77,14 @@ class ModelViews:
         return {"version": str(version), "state": state, "status": {"error_code": code, "error_message": text}}
 
     def _state(self, model: Model, version: int) -> tuple[str, str, str]:
-        """State, error code and message of a version. It is AVAILABLE if a job could run on it now, loaded or not."""
+        """State, error code and message of a version: AVAILABLE if a job could run on it now, loaded or not."""
         if not model.is_enabled:
             return "END", "UNAVAILABLE", "The model is disabled."
         if model.replicas <= 0:
             return "END", "UNAVAILABLE", "The model has no replicas."
-        if not self._fleet.serving(model, version):
+        if not self._workers.serving(model, version):
             return "START", "UNAVAILABLE", f"no worker serves {model.name}"
-        states = self._fleet.states_of(model.name, version)
+        states = self._workers.states_of(model.name, version)
         if "ready" in states or states <= {"crowded"}:
             return "AVAILABLE", "OK", ""
         if "loading" in states:
@@ -92,8 +92,8 @@ class ModelViews:
         return "END", "UNKNOWN", "The version could not be loaded."
 
 
-def metadata(ready: Ready) -> dict[str, Any]:
-    """Signatures of a version; ``signature_def`` is doubled, as in TF Serving's own answer."""
+def metadata(ready: PreparedVersion) -> dict[str, Any]:
+    """TensorFlow Serving's metadata of a version; ``signature_def`` stands in it twice, as there."""
     signatures = {
         name: {
             "inputs": {n: _tensor(n, spec) for n, spec in signature.inputs.items()},

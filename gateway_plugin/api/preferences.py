@@ -1,4 +1,4 @@
-"""The ``Prefer`` header (RFC 7240) as far as it says how long to wait for a job."""
+"""Reads from the ``Prefer`` header (RFC 7240) how long a caller waits for a job."""
 
 import re
 from typing import Final, NamedTuple
@@ -7,14 +7,14 @@ _WAIT: Final = re.compile(r"wait\s*=\s*\"?([0-9]{1,6})\"?\Z", re.IGNORECASE)
 
 
 class Preference(NamedTuple):
-    """is_async: answer 202 when the job has not ended in time. wait_s: how long to wait, if said."""
+    """How long a caller waits. is_async: 202 if the job has not ended in time. wait_s: seconds, None = not said."""
 
     is_async: bool = False
     wait_s: float | None = None
 
     @property
     def applied(self) -> str:
-        """For ``Preference-Applied``; empty when nothing was asked."""
+        """The value of ``Preference-Applied``, empty without a preference."""
         parts = ["respond-async"] if self.is_async else []
         if self.wait_s is not None:
             parts.append(f"wait={self.wait_s:.0f}")
@@ -25,7 +25,7 @@ NONE: Final = Preference()
 
 
 def preference(text: str) -> Preference:
-    """What a ``Prefer`` header asks for; what is not understood is ignored, as the RFC demands."""
+    """The preference in a ``Prefer`` header. Unknown preferences are ignored, as the RFC demands."""
     if not text:
         return NONE
     is_async, wait_s = False, None

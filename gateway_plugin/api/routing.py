@@ -1,7 +1,7 @@
-"""Maps a method and a path to a route: what is asked for. Pure; nothing is looked up.
+"""Maps a method and a path to a route: an operation and its target. Pure; nothing is looked up.
 
-TensorFlow Serving's paths match without regard to case except verbs and ``metadata``
-(docs/api.md); model names and labels are percent-decoded.
+As in TensorFlow Serving the case of ``/v1/models``, ``versions`` and ``labels`` does not matter, that of verbs and
+``metadata`` does. Names of models and labels are percent-decoded.
 """
 
 import re
@@ -19,12 +19,12 @@ _MODELS: Final = re.compile(
 _JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<cancel>/cancel)?\Z")
 _LARGEST_VERSION: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
-"""A longer text is not read as a number: Python refuses very long ones and is slow with long ones."""
+"""More digits are not converted: Python is slow with long numbers and refuses very long ones."""
 _MOST_REMEMBERED: Final = 1024
 
 
-class Act(StrEnum):
-    """What a request asks for."""
+class Operation(StrEnum):
+    """What a request asks the plugin to do."""
 
     TFS_PREDICT = "tfs_predict"
     TFS_STATUS = "tfs_status"
@@ -36,9 +36,9 @@ class Act(StrEnum):
 
 
 class Route(NamedTuple):
-    """One request's target. version, label: as asked for, at most one of them."""
+    """The operation of a request and its target. At most one of ``version`` and ``label`` is given."""
 
-    act: Act
+    operation: Operation
     model: str = ""
     version: int | None = None
     label: str | None = None
@@ -46,12 +46,12 @@ class Route(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What tells two targets of job submissions apart."""
-        return self.act, self.model, str(self.version), str(self.label)
+        """The parts by which targets of submissions differ; an Idempotency-Key is bound to them."""
+        return self.operation, self.model, str(self.version), str(self.label)
 
 
 class Routes:
-    """:func:`route` with a memory of recent targets, for the path every request takes."""
+    """:func:`route`, with the routes of recent paths remembered."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Route] = {}
@@ -69,22 +69,23 @@ class Routes:
 
 
 def route(method: str, path: str) -> Route:
-    """The route of a request. Raises :class:`NotFound`, :class:`MethodNotAllowed` (with ``allow``),
-    :class:`InvalidRequest`.
+    """The route of a request.
+
+    Raises :class:`NotFound`, :class:`MethodNotAllowed` (with ``allow``) and :class:`InvalidRequest`.
     """
     if path.lower().startswith("/v1/models"):
         return _models(method, path)
     if path in {"/v1/predict", "/v1/jobs"}:
         _allow(method, path, "POST")
-        return Route(Act.SUBMIT)
+        return Route(Operation.SUBMIT)
     found = _JOB.match(path)
     if found is None:
         raise NotFound(f"There is nothing at {path[:200]}.")
     if found["cancel"]:
         _allow(method, path, "POST")
-        return Route(Act.CANCEL_JOB, job_id=found["id"])
+        return Route(Operation.CANCEL_JOB, job_id=found["id"])
     _allow(method, path, "GET", "DELETE")
-    return Route(Act.READ_JOB if method == "GET" else Act.CANCEL_JOB, job_id=found["id"])
+    return Route(Operation.READ_JOB if method == "GET" else Operation.CANCEL_JOB, job_id=found["id"])
 
 
 def _models(method: str, path: str) -> Route:
@@ -100,13 +101,13 @@ def _models(method: str, path: str) -> Route:
     if version is not None and version > _LARGEST_VERSION:
         raise InvalidRequest(f"Failed to convert version: {found['version'][:40]} to numeric.")
     if verb == "predict":
-        return Route(Act.TFS_PREDICT, model, version, label)
+        return Route(Operation.TFS_PREDICT, model, version, label)
     if verb:
         raise InvalidRequest(f"This server does not offer :{verb}; use :predict.")
     if not model:
-        return Route(Act.LIST_MODELS)
-    act = Act.TFS_METADATA if found["metadata"] else Act.TFS_STATUS
-    return Route(act, model, version, label)
+        return Route(Operation.LIST_MODELS)
+    operation = Operation.TFS_METADATA if found["metadata"] else Operation.TFS_STATUS
+    return Route(operation, model, version, label)
 
 
 def _allow(method: str, path: str, *methods: str) -> None:

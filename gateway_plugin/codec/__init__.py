@@ -1,1 +1,1 @@
-"""Bodies to tensors and back, in turn: formats, signatures made ready, and the processes for large bodies."""
+"""Bodies to tensors and back: formats, prepared signatures, and the processes for large bodies."""

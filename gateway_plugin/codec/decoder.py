@@ -17,9 +17,9 @@ import msgspec
 
 from gateway_plugin.codec.inputs import decode, plans
 from gateway_plugin.codec.outputs import least_bytes, render
+from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
 from signalbox.wire.messages import Signature
 
 LENGTH: Final = struct.Struct(">I")
@@ -64,7 +64,7 @@ class Done(msgspec.Struct, tag="done"):
     batch_key: str = ""
 
 
-class Refused(msgspec.Struct, tag="refused"):
+class ErrorReply(msgspec.Struct, tag="refused"):
     """An error of :mod:`signalbox.program.errors`, by code."""
 
     code: str
@@ -73,7 +73,7 @@ class Refused(msgspec.Struct, tag="refused"):
 
 
 Ask = ParseAsk | DecodeAsk | RenderAsk
-Reply = Done | Refused
+Reply = Done | ErrorReply
 
 
 def inflate(body: bytes, limit: int) -> bytes:
@@ -167,7 +167,7 @@ class Decoder:
         self._kept: Body | None = None
 
     def perform(self, ask: Ask) -> Reply:
-        """Do what is asked. Errors of ours become :class:`Refused`."""
+        """Do what is asked. Errors of ours become :class:`ErrorReply`."""
         try:
             if isinstance(ask, ParseAsk):
                 return self._parse(ask)
@@ -199,8 +199,8 @@ class Decoder:
         return Done(frame, found.signature, found.style, found.rows, found.batch_key)
 
 
-def _refused(error: SignalboxError) -> Refused:
-    return Refused(error.code, error.public_message, dict(error.facts))
+def _refused(error: SignalboxError) -> ErrorReply:
+    return ErrorReply(error.code, error.public_message, dict(error.facts))
 
 
 def serve(source: IO[bytes], sink: IO[bytes]) -> None:
@@ -215,7 +215,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
             reply = msgspec.msgpack.encode(worker.perform(ask))
         except Exception as error:  # noqa: BLE001  the edge of one request in this process
             traceback.print_exc()
-            reply = msgspec.msgpack.encode(Refused(Bug.code, f"Decoding failed: {type(error).__name__}."))
+            reply = msgspec.msgpack.encode(ErrorReply(Bug.code, f"Decoding failed: {type(error).__name__}."))
         del ask
         _send(sink, reply)
 

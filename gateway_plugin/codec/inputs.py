@@ -1,6 +1,6 @@
 """JSON bodies to named tensors, checked against a signature: TF Serving's row and columnar forms.
 
-A body is parsed by :mod:`signalbox.wire.jsonbody`. A :class:`Plan` is a signature made ready; :func:`decode`
+A body is parsed by :mod:`signalbox.front.jsonbody`. A :class:`Plan` is a signature made ready; :func:`decode`
 turns the parsed body into tensors in the order of the signature, or raises :class:`InvalidInput` naming
 input, expected and got. Names and dtypes are checked, and that lists make a tensor at all; whether its shape
 suits the model is TensorFlow's to judge, as in TF Serving. The way back is :mod:`gateway_plugin.codec.outputs`. The
@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
+from signalbox.front.jsonbody import MAX_DEPTH, Body, kind_of
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
-from signalbox.wire.jsonbody import MAX_DEPTH, Body, kind_of
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, MAX_HOLLOW, Tensor, hollow
 

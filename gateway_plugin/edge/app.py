@@ -6,18 +6,18 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from gateway_plugin.admission.pool import Held, Pool, bodies_pool
+from gateway_plugin.admission.pool import Pool, PoolShare, bodies_pool
 from gateway_plugin.edge import responses
 from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import KeyLimits, Rate
 from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
-from gateway_plugin.edge.responses import ErrorTemplates, Headers, Response
+from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.answers import dialect_of, refusal
+from gateway_plugin.service.jsonresponses import dialect_of, refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
@@ -91,7 +91,7 @@ class Edge:
         body = b"" if answer.status in _BODILESS else answer.body
         await _send(answer, body, send)
 
-    async def answer(self, scope: Scope, receive: Receive) -> Response:
+    async def answer(self, scope: Scope, receive: Receive) -> EdgeResponse:
         """The answer to one request, from a hook or from the edge itself."""
         try:
             target = read(scope["raw_path"], scope["query_string"])
@@ -115,7 +115,7 @@ class Edge:
 
     async def _answered(
         self, scope: Scope, target: RequestTarget | Redirect, headers: dict[str, str], body: RequestBody
-    ) -> Response:
+    ) -> EdgeResponse:
         if isinstance(target, Redirect):
             return responses.moved(target.location)
         for prefix, api in self._keyless:
@@ -123,12 +123,12 @@ class Edge:
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
                     return self._page(responses.NOT_LISTED, headers)
-                return Response(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
+                return EdgeResponse(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
         return await self._hooked(scope, target, headers, body)
 
     async def _hooked(
         self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
-    ) -> Response:
+    ) -> EdgeResponse:
         """Check the key first, from the headers alone; read the body only once the key may call."""
         try:
             sent = self._objects.auth(scope["method"], target, headers)
@@ -158,14 +158,14 @@ class Edge:
         if quota and not quota.is_allowed:
             return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
         own = int(session.metadata.get(BODY_BYTES, "0"))
-        with Held(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
+        with PoolShare(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
             try:
                 data = await self._body(body, own, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
             return await self._post(sent, replied, target, headers, shown, scope, data)
 
-    async def _body(self, body: RequestBody, own: int, share: Held) -> bytes:
+    async def _body(self, body: RequestBody, own: int, share: PoolShare) -> bytes:
         """Read the body of a request whose key may call. own: the key's limit, 0 = the gateway's."""
         most = self._front.max_body_bytes
         if not own or (most and own >= most):
@@ -187,7 +187,7 @@ class Edge:
         shown: Headers,
         scope: Scope,
         body: bytes,
-    ) -> Response:
+    ) -> EdgeResponse:
         client = scope.get("client")
         peer = client[0] if client else ""
         try:
@@ -224,13 +224,13 @@ class Edge:
             return responses.API_DISALLOWED
         return None
 
-    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> Response:
+    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> EdgeResponse:
         if error in _REASONS:
             count_refusal(_REASONS[error])
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
-    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> Response:
+    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> EdgeResponse:
         status = overrides.response_code
         body = overrides.response_error or overrides.response_body
         given = {canonical(name.encode()): value for name, value in overrides.headers.items()}
@@ -241,13 +241,13 @@ class Edge:
             page = self._pages.page(status, body or "Key not authorised", content_type)
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
-            return Response(page.status, [*kept, *written, *page.headers], page.body)
+            return EdgeResponse(page.status, [*kept, *written, *page.headers], page.body)
         if body and status not in _BODILESS and "Content-Type" not in given:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
-        return Response(status, kept + written, body.encode())
+        return EdgeResponse(status, kept + written, body.encode())
 
 
-async def _send(answer: Response, body: bytes, send: Send) -> None:
+async def _send(answer: EdgeResponse, body: bytes, send: Send) -> None:
     """Send one whole answer."""
     headers = answer.headers
     if answer.status not in _BODILESS:
@@ -256,21 +256,21 @@ async def _send(answer: Response, body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> Response:
+def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> EdgeResponse:
     """An error of ours that no hook saw, in the shape the plugin gives it."""
     count_refusal(f"{error.code}:{error.facts['bound']}")
     given = refusal(error, dialect_of(target.url))
-    return Response(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
+    return EdgeResponse(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
 
 
-def _closing(answer: Response) -> Response:
+def _closing(answer: EdgeResponse) -> EdgeResponse:
     """An answer that closes the connection: what comes next on it is the rest of a body."""
     if (b"Connection", b"close") in answer.headers:
         return answer
     return answer._replace(headers=[*answer.headers, (b"Connection", b"close")])
 
 
-def _later(page: Response, left_s: float | None) -> Response:
+def _later(page: EdgeResponse, left_s: float | None) -> EdgeResponse:
     """The page of a limit, with the time of the next try; Tyk's overrides know constants only."""
     if left_s is None:
         return page

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from gateway_plugin.admission.pool import Held
+from gateway_plugin.admission.pool import PoolShare
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -38,10 +38,10 @@ class RequestBody:
         if limit and self._declared is not None and self._declared > limit:
             raise BodyTooLargeError
 
-    async def read(self, limit: int, share: Held) -> bytes:
+    async def read(self, limit: int, share: PoolShare) -> bytes:
         """The whole of it. limit: bytes, 0 = none. share: what it is taken from, as soon as its size is known.
 
-        Raises :class:`BodyTooLargeError`, :class:`ClientLeftError`, and as :meth:`Held.take`.
+        Raises :class:`BodyTooLargeError`, :class:`ClientLeftError`, and as :meth:`PoolShare.take`.
         """
         if self.is_over:
             return b""

@@ -31,7 +31,7 @@ _SCRIPT_ESCAPES: Final = str.maketrans(
 )
 
 
-class Response(NamedTuple):
+class EdgeResponse(NamedTuple):
     """One finished HTTP answer; ``headers`` holds everything but Date and Content-Length."""
 
     status: int
@@ -47,7 +47,7 @@ def wire_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     ]
 
 
-TOO_LARGE: Final = Response(
+TOO_LARGE: Final = EdgeResponse(
     413,
     wire_headers(
         [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
@@ -56,15 +56,15 @@ TOO_LARGE: Final = Response(
 )
 
 
-def bad_request() -> Response:
+def bad_request() -> EdgeResponse:
     """The answer of Go's HTTP server before any gateway code runs."""
     headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
-    return Response(400, wire_headers(headers), b"400 Bad Request")
+    return EdgeResponse(400, wire_headers(headers), b"400 Bad Request")
 
 
-def moved(location: str) -> Response:
+def moved(location: str) -> EdgeResponse:
     """The redirect to the cleaned path."""
-    return Response(301, wire_headers([("Location", location)]), b"")
+    return EdgeResponse(301, wire_headers([("Location", location)]), b"")
 
 
 def _xml_type(content_type: str) -> str:
@@ -85,20 +85,20 @@ class ErrorTemplates:
         }
         self._remembered = functools.lru_cache(maxsize=256)(self.page)
 
-    def known(self, status: int, message: str, content_type: str = "") -> Response:
+    def known(self, status: int, message: str, content_type: str = "") -> EdgeResponse:
         """As :meth:`page`, remembered: for the gateway's own fixed texts only. Of the request nothing is kept."""
         return self._remembered(status, message, _xml_type(content_type))
 
-    def page(self, status: int, message: str, content_type: str = "") -> Response:
+    def page(self, status: int, message: str, content_type: str = "") -> EdgeResponse:
         """The answer for one error. content_type: the request's, it chooses JSON or XML."""
         xml = _xml_type(content_type)
         produced = xml or "application/json"
         for pattern, rule in self._overrides.get(status, ()):
             if pattern.search(message):
                 headers = {"Content-Type": produced} | rule.headers
-                return Response(rule.status, wire_headers(headers.items()), rule.body.encode())
+                return EdgeResponse(rule.status, wire_headers(headers.items()), rule.body.encode())
         if xml:
             body = self._xml.replace("{{.Message}}", message)
         else:
             body = self._json.replace("{{.Message}}", message.translate(_SCRIPT_ESCAPES))
-        return Response(status, wire_headers([("Content-Type", produced)]), body.encode())
+        return EdgeResponse(status, wire_headers([("Content-Type", produced)]), body.encode())

@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client import Counter
 
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.answers import Answer, dialect_of, refusal
+from gateway_plugin.service.jsonresponses import JsonResponse, dialect_of, refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
@@ -32,8 +32,8 @@ POST_SECONDS = metrics.histogram(
     "gateway_answer_seconds", "From a request's post hook to its answer, waiting included."
 )
 
-AuthHook = Callable[[Object], Answer | None]
-PostHook = Callable[[Object], Awaitable[Answer]]
+AuthHook = Callable[[Object], JsonResponse | None]
+PostHook = Callable[[Object], Awaitable[JsonResponse]]
 
 
 def count_refusal(reason: str) -> None:
@@ -139,12 +139,12 @@ class Dispatcher:
             known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
             known = self._holds_secret(config) and known
             is_new = self._remember(caller, is_trusted=known)
-            if is_new and not known:  # logged once, and only for so many: strangers must not fill the log
+            if is_new and not known:  # logged once, and only for so many: unknown callers must not fill the log
                 log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
         return known
 
     def _remember(self, caller: tuple[str, str, str], *, is_trusted: bool) -> bool:
-        """Remember whether a caller is trusted, within bounds, as strangers must not fill memory.
+        """Remember whether a caller is trusted, within bounds, as unknown callers must not fill memory.
 
         Returns whether this verdict is new.
         """
@@ -169,7 +169,7 @@ class Dispatcher:
         return hmac.compare_digest(given.encode(), self._secret)
 
 
-def _apply(obj: Object, given: Answer) -> None:
+def _apply(obj: Object, given: JsonResponse) -> None:
     """Turn ``given`` into a direct reply; what the gateway no longer needs is blanked to stay small."""
     request = obj.request
     request.raw_body = b""

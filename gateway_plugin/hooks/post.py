@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from gateway_plugin.admission.acceptance import Acceptance, Entry
+from gateway_plugin.admission.acceptance import Acceptance, Submission
 from gateway_plugin.admission.addresses import client_address
 from gateway_plugin.admission.idempotency import REPLAYED
 from gateway_plugin.admission.keyring import (
@@ -22,18 +22,18 @@ from gateway_plugin.admission.keyring import (
     require_urgent,
     tenant_of,
 )
-from gateway_plugin.admission.pool import Held, Pool
+from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Act, Route, Routes
-from gateway_plugin.codec.intake import C, Choose, Inputs, Intake
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.api.routing import Operation, Route, Routes
+from gateway_plugin.codec.bodies import BodyCodec, C, Choose, DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
-from gateway_plugin.service.answers import JOB_ID, JSON, Answer, answer, retry_after
-from gateway_plugin.service.jobs import Jobs, failure
+from gateway_plugin.service.jobs import JobService, failure
+from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
@@ -57,17 +57,17 @@ class Post:
         settings: GatewaySettings,
         keyring: Keyring,
         catalog: Catalog,
-        intake: Intake,
+        codec: BodyCodec,
         acceptance: Acceptance,
         waiters: Waiters,
-        jobs: Jobs,
+        jobs: JobService,
         views: ModelViews,
         bodies: Pool,
     ) -> None:
         self._settings = settings
         self._keyring = keyring
         self._catalog = catalog
-        self._intake = intake
+        self._codec = codec
         self._acceptance = acceptance
         self._waiters = waiters
         self._jobs = jobs
@@ -90,13 +90,13 @@ class Post:
             await asyncio.wait(set(self._giving_up))
         await self._acceptance.close()
 
-    async def hook(self, obj: Object) -> Answer:
+    async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
         key = self._key(obj)
         with self._bodies.holding(tenant_of(key), len(obj.request.raw_body)):
             return await self._answered(obj.request, key)
 
-    async def hook_of_edge(self, obj: Object) -> Answer:
+    async def hook_of_edge(self, obj: Object) -> JsonResponse:
         """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
         return await self._answered(obj.request, self._key(obj))
 
@@ -108,27 +108,27 @@ class Post:
             self._keyring.require_address(key, address)
         return key
 
-    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> Answer:
+    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
         route = self._routes.find(request.method, request.url.partition("?")[0])
-        act = route.act
-        if act is Act.TFS_PREDICT:
+        operation = route.operation
+        if operation is Operation.TFS_PREDICT:
             return await self._predict(request, route, key)
-        if act is Act.SUBMIT:
+        if operation is Operation.SUBMIT:
             return await self._submit(request, key)
-        if act is Act.READ_JOB:
+        if operation is Operation.READ_JOB:
             return await self._read_job(route, key)
-        if act is Act.CANCEL_JOB:
+        if operation is Operation.CANCEL_JOB:
             return await self._cancel_job(request, route, key)
-        if act is Act.LIST_MODELS:
-            return answer(200, self._views.listed(key))
+        if operation is Operation.LIST_MODELS:
+            return json_response(200, self._views.listed(key))
         require_model(key, route.model)
-        if act is Act.TFS_STATUS:
-            return answer(200, self._views.status(route.model, route.version, route.label))
-        return answer(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
+        if operation is Operation.TFS_STATUS:
+            return json_response(200, self._views.status(route.model, route.version, route.label))
+        return json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
 
     # ------------------------------------------------------------------ predictions
 
-    async def _predict(self, request: MiniRequestObject, route: Route, key: ApiKey) -> Answer:
+    async def _predict(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
         """TensorFlow Serving's predict: waits by default, 504 with the job's id when time is up."""
         require_scope(key, SUBMIT)
         require_model(key, route.model)
@@ -138,7 +138,7 @@ class Post:
         if idem is not None and idem.found is not None:
             return await self._predict_again(idem.found, prefer, key)
 
-        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
+        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
             ready = self._catalog.ready(route.model, route.version, route.label)
             require_open(ready.model)
             return _NO_OPTIONS, ready
@@ -146,7 +146,7 @@ class Post:
         options, ready, inputs = await self._inputs(request, key, choose)
         is_waiting = not prefer.is_async or prefer.wait_s is not None
         # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
-        entry = await self._acceptance.admit(
+        submission = await self._acceptance.admit(
             headers,
             key,
             ready,
@@ -157,16 +157,16 @@ class Post:
             is_short_lived=not prefer.is_async and idem is None,
         )
         if not is_waiting:
-            return await self._accept(entry, prefer)
+            return await self._accept(submission, prefer)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
-        end = await self._run(entry, wait_s, key)
+        end = await self._run(submission, wait_s, key)
         if end is None:
             if prefer.is_async:
-                return await self._still_going(Found.unclaimed(entry.job), prefer, options)
-            raise DeadlineExceeded(_TIMED_OUT, job_id=entry.job.id)
+                return await self._still_going(Found.unclaimed(submission.job), prefer, options)
+            raise DeadlineExceeded(_TIMED_OUT, job_id=submission.job.id)
         return await self._predicted(end, prefer)
 
-    async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
+    async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
         """The answer of a prediction that was submitted before: its result, as if this were the first call."""
         record = found.record
         end = End(record, found.body) if record.state.is_terminal else None
@@ -182,14 +182,14 @@ class Post:
             return _replayed(await self._still_going(found, prefer))
         raise DeadlineExceeded(_TIMED_OUT, job_id=record.id)
 
-    async def _predicted(self, end: End, prefer: Preference) -> Answer:
+    async def _predicted(self, end: End, prefer: Preference) -> JsonResponse:
         """The answer of a prediction that has ended."""
         if end.record.state is State.EXPIRED:
             raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
         body = await self._jobs.result(end)
-        return Answer(200, body, _result_headers(end.record, prefer))
+        return JsonResponse(200, body, _result_headers(end.record, prefer))
 
-    async def _submit(self, request: MiniRequestObject, key: ApiKey) -> Answer:
+    async def _submit(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
         """Our job API: 202 at once, or the job when ``Prefer: wait=n`` was long enough."""
         require_scope(key, SUBMIT)
         headers = request.headers
@@ -198,7 +198,7 @@ class Post:
         if idem is not None and idem.found is not None:
             return await self._submit_again(idem.found, prefer, key)
 
-        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, Ready]:
+        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
             name, version, label = target_of(fields)
             require_model(key, name)
             ready = self._catalog.ready(name, version, label)
@@ -209,17 +209,17 @@ class Post:
             return options, ready
 
         options, ready, inputs = await self._inputs(request, key, choose)
-        entry = await self._acceptance.admit(
+        submission = await self._acceptance.admit(
             headers, key, ready, inputs, options, idem, is_waiting=prefer.wait_s is not None
         )
         if prefer.wait_s is None:
-            return await self._accept(entry, prefer)
-        end = await self._run(entry, prefer.wait_s, key, is_kept=True)
+            return await self._accept(submission, prefer)
+        end = await self._run(submission, prefer.wait_s, key, is_kept=True)
         if end is None:
-            return await self._still_going(Found.unclaimed(entry.job), prefer, options)
+            return await self._still_going(Found.unclaimed(submission.job), prefer, options)
         return await self._submitted(end, prefer)
 
-    async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> Answer:
+    async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
         """The job that was submitted before: 202 while it goes on, the whole of it once it has ended."""
         record = found.record
         end = End(record, found.body) if record.state.is_terminal else None
@@ -229,36 +229,38 @@ class Post:
             return _replayed(await self._submitted(end, prefer))
         return _replayed(await self._still_going(found, prefer))
 
-    async def _submitted(self, end: End, prefer: Preference) -> Answer:
+    async def _submitted(self, end: End, prefer: Preference) -> JsonResponse:
         """The job that has ended, as its submitter sees it."""
         if end.record.state is State.EXPIRED:
             raise failure(end.record)
         doc = await self._jobs.describe(Found(end.record, 0, end.body))
-        return answer(200, doc, _result_headers(end.record, prefer))
+        return json_response(200, doc, _result_headers(end.record, prefer))
 
-    async def _inputs(self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]) -> tuple[C, Ready, Inputs]:
+    async def _inputs(
+        self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]
+    ) -> tuple[C, PreparedVersion, DecodedInputs]:
         body = request.raw_body
         encoding = request.headers.get("Content-Encoding", "")
-        if self._intake.is_small(body, encoding):
-            return self._intake.read_here(body, choose)
-        return await self._intake.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
+        if self._codec.is_small(body, encoding):
+            return self._codec.read_here(body, choose)
+        return await self._codec.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
 
-    async def _run(self, entry: Entry, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
+    async def _run(self, submission: Submission, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
         """Write the job and wait for its end. The queued job of a caller that leaves is cancelled.
 
         Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
         is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
         with an Idempotency-Key: a caller that sends one means to ask again.
         """
-        job = entry.job
+        job = submission.job
         with self._place(key):
             future = self._waiters.expect(job.id)
             try:
-                await self._acceptance.write(entry)
+                await self._acceptance.write(submission)
                 wait_s = min(wait_s, self._settings.max_wait_s)
                 end = await self._waiters.wait(job.id, future, wait_s)
             except asyncio.CancelledError:
-                if not is_kept and entry.idem is None:
+                if not is_kept and submission.idem is None:
                     self._in_background(self._jobs.give_up(job))
                 raise
             finally:
@@ -275,22 +277,26 @@ class Post:
         self._keyring.require_unended(key)
         return end
 
-    def _place(self, key: ApiKey) -> Held:
+    def _place(self, key: ApiKey) -> PoolShare:
         """A waiting place. Raises as :meth:`Pool.take`."""
         most = key.share.waiting or self._settings.account_waiting
         return self._places.holding(tenant_of(key), most=most)
 
-    async def _accept(self, entry: Entry, prefer: Preference) -> Answer:
-        seq = await self._acceptance.write(entry)
-        return await self._accepted_answer(Found.unclaimed(entry.job, seq), prefer, entry.options)
+    async def _accept(self, submission: Submission, prefer: Preference) -> JsonResponse:
+        seq = await self._acceptance.write(submission)
+        return await self._accepted_answer(Found.unclaimed(submission.job, seq), prefer, submission.options)
 
-    async def _still_going(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
+    async def _still_going(
+        self, found: Found, prefer: Preference, options: SubmitOptions | None = None
+    ) -> JsonResponse:
         """202 for a job that did not end within the wait; found: as it was last known."""
         with contextlib.suppress(SignalboxError):
             found = await self._jobs.find(found.record.id, found.record.key_id)
         return await self._accepted_answer(found, prefer, options)
 
-    async def _accepted_answer(self, found: Found, prefer: Preference, options: SubmitOptions | None = None) -> Answer:
+    async def _accepted_answer(
+        self, found: Found, prefer: Preference, options: SubmitOptions | None = None
+    ) -> JsonResponse:
         """202: the job exists. Place and estimate are what is known now. options: None for a job of an earlier call."""
         doc = await self._jobs.describe(found)
         if options is not None and found.record.priority != options.priority:
@@ -303,7 +309,7 @@ class Post:
         }
         if prefer.applied:
             headers["Preference-Applied"] = prefer.applied
-        return answer(202, doc, headers)
+        return json_response(202, doc, headers)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="give up a job")
@@ -312,7 +318,7 @@ class Post:
 
     # ------------------------------------------------------------------ jobs
 
-    async def _read_job(self, route: Route, key: ApiKey) -> Answer:
+    async def _read_job(self, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, READ)
         found = await self._jobs.find(route.job_id, tenant_of(key))
         record = found.record
@@ -322,22 +328,22 @@ class Post:
         headers = {JOB_ID: record.id}
         if not record.state.is_terminal:
             headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
-        return answer(200, doc, headers)
+        return json_response(200, doc, headers)
 
-    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> Answer:
+    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, CANCEL)
         require_empty(request.raw_body)
         found = await self._jobs.cancel(route.job_id, tenant_of(key))
         status = 200 if found.record.state.is_terminal else 202
         doc = await self._jobs.describe(found, with_result=False)
-        return answer(status, doc, {JOB_ID: found.record.id})
+        return json_response(status, doc, {JOB_ID: found.record.id})
 
 
 _NO_OPTIONS: Final = SubmitOptions()
-_SUBMIT: Final = Route(Act.SUBMIT)
+_SUBMIT: Final = Route(Operation.SUBMIT)
 
 
-def _replayed(given: Answer) -> Answer:
+def _replayed(given: JsonResponse) -> JsonResponse:
     return given._replace(headers={**given.headers, REPLAYED: "true"})
 
 

@@ -1,1 +1,1 @@
-"""What the plugin knows and does for every dialect alike."""
+"""Operations on jobs that all dialects share: find, describe, wait, forecast, answer."""

@@ -34,7 +34,7 @@ class _Outlook(NamedTuple):
 def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float) -> float | None:
     """Seconds until a job starts, above 0; None where that is not known, or nothing is before it.
 
-    workers: at the model's homes, see :meth:`Fleet.serving`. ahead: jobs before it in the queue; None when a
+    workers: at the model's homes, see :meth:`LiveWorkers.serving`. ahead: jobs before it in the queue; None when a
     worker has pulled it already. now: UTC seconds.
     """
     holders = _holders(workers)

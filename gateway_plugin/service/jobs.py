@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.codec.intake import Intake
 from gateway_plugin.service.forecast import in_front, starts_in
 from gateway_plugin.service.waiting import End
 from gateway_plugin.tables.catalog import Catalog
-from gateway_plugin.tables.fleet import Fleet
+from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.bus.client import Bus
 from signalbox.bus.majority import Majority
 from signalbox.jobs import joblog, payloads, times
@@ -41,7 +41,7 @@ class QueuePosition(NamedTuple):
     is_pulled: bool = False
 
 
-class Jobs:
+class JobService:
     """Reads, describes and cancels jobs of one key. wall: UTC clock, seconds."""
 
     def __init__(
@@ -49,8 +49,8 @@ class Jobs:
         bus: Bus,
         records: Records,
         catalog: Catalog,
-        fleet: Fleet,
-        intake: Intake,
+        workers: LiveWorkers,
+        codec: BodyCodec,
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -59,8 +59,8 @@ class Jobs:
         self._queues = Queues(bus)
         self._majority = Majority(bus)
         self._catalog = catalog
-        self._fleet = fleet
-        self._intake = intake
+        self._workers = workers
+        self._codec = codec
         self._wall = wall
 
     async def close(self) -> None:
@@ -119,9 +119,9 @@ class Jobs:
             raise failure(record)
         try:
             if record.ref is not None:
-                self._intake.require_answerable(record.ref.size)
+                self._codec.require_answerable(record.ref.size)
             frame = await self._frame(record.ref, end.body)
-            body = await self._intake.render(record.key_id, frame, record.style)
+            body = await self._codec.render(record.key_id, frame, record.style)
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise
@@ -134,7 +134,7 @@ class Jobs:
     async def locate(self, record: Record, seq: int | None) -> QueuePosition:
         """Where a queued job stands. Raises nothing: what cannot be read is unknown."""
         model = self._catalog.find(record.model)
-        workers = [] if model is None else self._fleet.serving(model, record.version)
+        workers = [] if model is None else self._workers.serving(model, record.version)
         if seq is None or model is None or not workers:
             return QueuePosition()
         try:
@@ -142,7 +142,7 @@ class Jobs:
         except SignalboxError:
             return QueuePosition()
         wait_s = None
-        if model.is_enabled and not self._fleet.is_paused(record.model):
+        if model.is_enabled and not self._workers.is_paused(record.model):
             wait_s = starts_in(model, record.version, workers, ahead, self._wall())
         return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None)
 
@@ -205,10 +205,10 @@ class Jobs:
         model = self._catalog.find(name)
         if model is None or not model.is_enabled or model.replicas <= 0:
             return f"waiting: the model {name} is disabled or has no replicas"
-        workers = self._fleet.serving(model, record.version)
+        workers = self._workers.serving(model, record.version)
         if not workers:
             return f"waiting: no worker serves {name}"
-        if self._fleet.is_paused(name):
+        if self._workers.is_paused(name):
             return f"waiting: {name} is paused by an operator"
         if record.attempt:
             reason = f": {record.error.message}" if record.error is not None else ""

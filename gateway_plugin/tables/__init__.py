@@ -1,1 +1,1 @@
-"""What the gateway knows of the fleet, kept in memory and fed by NATS."""
+"""What the gateway knows of models and workers, kept in memory and fed by NATS."""

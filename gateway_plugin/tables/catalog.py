@@ -6,7 +6,7 @@ Requests without a version get the one that the rollout's record names (:mod:`ga
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.program.errors import InvalidRequest, NotFound, NotServing
 from signalbox.wire import rollout
 from signalbox.wire.messages import Model, Serving
@@ -39,7 +39,7 @@ class Catalog:
         self._table = table
         self._serving = serving
         self._tokens: dict[str, str] = {}
-        self._ready: dict[tuple[str, int], Ready] = {}
+        self._ready: dict[tuple[str, int], PreparedVersion] = {}
 
     def find(self, name: str) -> Model | None:
         """The document of a model, None if there is none."""
@@ -64,7 +64,7 @@ class Catalog:
             raise InvalidRequest(f"Unrecognized servable version label: {label}")
         return version
 
-    def ready(self, name: str, version: int | None = None, label: str | None = None) -> Ready:
+    def ready(self, name: str, version: int | None = None, label: str | None = None) -> PreparedVersion:
         """The version a prediction runs on: as asked for, else the one that its label or the default stand for now.
 
         Raises :class:`NotFound` for an unknown model or version and :class:`InvalidRequest` for an
@@ -84,7 +84,7 @@ class Catalog:
             return made
         for candidate in model.versions:
             if candidate.version == version:
-                made = self._ready[name, version] = Ready(model, candidate)
+                made = self._ready[name, version] = PreparedVersion(model, candidate)
                 return made
         raise NotFound(_no_servable(name, version), model=name)
 

@@ -40,7 +40,7 @@ def _told(worker: Worker) -> _Told:
     )
 
 
-class Rollouts:
+class RolloutController:
     """Moves requests to the versions the console published, when those are ready.
 
     The tables are the caller's to start, after this is made and before :meth:`start`.
@@ -118,14 +118,14 @@ class Rollouts:
             return
         now_s = self._loop.time()
         before, revision = self._serving.get(key), self._serving.revision(key)
-        after, is_nobody = rollout.decide(
+        after, is_unserved = rollout.decide(
             model,
             self._models.revision(key),
             before,
             self._workers.items().values(),
             is_deserted=now_s + _MOMENT_S >= self._deserted_at.get(key, float("inf")),
         )
-        if not is_nobody:
+        if not is_unserved:
             self._deserted_at.pop(key, None)
         elif key not in self._deserted_at:
             self._deserted_at[key] = now_s + DESERTED_S

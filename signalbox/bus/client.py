@@ -9,8 +9,8 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from signalbox.bus.answers import Stored, decode_puback, header_fields, stored_of, unix_time, write_refused
 from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
+from signalbox.bus.jetstream import Stored, decode_puback, header_fields, stored_of, unix_time, write_refused
 from signalbox.bus.pull import Delivery, Puller
 from signalbox.bus.requests import Requests
 from signalbox.bus.subscription import Message, OnMessage, Subscription

@@ -241,7 +241,7 @@ class Connection(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """nats-py's reading of what a server says of itself, but for the addresses of others.
 
-        The first INFO comes before TLS, so anyone on the network may have sent it: nats-py would offer the password to
+        The first INFO comes before TLS, so any host may have sent it: nats-py would offer the password to
         the servers that it names. And it would check one server's certificate against the name of another. Servers are
         those of the settings.
         """

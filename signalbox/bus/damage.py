@@ -10,7 +10,7 @@ _MOST_DELETED: Final = 50_000
 """Most deleted sequences of a stream that is asked: the server lists them all in its answer, about a megabyte."""
 
 
-class Damage(NamedTuple):
+class StreamDamage(NamedTuple):
     """The damage of one stream. messages: how many the server knows to be lost; 0 = it knows only their bytes."""
 
     stream: str
@@ -25,7 +25,7 @@ class Damage(NamedTuple):
         return f"{self.size_bytes} bytes are lost"
 
 
-async def look(bus: Bus) -> list[Damage]:
+async def look(bus: Bus) -> list[StreamDamage]:
     """Every declared stream of which the server has lost something. Raises as :meth:`Bus.request_json`.
 
     The server tells it until it is started again. It tells nothing of a block that ends too early or of a stream that
@@ -46,5 +46,5 @@ async def look(bus: Bus) -> list[Damage]:
             continue
         if lost := info["state"].get("lost"):
             messages = len(lost.get("msgs") or ())
-            found.append(Damage(declared["name"], messages, lost.get("bytes", 0)))
+            found.append(StreamDamage(declared["name"], messages, lost.get("bytes", 0)))
     return found

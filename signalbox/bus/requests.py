@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from signalbox.bus import encryption
-from signalbox.bus.answers import ApiError, Reply, api_refused, unanswered
 from signalbox.bus.connection import Connection, Events, Transport, status
+from signalbox.bus.jetstream import ApiError, Reply, api_refused, unanswered
 from signalbox.bus.stalls import BOUND, TELL_S, WHY, Stalls
 from signalbox.program import log, readiness
 from signalbox.program.errors import Ambiguous, Misconfigured, TooLarge, Unavailable

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Stream

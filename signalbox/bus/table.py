@@ -14,9 +14,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from signalbox.bus.answers import stored_of
 from signalbox.bus.client import Bus, Message, Stored, Subscription
 from signalbox.bus.connection import status, status_text
+from signalbox.bus.jetstream import stored_of
 from signalbox.bus.majority import unheard_s
 from signalbox.program import log
 from signalbox.program.errors import Bug, SignalboxError

@@ -1,7 +1,7 @@
 """Group commit: writes that wait for the same stream share one atomic batch, and so its disk syncs.
 
 With ``sync_interval: always`` a batch costs about as much as five single writes whatever its size, so below ten waiting
-writes they go singly (a lone request never waits for company) and from ten on as one batch. A batch is all or nothing:
+writes they go singly (a lone request never waits for others) and from ten on as one batch. A batch is all or nothing:
 one the server refuses is repeated as single writes, so that each caller gets its own answer.
 """
 
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from signalbox.bus.answers import decode_puback, header_fields, unanswered
+from signalbox.bus.jetstream import decode_puback, header_fields, unanswered
 from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
 from signalbox.wire.names import Header, Stream
 
@@ -28,7 +28,7 @@ _GO_ALONE: Final = -1
 """Stands for a sequence: write this message singly."""
 
 
-class Write(NamedTuple):
+class GroupedWrite(NamedTuple):
     """One message of :meth:`GroupWriter.write_all`; the fields mean what they mean to :meth:`Bus.write`."""
 
     subject: str
@@ -119,7 +119,7 @@ class GroupWriter:
         finally:
             self._release()
 
-    async def write_all(self, writes: Sequence[Write], group: Group | None = None) -> list[int | SignalboxError]:
+    async def write_all(self, writes: Sequence[GroupedWrite], group: Group | None = None) -> list[int | SignalboxError]:
         """Many writes handed in at once, each with its own outcome: a sequence, or the error of that write.
 
         From :data:`BATCH_FROM` on they go as one batch without a task or a task switch for each. ``group`` can take

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
-from signalbox.client.pool import Pool, Response
+from signalbox.client.pool import ConnectionPool, Response
 from signalbox.program import errors
 
 POLL_S: Final = 0.2
@@ -41,7 +41,7 @@ class Client:
     """Talks to one front with one API key. connections: most requests in flight."""
 
     def __init__(self, url: str, key: str, *, connections: int = 16, timeout_s: float = 60.0) -> None:
-        self._pool = Pool(url, size=connections, timeout_s=timeout_s)
+        self._pool = ConnectionPool(url, size=connections, timeout_s=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     async def __aenter__(self) -> Self:

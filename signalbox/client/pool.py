@@ -18,7 +18,7 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Pool:
+class ConnectionPool:
     """Keep-alive connections to one origin. At most ``size`` requests are in flight; more wait."""
 
     def __init__(self, url: str, *, size: int = 16, timeout_s: float = 60.0) -> None:
@@ -59,7 +59,7 @@ class Pool:
         except TimeoutError as error:
             raise DeadlineExceeded(f"No answer from {self._authority} in {limit_s:g} s.") from error
         except httpx.ConnectError as error:
-            raise Unavailable(f"Nobody listens at {self._authority}: {error}.") from error
+            raise Unavailable(f"No server listens at {self._authority}: {error}.") from error
         except httpx.HTTPError as error:
             raise Ambiguous(f"{self._authority} closed the connection without an answer.") from error
         known = {name.lower(): value for name, value in got.headers.multi_items()}

@@ -38,7 +38,7 @@ class Refusal(Exception):
         self.text = text
 
 
-class Part(Enum):
+class FramingState(Enum):
     """What is expected next on a connection."""
 
     HEAD = "head"
@@ -51,13 +51,13 @@ class Part(Enum):
 
 
 # An enum's members are looked up slowly, and each request asks often.
-_IN_HEAD: Final = Part.HEAD
-_IN_BODY: Final = Part.BODY
-_IN_CHUNK_LINE: Final = Part.CHUNK_LINE
-_IN_CHUNK: Final = Part.CHUNK
-_IN_CHUNK_END: Final = Part.CHUNK_END
-_IN_TRAILERS: Final = Part.TRAILERS
-_AT_END: Final = Part.END
+_IN_HEAD: Final = FramingState.HEAD
+_IN_BODY: Final = FramingState.BODY
+_IN_CHUNK_LINE: Final = FramingState.CHUNK_LINE
+_IN_CHUNK: Final = FramingState.CHUNK
+_IN_CHUNK_END: Final = FramingState.CHUNK_END
+_IN_TRAILERS: Final = FramingState.TRAILERS
+_AT_END: Final = FramingState.END
 
 
 class Framing:

@@ -17,7 +17,7 @@ import msgspec
 
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.connections import FULL, share_of
-from signalbox.front.framing import Framing, Part, Refusal
+from signalbox.front.framing import Framing, FramingState, Refusal
 from signalbox.front.transport import GatedTransport
 
 HEAD_TIME: Final = "deadline_exceeded:head"
@@ -91,8 +91,8 @@ class _Mode(Enum):
 # An enum's members are looked up slowly, and each request asks often.
 _SERVING: Final = _Mode.SERVING
 _TUNNEL: Final = _Mode.TUNNEL
-_HEAD: Final = Part.HEAD
-_END: Final = Part.END
+_HEAD: Final = FramingState.HEAD
+_END: Final = FramingState.END
 
 
 class Gate(asyncio.Protocol):

@@ -26,7 +26,7 @@ class Verdict(Enum):
     LOST = "lost"
 
 
-class Change(Generic[A]):
+class RecordChange(Generic[A]):
     """One record to write. make: the new record from the present one; body: what it carries.
 
     before, expect: the record it was made from and its revision. They are not the attempt's own, which change when a
@@ -49,7 +49,7 @@ class Change(Generic[A]):
     def prepare(self, now: float) -> bool:
         """Compute the record from what we know of the present one; False if the job has ended.
 
-        An owner's wish to cancel wins over any outcome, also one that was adopted while this was written.
+        An owner's cancellation wins over any outcome, also one that was read while this was written.
         """
         attempt = self.attempt
         self.before, self.expect = attempt.record, attempt.revision
@@ -88,7 +88,7 @@ class Change(Generic[A]):
             # Another worker's running attempt is left alone: were its holder dead, the queue would
             # have redelivered the job. An older token of this GPU is a holder proven gone.
             return found.gpu == gpu and found.token < token
-        # Our own attempt: a wish to cancel is in it, or it was only written again, at the end of the stream.
+        # Our own attempt: a request to cancel is in it, or it was only written again, at the end of the stream.
         return self.before is not None and _attempt(self.before) == _attempt(found)
 
 

@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from signalbox.bus.answers import header_fields
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import header_fields
 from signalbox.bus.writes import WITHDRAWN, Group
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
-from signalbox.jobs.changes import A, Change, Make, Verdict
+from signalbox.jobs.changes import A, Make, RecordChange, Verdict
 from signalbox.jobs.payloads import store
-from signalbox.jobs.records import Entry, Records, Settled
+from signalbox.jobs.records import Records, RecordWrite, Settled
 from signalbox.jobs.repair import move_up
 from signalbox.program import log, metrics
 from signalbox.program.errors import (
@@ -128,7 +128,7 @@ class Commits:
         Claims still waiting for their turn to be written can be taken back through ``group`` once the
         run has ended; claim and end are then one write, from the same revision.
         """
-        changes = [Change(attempt, make, is_claim=True) for attempt, make in self._claims(batch)]
+        changes = [RecordChange(attempt, make, is_claim=True) for attempt, make in self._claims(batch)]
         await self.apply(changes, group)
         for change in changes:
             if change.verdict is Verdict.UNWRITTEN:
@@ -151,7 +151,7 @@ class Commits:
 
         return [(attempt, claimed(attempt)) for attempt in batch]
 
-    async def success(self, attempt: A, frame: bytes, *, batch: int) -> Change[A]:
+    async def success(self, attempt: A, frame: bytes, *, batch: int) -> RecordChange[A]:
         """The change that commits a result; a large one goes to the payload store first."""
         if attempt.is_cancelled:
             return self.cancellation(attempt)
@@ -161,7 +161,7 @@ class Commits:
             part = f"out{self._token}"  # one attempt per token can get so far
             ref = await persist(lambda: store(self._bus, attempt.job.id, part, frame))
             frame = b""
-        return Change(
+        return RecordChange(
             attempt,
             lambda before: life.succeeded(
                 before, now=self._clock(), phases=attempt.phases, batch=batch, size_bytes=size, ref=ref
@@ -169,24 +169,26 @@ class Commits:
             frame,
         )
 
-    def failure(self, attempt: A, error: ErrorInfo) -> Change[A]:
+    def failure(self, attempt: A, error: ErrorInfo) -> RecordChange[A]:
         """The change that ends a job with an error."""
-        return Change(attempt, lambda before: life.failed(before, error, now=self._clock(), phases=attempt.phases))
+        return RecordChange(
+            attempt, lambda before: life.failed(before, error, now=self._clock(), phases=attempt.phases)
+        )
 
-    def expiry(self, attempt: A) -> Change[A]:
+    def expiry(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job whose deadline passed before it ran."""
-        return Change(attempt, lambda before: life.expired(before, now=self._clock(), phases=attempt.phases))
+        return RecordChange(attempt, lambda before: life.expired(before, now=self._clock(), phases=attempt.phases))
 
-    def cancellation(self, attempt: A) -> Change[A]:
+    def cancellation(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job because its owner asked."""
-        return Change(attempt, lambda before: life.cancelled(before, now=self._clock(), phases=attempt.phases))
+        return RecordChange(attempt, lambda before: life.cancelled(before, now=self._clock(), phases=attempt.phases))
 
-    def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool) -> Change[A]:
+    def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool) -> RecordChange[A]:
         """The change that puts a job back to ``queued``."""
         why = ErrorInfo(code=error.code, message=error.public_message)
-        return Change(attempt, lambda before: life.requeued(before, why, is_crash=is_crash))
+        return RecordChange(attempt, lambda before: life.requeued(before, why, is_crash=is_crash))
 
-    async def give_up(self, hand: Iterable[A]) -> None:
+    async def give_up(self, in_flight: Iterable[A]) -> None:
         """Put back to ``queued``, without a strike, what this hold has claimed and not ended.
 
         The rest needs no word: its record is another's, or says ``queued`` already.
@@ -195,7 +197,7 @@ class Commits:
         await self.apply(
             [
                 self.requeue(attempt, why, is_crash=False)
-                for attempt in hand
+                for attempt in in_flight
                 if attempt.record is not None and self.mine(attempt.record)
             ]
         )
@@ -205,12 +207,12 @@ class Commits:
         claim = record.state, record.worker, record.gpu, record.token
         return claim == (State.RUNNING, self._worker, self._gpu, self._token)
 
-    def old_claims(self, hand: Iterable[A], older_than_s: float) -> list[A]:
+    def old_claims(self, in_flight: Iterable[A], older_than_s: float) -> list[A]:
         """Attempts that this hold has claimed and not ended, and whose records were last written so long ago."""
         before = self._clock() - older_than_s
         return [
             attempt
-            for attempt in hand
+            for attempt in in_flight
             if attempt.record is not None and attempt.written_at < before and self.mine(attempt.record)
         ]
 
@@ -241,15 +243,15 @@ class Commits:
 
     # ------------------------------------------------------------------------------ writing
 
-    async def apply(self, changes: Iterable[Change[A]], group: Group | None = None) -> None:
+    async def apply(self, changes: Iterable[RecordChange[A]], group: Group | None = None) -> None:
         """Write all changes; each has its verdict on return. A caller that waits for a terminal record is told."""
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
         while left := [change for change in left if await self._may_still_write(change)]:
             outcomes = await self._records.write_all(
-                [Entry(change.attempt.job.id, change.text, change.body, change.expect) for change in left], group
+                [RecordWrite(change.attempt.job.id, change.text, change.body, change.expect) for change in left], group
             )
-            again: list[Change[A]] = []
+            again: list[RecordChange[A]] = []
             is_away = False
             for change, outcome in zip(left, outcomes, strict=True):
                 if outcome == WITHDRAWN:
@@ -269,7 +271,7 @@ class Commits:
                 tries += 1
             left = again
 
-    def _won(self, change: Change[A], revision: int) -> None:
+    def _won(self, change: RecordChange[A], revision: int) -> None:
         change.won(revision)
         change.attempt.written_at = self._clock()
         job, record = change.attempt.job, change.record
@@ -285,13 +287,13 @@ class Commits:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: change.text}), change.body)
             joblog.step("job.replied", record)
 
-    async def _may_still_write(self, change: Change[A]) -> bool:
+    async def _may_still_write(self, change: RecordChange[A]) -> bool:
         """Whether "there is no record yet" is known well enough to be written from; where it is not, look."""
         if change.expect or boottime() - change.attempt.known_at <= self._trusted_s:
             return True
         return await self._resolve(change) and change.prepare(self._clock())
 
-    async def _resolve(self, change: Change[A]) -> bool:
+    async def _resolve(self, change: RecordChange[A]) -> bool:
         """After a lost compare-and-set or answer: read the record and decide. True: write again."""
         attempt = change.attempt
         try:

@@ -18,9 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus import table
-from signalbox.bus.answers import Stored, stored_of
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import parse_headers, status, status_text
+from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.jobs import inputs, life, payloads
 from signalbox.jobs.records import Records
 from signalbox.jobs.submit import submit
@@ -323,7 +323,7 @@ async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
     except StaleRevision as error:
         # Asked for twice at once: the other has written the same. A different mark is another redrive's.
         if (again := await find(bus, job_id)).redriven is None or again.redriven.job != new_id:
-            raise Conflict("It is being redriven by somebody else; look again.") from error
+            raise Conflict("It is being redriven by another operator; look again.") from error
     log.info("dead_letter.redriven", job=new_id, redrive_of=letter.id, model=letter.model)
     return Redrive(new_id, is_new)
 

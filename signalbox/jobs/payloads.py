@@ -12,9 +12,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from signalbox.bus.answers import Stored, stored_of
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import status
+from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.program.errors import Ambiguous, Bug, NotFound, SignalboxError, Unavailable
 from signalbox.wire.messages import Job, PayloadRef
 from signalbox.wire.names import Header, job_input, payload, stream_of_payload

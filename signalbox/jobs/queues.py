@@ -11,10 +11,10 @@ _FRESH_S: Final = 0.25
 
 
 class Depth(NamedTuple):
-    """Jobs of one model: waiting in its queues, and in flight (``in_hand``)."""
+    """Jobs of one model: waiting in its queues, and in flight."""
 
     waiting: int
-    in_hand: int
+    in_flight: int
 
 
 class Position(NamedTuple):

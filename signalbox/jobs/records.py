@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Stored
-from signalbox.bus.writes import Group, Write
+from signalbox.bus.jetstream import unix_time
+from signalbox.bus.writes import Group, GroupedWrite
 from signalbox.jobs import life
 from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire.messages import Job, Newer, Record, State, decode, header
@@ -38,7 +38,7 @@ class Found(NamedTuple):
         return cls(life.first_record(job, State.QUEUED), 0, seq=seq)
 
 
-class Entry(NamedTuple):
+class RecordWrite(NamedTuple):
     """A record to write among others. text: the record as :func:`header` writes it."""
 
     job_id: str
@@ -130,13 +130,15 @@ class Records:
         """The job's message in ``JOBS``, until it is acknowledged; header ``Sb-Job``, body the inputs."""
         return await self._bus.leader_get(Stream.JOBS, job_anywhere(job_id))
 
-    async def write_all(self, entries: Sequence[Entry], group: Group | None = None) -> Sequence[int | SignalboxError]:
+    async def write_all(
+        self, entries: Sequence[RecordWrite], group: Group | None = None
+    ) -> Sequence[int | SignalboxError]:
         """Write many records in few disk syncs; the outcome of each is as :meth:`GroupWriter.write_all` tells it.
 
         An outcome that is unknown or refused is the caller's to settle, by :func:`settled`: it may know better now what
         it wants to write.
         """
-        writes = [Write(state(e.job_id), e.body, {Header.RECORD: e.text}, e.expect) for e in entries]
+        writes = [GroupedWrite(state(e.job_id), e.body, {Header.RECORD: e.text}, e.expect) for e in entries]
         return await self._writer.write_all(writes, group)
 
     async def _settle(self, record: Record, body: bytes, expect: int, cause: Ambiguous) -> int:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from signalbox.bus.answers import Stored, header_fields
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import Stored, header_fields
 from signalbox.jobs import joblog, life
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.submit import submit

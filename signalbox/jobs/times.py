@@ -1,9 +1,9 @@
-"""Splits a job's time into parts, from the phases of its record: the one definition, for all programs that show it.
+"""Splits a job's time into parts, from the phases of its record. All programs that show times use it.
 
-**wait** is accepted to started; of it **queue** until a worker pulled the job, then **prepare** (company, the lease,
-the runner) and **load**, if its version had to be loaded. **run** is started to computed, **commit** computed to
-done. Phases are milliseconds since acceptance. Clocks differ and a claim is written while the run goes on, so no
-part is negative.
+**wait** is from acceptance to ``started``. Its parts: **queue** until a worker pulled the job, **prepare** for its
+batch, the lease and the runner, and **load**, if its version had to be loaded. **run** is from ``started`` to
+``computed``, **commit** from there to ``done``. Phases are milliseconds since acceptance. Clocks differ, and a claim is
+written while the run goes on, so no part is negative.
 """
 
 from collections.abc import Mapping

@@ -86,7 +86,7 @@ def _add_backup(commands: Any) -> None:
         help="Save what NATS keeps into a folder, while everything runs.",
         description=(
             "Save queue, records, payloads, dead letters, events and the console's decisions into a new folder, as "
-            "JetStream's own snapshots. Whoever can read the folder can read inputs and results. It does not hold the "
+            "JetStream's own snapshots. Who can read the folder can read inputs and results. It does not hold the "
             "console's database, the models and the secrets; docs/operations.md says how to keep those."
         ),
         epilog="Example, nightly: signalbox backup /backups/$(date +%F)",

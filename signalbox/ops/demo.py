@@ -32,7 +32,7 @@ class Digit(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the knobs on an argument parser."""
+    """Declare the options on an argument parser."""
     parser.add_argument("--data", type=Path, default=Path(".signalbox"), help="of `make up`")
     parser.add_argument("--rate", type=float, default=DEFAULT_RATE, help="digits a second (%(default)s)")
     parser.add_argument("--seconds", type=float, default=0.0, help="0 = until Ctrl-C (%(default)s)")

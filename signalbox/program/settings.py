@@ -89,7 +89,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             ge=60,
             le=86_400,
             description="Records and results of synchronous calls without an Idempotency-Key are kept so long after "
-            "their end, for callers whom the answer did not reach. The same for workers and console.",
+            "their end, for callers that the answer did not reach. The same for workers and console.",
         ),
     ] = 600.0
     dead_letters_kept_s: Annotated[
@@ -223,16 +223,16 @@ def describe(settings: Wire, *, redact: bool = True) -> str:
 
 
 def reference(sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),)) -> str:
-    """Markdown of all settings: one table per ``(title, class, prefix)``, inherited ones only once.
+    """Markdown of all settings: one table per ``(title, class, prefix)``, without the fields of classes shown before
+    that it extends.
 
     ``docs/settings.md`` is tested against it.
     """
-    shown: set[str] = set()
     parts = []
-    for title, cls, prefix in sections:
-        rows = [s for s in declared(cls, prefix) if s.name not in shown]
-        shown.update(s.name for s in rows)
-        parts.append(_table(title, rows))
+    for number, (title, cls, prefix) in enumerate(sections):
+        bases = [base for _, base, _ in sections[:number] if issubclass(cls, base)]
+        shown = {(s.field, s.default) for base in bases for s in declared(base, prefix)}
+        parts.append(_table(title, [s for s in declared(cls, prefix) if (s.field, s.default) not in shown]))
     tools = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(TOOL_VARIABLES.items()))
     parts.append(f"## Tools and tests\n\n| variable | meaning |\n|---|---|\n{tools}\n")
     return "\n".join(parts)
@@ -307,8 +307,8 @@ def _reason(setting: Setting, error: Exception) -> str:
 def _unknown(known: Sequence[Setting], prefix: str, env: Mapping[str, str]) -> list[str]:
     names = {s.name for s in known} | {f"{s.name}_FILE" for s in known} | set(TOOL_VARIABLES)
     others = tuple(f"{PREFIX}{p}" for p in PROGRAM_PREFIXES if f"{PREFIX}{p}" != prefix)
-    strangers = sorted(n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others))
-    return [f"{name} is not a setting{_nearest(name, names)}" for name in strangers]
+    unknown = sorted(n for n in env if n.startswith(PREFIX) and n not in names and not n.startswith(others))
+    return [f"{name} is not a setting{_nearest(name, names)}" for name in unknown]
 
 
 def _nearest(name: str, names: set[str]) -> str:

@@ -194,7 +194,7 @@ class Version(Doc, frozen=True, kw_only=True):
 
 
 class Batching(Doc, frozen=True, kw_only=True):
-    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for company."""
+    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for others to run with."""
 
     max_size: int = 32
     max_delay_ms: float = 0.0
@@ -435,9 +435,9 @@ class Desired(Doc, frozen=True, kw_only=True):
     updated_at: float = 0.0
 
 
-class Duty(Doc, frozen=True, kw_only=True):
-    """KV ``duties``: the leader lease of a task that one worker does for all. Written only by compare-and-set, with
-    a TTL.
+class LeaderLeaseRecord(Doc, frozen=True, kw_only=True):
+    """KV ``duties``: the leader lease of a task that one worker does for all, with a TTL. Written only by
+    compare-and-set.
 
     created: of the streams that the cursors are of. jobs_seq, state_seq: where the reconciler reads on.
     """

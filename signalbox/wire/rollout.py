@@ -21,12 +21,12 @@ _SETTLED: Final = _RESIDENT | {"crowded"}
 _TRIED: Final = _SETTLED | {"loading"}
 
 
-class Verdict(Enum):
-    """Whether requests move to a version. ``NOBODY``: no worker serves the model just now, so it is not known."""
+class MoveDecision(Enum):
+    """Whether requests move to a version. ``UNSERVED``: no worker serves the model just now, so it is not known."""
 
     MOVE = "move"
     WAIT = "wait"
-    NOBODY = "nobody"
+    UNSERVED = "unserved"
 
 
 def wanted(model: Model) -> dict[str, int]:
@@ -96,14 +96,14 @@ def decide(
         new for alias, new in after.items() if new in was_failed and not _is_tried_again(before[alias], new, holders)
     }
     failed = {v for v in after.values() if v in kept or (v, "failed") in known}
-    is_nobody = False
+    is_unserved = False
     for alias, new in after.items():
         old = before[alias]
         if old == new:
             continue
-        verdict = _verdict(model, old, new, holders, has_failed=new in failed)
-        is_nobody |= verdict is Verdict.NOBODY
-        if verdict is Verdict.MOVE or (verdict is Verdict.NOBODY and is_deserted):
+        decision = _decision(model, old, new, holders, has_failed=new in failed)
+        is_unserved |= decision is MoveDecision.UNSERVED
+        if decision is MoveDecision.MOVE or (decision is MoveDecision.UNSERVED and is_deserted):
             before[alias] = new
     moving = {new for alias, new in after.items() if before[alias] != new}
     return Serving(
@@ -112,7 +112,7 @@ def decide(
         default=before.pop(DEFAULT, None),
         labels=before,
         failed=tuple(sorted(failed & moving)),
-    ), is_nobody
+    ), is_unserved
 
 
 def _now(model: Model, serving: Serving | None, alias: str, new: int) -> int:
@@ -147,18 +147,18 @@ def _is_tried_again(old: int, new: int, holders: list[Mapping[int, str]]) -> boo
     return is_old_here and all(held.get(new) in _TRIED for held in holders)
 
 
-def _verdict(model: Model, old: int, new: int, holders: list[Mapping[int, str]], *, has_failed: bool) -> Verdict:
+def _decision(model: Model, old: int, new: int, holders: list[Mapping[int, str]], *, has_failed: bool) -> MoveDecision:
     """Whether requests move from ``old`` to ``new``."""
     if not model.is_enabled or not model.replicas:
-        return Verdict.MOVE  # no request is served by either
+        return MoveDecision.MOVE  # no request is served by either
     if has_failed:  # only what is ready takes the place of what works
         is_ready = bool(holders) and all(held.get(new) in _RESIDENT for held in holders)
-        return Verdict.MOVE if is_ready else Verdict.WAIT
+        return MoveDecision.MOVE if is_ready else MoveDecision.WAIT
     if not holders:
-        return Verdict.NOBODY
+        return MoveDecision.UNSERVED
     if not any(held.get(old) in _RESIDENT for held in holders):
-        return Verdict.MOVE  # whichever version they get, the next requests pay its load
+        return MoveDecision.MOVE  # whichever version they get, the next requests pay its load
     # Where there is neither, callers pay a load whichever version they get.
     waited = [held for held in holders if held.get(old) in _RESIDENT or new in held]
     is_settled_everywhere = all(held.get(new) in _SETTLED for held in waited)
-    return Verdict.MOVE if is_settled_everywhere else Verdict.WAIT
+    return MoveDecision.MOVE if is_settled_everywhere else MoveDecision.WAIT

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from tests.conformance import programs
 from tests.conformance.programs import FILES, Program, tyk_binary
 
@@ -132,7 +132,7 @@ def front(kind: str) -> Iterator[Front]:
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, kind: str, running: Running | None) -> str:
+def url(request: pytest.FixtureRequest, kind: str, running: RunningStack | None) -> str:
     """Where a front listens, for tests that ask nothing of the plugin behind it."""
     if running is not None:
         return str(running.facts["front"])

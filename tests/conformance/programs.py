@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tyk"
@@ -115,7 +115,7 @@ class Program:
 class Service:
     """A program of a stack that runs already: killed by us, started again by the stack."""
 
-    def __init__(self, stack: Running, name: str) -> None:
+    def __init__(self, stack: RunningStack, name: str) -> None:
         self._stack = stack
         self._name = name
         self._killed = 0

@@ -21,7 +21,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from signalbox.program import keys
 from signalbox.program.settings import Wire
 from signalbox.wire.names import PRIORITIES, Bucket, token
@@ -73,7 +73,7 @@ class House:
         return made
 
     def serving(self, bus: Bus) -> AbstractAsyncContextManager[object]:
-        """Whoever runs the model's jobs: a scripted worker, or the running stack's own workers."""
+        """What runs the model's jobs: a scripted worker, or the running stack's own workers."""
         return nullcontext() if self.kind == RUNNING else TirelessWorker(bus, self.model)
 
     @property
@@ -134,7 +134,7 @@ def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -
 
 
 @pytest.fixture(scope="module")
-def house(request: pytest.FixtureRequest, kind: str, running: Running | None) -> Iterator[House]:
+def house(request: pytest.FixtureRequest, kind: str, running: RunningStack | None) -> Iterator[House]:
     if running is not None:
         found = house_of(running)
         yield found
@@ -146,7 +146,7 @@ def house(request: pytest.FixtureRequest, kind: str, running: Running | None) ->
         yield made
 
 
-def house_of(running: Running) -> House:
+def house_of(running: RunningStack) -> House:
     """The front of a stack that runs already, with the model that its demonstration registers."""
     return House(
         RUNNING,

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHROMIUM: Final = Path("/usr/bin/chromium")
@@ -63,7 +63,7 @@ class House:
         """The folder of a model as console and workers see it. version: of the test's own, in its folder."""
         if not self.is_production:
             return str(version.parent)
-        here, inside = Running(self.data / "up.json").models()
+        here, inside = RunningStack(self.data / "up.json").models()
         shutil.copytree(version, here / name / version.name)
         owner = here.stat()
         for path in (here / name, *(here / name).rglob("*")):

@@ -1,6 +1,6 @@
 """Bounds reached by one account or stranger of a whole stack, while another account's predicts go on.
 
-A client that reaches a bound has an address of its own. Nothing is asserted of durations: the neighbour's slowest call
+Each client at a bound has an address of its own. Nothing is asserted of durations: the neighbour's slowest call
 of each row is printed (``pytest -rP``) and stands in the report.
 """
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from console.board.protocol import Topic, Topics
 from console.board.rows import Waiter
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from tests import depth
 from tests.console.mirror import Mirror
 from tests.console.test_rights import is_endpoint, routes
@@ -61,7 +61,7 @@ NO_SCREENS = {"health", "key-posting", "api-schema"}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, running: Running | None) -> Iterator[House]:
+def house(tmp_path_factory: pytest.TempPathFactory, running: RunningStack | None) -> Iterator[House]:
     if running is not None:
         yield House(running.data)
         return

@@ -7,7 +7,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from signalbox.ops.up.console import Console
+from signalbox.ops.up.consoleclient import ConsoleClient
 from tests.rigs import models, outage, postgres
 from tests.rigs.outage import Caller, House, becomes
 from tests.rigs.postgres import Postgres
@@ -32,7 +32,7 @@ async def house(database: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
     async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings) as made:
         await made.start_console()
         await made.start_worker(1)
-        async with Console(made.console_url, await made.operator_token()) as console:
+        async with ConsoleClient(made.console_url, await made.operator_token()) as console:
             await console.register("half", models.half_plus_two().parent, "y = x / 2 + 2")
         yield made
 

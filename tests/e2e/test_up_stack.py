@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from signalbox.ops.production.running import Running
+from signalbox.ops.production.running import RunningStack
 from tests.e2e.upprocess import END_S, ROOT, Up, wait_until_gone
 
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def up(data: Path, running: Running | None) -> Iterator[Up]:
+def up(data: Path, running: RunningStack | None) -> Iterator[Up]:
     if running is not None:
         pytest.skip("starts `signalbox up` itself")
     started = Up(data)
@@ -44,7 +44,7 @@ def up(data: Path, running: Running | None) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def doc(request: pytest.FixtureRequest, running: Running | None) -> dict[str, Any]:
+def doc(request: pytest.FixtureRequest, running: RunningStack | None) -> dict[str, Any]:
     if running is not None:
         return running.facts
     up: Up = request.getfixturevalue("up")

@@ -74,7 +74,7 @@ async def full(own_nats: NatsServer) -> AsyncIterator[Bus]:
 
 
 async def has_events(bus: Bus, count: int) -> bool:
-    """Whether the server has sourced so many: it does so in its own time and tells nobody."""
+    """Whether the server has sourced so many: it does so in its own time and sends no event."""
     return bool((await contents(bus, Stream.EVENTS))[0][0] >= count)
 
 
@@ -137,7 +137,7 @@ async def test_a_backup_of_an_earlier_version_is_restored_without_its_stream_of_
 async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are_restored(
     full: Bus, empty: Bus, tmp_path: Path, is_old: bool
 ) -> None:
-    """A running stack's consumers in memory, the projector's and a worker's walk, end when nobody asks them."""
+    """A running stack's consumers in memory, the projector's and a worker's walk, end when no program asks them."""
     for stream in (Stream.STATE, Stream.JOBS):
         config = {"name": "reading", "ack_policy": "none", "mem_storage": True}
         await full.request_json(
@@ -301,7 +301,7 @@ async def test_a_job_that_ends_while_streams_are_saved_is_not_lost(
     found = await empty.leader_get(Stream.STATE, RECORD)
     assert found is not None
     assert found.data == b"succeeded"
-    queued = await empty.leader_get(Stream.JOBS, JOB)  # and acknowledged by whoever reads its record
+    queued = await empty.leader_get(Stream.JOBS, JOB)  # and acknowledged by the worker that reads its record
     assert queued is not None
     assert queued.data == b"input"
 

@@ -1,4 +1,4 @@
-"""The queue never gives a job up by itself: whoever counts attempts is the job's record."""
+"""The queue never gives a job up by itself: attempts are counted in the job's record."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A leader that is cut off from the other nodes goes on answering; nobody takes its word for the majority's."""
+"""A leader that is cut off from the other nodes goes on answering; no program takes its word for the majority's."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -87,7 +87,7 @@ async def test_a_lost_answer_is_settled(wire: Wire, bus: Bus, monkeypatch: pytes
         nonlocal lost
         if self is mine.connection and lost == 0 and parts[0].startswith(b"HPUB st."):
             lost += 1
-            if is_stored:  # to an inbox where nobody listens
+            if is_stored:  # to an inbox without a listener
                 lost_inbox = parts[0].replace(mine._inbox, b"_INBOX_worker.lost.")
                 original(self, lost_inbox, *parts[1:])
             return
@@ -142,7 +142,7 @@ async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
     behind = (await fresh.position("m", "mid", seqs[9])).ahead
     assert behind is not None
     assert 5 <= behind <= 6  # five of its own, one of a higher priority, interpolated
-    assert await fresh.depth("m") == queues.Depth(waiting=7, in_hand=4)
+    assert await fresh.depth("m") == queues.Depth(waiting=7, in_flight=4)
     with pytest.raises(NotFound):
         await fresh.position("nobody", "mid", 1)
     await puller.close()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.bus.writes import Write
+from signalbox.bus.writes import GroupedWrite
 from signalbox.program.errors import QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.wire import assets
 from signalbox.wire.names import Stream
@@ -47,10 +47,10 @@ async def test_a_queue_that_fills_up_within_a_group_takes_exactly_what_it_has_ro
 async def test_three_reasons_in_one_group_meet_those_they_concern(bus: Bus) -> None:
     await bus.write("st.stale", b"first")
     writer = bus.grouped(Stream.STATE)
-    writes = [Write(f"st.{n}", b"%d" % n, {"Sb-Record": "{}"}, 0) for n in range(60)]
-    writes[10] = Write("st.stale", b"second", {"Sb-Record": "{}"}, 0)
-    writes[20] = Write("st.20", b"x" * (assets.JOB_MAX_BYTES + 10), {"Sb-Record": "{}"}, 0)
-    writes[30] = Write("st.30", b"from nowhere", {"Sb-Record": "{}"}, 999)
+    writes = [GroupedWrite(f"st.{n}", b"%d" % n, {"Sb-Record": "{}"}, 0) for n in range(60)]
+    writes[10] = GroupedWrite("st.stale", b"second", {"Sb-Record": "{}"}, 0)
+    writes[20] = GroupedWrite("st.20", b"x" * (assets.JOB_MAX_BYTES + 10), {"Sb-Record": "{}"}, 0)
+    writes[30] = GroupedWrite("st.30", b"from nowhere", {"Sb-Record": "{}"}, 999)
     outcomes = await writer.write_all(writes)
     found = {number: type(o) for number, o in enumerate(outcomes) if not isinstance(o, int)}
     assert found == {10: StaleRevision, 20: TooLarge, 30: StaleRevision}

@@ -227,7 +227,7 @@ async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
     proven_at = table._proven_at
     table._stale.set()  # as after a reconnect
     async with asyncio.timeout(60):
-        while table._proven_at == proven_at:  # noqa: ASYNC110  a table tells nobody that it is proven
+        while table._proven_at == proven_at:  # noqa: ASYNC110  a table sends no event when it is proven
             await asyncio.sleep(0.01)
     assert reads == [0], "it is read once, not again and again as a replica that is behind"
     await put(bus, Bucket.DESIRED, "worker.a", Desired(is_draining=True))

@@ -226,7 +226,7 @@ async def test_a_server_that_stands_still_holds_nobody_back(
             )
             back = asyncio.Event()
             bus.on_reconnect(back.set)
-            while (at := connected_to(bus, servers)) is None:  # noqa: ASYNC110  tells nobody
+            while (at := connected_to(bus, servers)) is None:  # noqa: ASYNC110  no event tells
                 await asyncio.sleep(0.01)
             with frozen(at):
                 for _ in range(16):  # more than the two sockets hold

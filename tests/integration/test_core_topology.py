@@ -122,7 +122,7 @@ async def test_the_stream_of_delayed_jobs_of_an_earlier_version_goes_and_no_job_
 
 
 async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(nats: NatsServer) -> None:
-    """Whoever applies says it; no other program has to know, but that nothing is kept for ever."""
+    """The program that applies it says so; no other has to know, but that nothing is kept for ever."""
     shorter = Wire(nats_url=nats.url, dead_letters_kept_s=70.0, history_kept_s=3600.0)
     bus = await Bus.connect(shorter, role="admin")
     first = " ".join(await topology.apply(bus))
@@ -248,7 +248,7 @@ async def test_a_stream_that_was_emptied_counts_on(own_nats: NatsServer) -> None
 
 
 async def _sourced(bus: Bus, count: int) -> None:
-    """Return when ``EVENTS`` holds so many; the server tells nobody."""
+    """Return when ``EVENTS`` holds so many; the server sends no event."""
     async with asyncio.timeout(60):
         while True:
             info = await bus.request_json("$JS.API.STREAM.INFO.EVENTS")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import Connection
-from signalbox.bus.writes import BATCH_FROM, Write
+from signalbox.bus.writes import BATCH_FROM, GroupedWrite
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire
@@ -163,7 +163,7 @@ async def test_a_cancelled_caller_leaves_the_others_alone(bus: Bus) -> None:
 async def test_many_handed_in_at_once_get_their_outcomes_in_order(bus: Bus) -> None:
     writer = bus.grouped(Stream.STATE)
     await bus.write("st.3", b"taken")
-    writes = [Write(f"st.{n}", b"%d" % n, {"Sb-Record": "{}"}, 0) for n in range(BATCH_FROM * 2)]
+    writes = [GroupedWrite(f"st.{n}", b"%d" % n, {"Sb-Record": "{}"}, 0) for n in range(BATCH_FROM * 2)]
     outcomes = await writer.write_all(writes)
     assert isinstance(outcomes[3], StaleRevision)
     for stored in await bus.list_latest(Stream.STATE, ["st.*"]):
@@ -232,10 +232,12 @@ async def test_a_batch_without_an_answer_is_ambiguous_for_each(
             original(self, *parts)
 
     monkeypatch.setattr(Connection, "send", without_commits)
-    results = await writer.write_all([Write(f"st.{n}", b"", {}, 0) for n in range(20)])
+    results = await writer.write_all([GroupedWrite(f"st.{n}", b"", {}, 0) for n in range(20)])
     assert all(isinstance(result, Ambiguous) for result in results)
     assert len({id(result) for result in results}) == 20
     monkeypatch.undo()
     assert await bus.list_latest(Stream.STATE, ["st.*"]) == []
-    assert all(isinstance(r, int) for r in await writer.write_all([Write(f"st.{n}", b"", {}, 0) for n in range(20)]))
+    assert all(
+        isinstance(r, int) for r in await writer.write_all([GroupedWrite(f"st.{n}", b"", {}, 0) for n in range(20)])
+    )
     await bus.close()

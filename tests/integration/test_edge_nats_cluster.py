@@ -113,7 +113,7 @@ async def test_three_nodes_take_the_topology_and_outlive_the_loss_of_one(cluster
         assert len(info["cluster"]["replicas"]) == 2
         cluster.nodes["nats-2"].kill()
         async with asyncio.timeout(60):
-            while not await writes(admin):  # noqa: ASYNC110  an election announces itself to nobody
+            while not await writes(admin):  # noqa: ASYNC110  no event tells of an election
                 await asyncio.sleep(0.2)
     checked = await asyncio.to_thread(tries, cluster, "check")
     assert checked.returncode == 0, checked.stderr + checked.stdout

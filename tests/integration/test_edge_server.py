@@ -39,7 +39,7 @@ class Plugin:
         return obj
 
 
-async def test_request_in_hand_is_answered_before_the_end() -> None:
+async def test_a_request_in_flight_is_answered_before_the_end() -> None:
     plugin = Plugin()
     server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0")
     async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=60) as client:

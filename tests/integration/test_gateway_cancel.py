@@ -109,8 +109,8 @@ async def test_five_hundred_races_of_cancel_and_completion_break_no_word(front: 
         seen.update(task.result() for task in races)
     assert sum(seen.values()) == len(orders) >= 500
     assert set(seen) <= {
-        (200, "cancelled", "cancelled"),  # it was queued, and nobody ever runs it
-        (202, "running", "cancelled"),  # whoever held it was asked, and ended it as cancelled
+        (200, "cancelled", "cancelled"),  # it was queued, and no worker ever runs it
+        (202, "running", "cancelled"),  # its worker was asked, and ended it as cancelled
         (409, "succeeded", "succeeded"),
     }, seen
     assert len(seen) == 3

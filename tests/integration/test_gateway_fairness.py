@@ -19,7 +19,7 @@ from tests.rigs.submit import Ledger
 from tests.rigs.workerprocess import WorkerProcess
 
 ROOM: Final = 8
-IN_HAND: Final = 4
+IN_FLIGHT: Final = 4
 """Of a quick model without batches: two that run, two that wait."""
 SECONDS: Final = Signature(
     inputs={"seconds": TensorSpec(dtype="float32", shape=(-1,))},
@@ -59,7 +59,7 @@ async def queued(front: Rig) -> tuple[int, ...]:
 async def counted(front: Rig, number: int) -> None:
     """Returns when so many jobs wait as the server tells: its count follows its acknowledgement, by milliseconds."""
     async with asyncio.timeout(60):
-        while sum(await queued(front)) < number:  # noqa: ASYNC110  it tells nobody when it has
+        while sum(await queued(front)) < number:  # noqa: ASYNC110  no event tells when it has
             await asyncio.sleep(0.001)
 
 
@@ -156,7 +156,7 @@ async def test_the_keys_of_one_account_have_one_share_together(fair: Rig) -> Non
     assert await flood(fair, other, 1) == {"mid": 1}
 
 
-async def test_through_a_flood_a_job_waits_behind_the_room_and_what_is_in_hand(
+async def test_through_a_flood_a_job_waits_behind_the_room_and_the_jobs_in_flight(
     nats: NatsServer, fair: Rig, tmp_path: Path
 ) -> None:
     mine, other = key(), key()
@@ -175,8 +175,8 @@ async def test_through_a_flood_a_job_waits_behind_the_room_and_what_is_in_hand(
         ahead = [await ends_before(fair, ledger, body, other) for _ in range(8)]
         infos = [await fair.bus.consumer_info(names.consumer("busy", p)) for p in PRIORITIES]
     print("ended before it:", ahead)
-    assert infos[2].num_pending > 2 * (ROOM + IN_HAND), "the flood was over before the test was"
-    assert max(ahead) <= ROOM + IN_HAND
+    assert infos[2].num_pending > 2 * (ROOM + IN_FLIGHT), "the flood was over before the test was"
+    assert max(ahead) <= ROOM + IN_FLIGHT
 
 
 async def ends_before(front: Rig, ledger: Ledger, body: object, by: Key) -> int:

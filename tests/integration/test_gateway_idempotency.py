@@ -1,4 +1,4 @@
-"""Submitting twice under one Idempotency-Key is submitting once, whoever answers and whatever crashed."""
+"""Submitting twice under one Idempotency-Key is submitting once, whichever plugin answers and whatever crashed."""
 
 import asyncio
 import json

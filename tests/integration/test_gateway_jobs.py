@@ -319,6 +319,6 @@ async def test_a_label_that_points_at_an_older_version_is_predicted_with_by_that
 
 
 def two_versions(labels: dict[str, int]) -> Model:
-    """``half`` in versions 1 and 2, of which 2 is served to whoever names none."""
+    """``half`` in versions 1 and 2, of which 2 is served to callers that name none."""
     (first,) = model().versions
     return model(versions=(first, replace(first, version=2)), default_version=2, labels=labels)

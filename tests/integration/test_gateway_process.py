@@ -178,7 +178,7 @@ def test_check_config_prints_every_setting_and_no_secret() -> None:
     ("settings", "words"),
     [
         ({"listen": "0.0.0.0:9111"}, "not a loopback address"),
-        ({"listen": ""}, "nobody could call"),
+        ({"listen": ""}, "no caller could reach"),
         ({"listen": "0.0.0.0:9111", "allow_remote": "on"}, "SECRET must be set"),
         ({"listen": "127.0.0.1:9111"}, "set it, or listen on unix://"),
         ({"listen": "localhost:9111"}, "SECRET must be set"),
@@ -253,7 +253,7 @@ async def test_a_process_that_takes_connections_and_answers_none_is_killed_by_it
         assert process.process.returncode is None
         assert not await end_stuck(listen, pid_file, 0.5)
         assert await asyncio.wait_for(process.process.wait(), 60) == -signal.SIGKILL
-        assert not await end_stuck(listen, pid_file, 60), "nobody listens, and nobody is killed"
+        assert not await end_stuck(listen, pid_file, 60), "nothing listens, and no process is killed"
     await bus.close()
 
 

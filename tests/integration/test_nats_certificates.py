@@ -158,7 +158,7 @@ async def until_more(kept: list[str], count: int = 10) -> None:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Waits for what nobody tells of: words in a log, other hands' writes, a server's next certificate."""
+    """Waits for what no event tells of: words in a log, other hands' writes, a server's next certificate."""
     async with asyncio.timeout(ARRIVAL_S):
         while not await asyncio.to_thread(is_so):  # noqa: ASYNC110  see above
             await asyncio.sleep(PAUSE_S)
@@ -184,7 +184,7 @@ async def test_renewed_certificates_come_into_force_without_a_pause(cluster: Clu
         new = await asyncio.to_thread(serials, cluster)
         assert len(new) == len(NODES)
         await until_more(kept)
-        # Nobody was cut off by it: neither a node nor a program.
+        # It cut off neither a node nor a program.
         assert {name: ended(node) for name, node in cluster.nodes.items()} == routes
         restarted = cluster.nodes["nats-2"]
         await asyncio.to_thread(restarted.stop)

@@ -50,7 +50,7 @@ def networks() -> Iterator[Networks]:
 
 
 def reaches(address: str, *, within: str = "") -> bool:
-    """Whether a connection, from a namespace, is answered at all; nobody listens, so the answer is a refusal."""
+    """Whether a connection, from a namespace, is answered at all; nothing listens, so the answer is a refusal."""
     program = f"import socket; socket.create_connection(('{address}', 9), 60)"
     enter = ["ip", "netns", "exec", within] if within else []
     done = subprocess.run(

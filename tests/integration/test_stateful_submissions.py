@@ -23,14 +23,14 @@ from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.api.routing import Act, Route
-from gateway_plugin.codec.intake import Inputs
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.api.routing import Operation, Route
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from signalbox.bus import topology
-from signalbox.bus.answers import Stored
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import Stored
 from signalbox.jobs import life
 from signalbox.jobs.records import Found, Records
 from signalbox.ops.natsserver import NatsServer
@@ -51,7 +51,7 @@ from tests.rigs import streams
 from tests.rigs.gateway import model
 
 T = TypeVar("T")
-READY = Ready(model(), model().versions[0])
+READY = PreparedVersion(model(), model().versions[0])
 NAMES = "klmnop"
 ANSWER_TRIES = 10
 """Each of some seconds."""
@@ -69,7 +69,7 @@ class Fate(Enum):
     DIES_BEFORE = "dies before it"
     DIES_AFTER = "dies after it"
     LOST = "written nowhere"
-    KEPT = "written, and nobody told"
+    KEPT = "written, and the answer lost"
     LATE = "written later"
 
 
@@ -150,7 +150,7 @@ class Gateway:
         self.frail = FrailBus(bus)
         frail = cast("Bus", self.frail)
         nothing = cast("Any", None)
-        self.jobs = Jobs(frail, Records(frail), nothing, nothing, nothing)
+        self.jobs = JobService(frail, Records(frail), nothing, nothing, nothing)
         self.acceptance = Acceptance(
             Submitter(frail, inline_limit_bytes=1024),
             Admission(frail, fair_room=1),
@@ -164,11 +164,11 @@ class Gateway:
         tenant, name = slot
         key = ApiKey(id=tenant, hmac="")
         request = MiniRequestObject(headers={"Idempotency-Key": name}, raw_body=body.encode())
-        idem = await self.acceptance.look_up(request, key, *Route(Act.SUBMIT).parts)
+        idem = await self.acceptance.look_up(request, key, *Route(Operation.SUBMIT).parts)
         assert idem is not None
         if idem.found is not None:
             return idem.found.record.id
-        inputs = Inputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
+        inputs = DecodedInputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
         entry = await self.acceptance.admit({}, key, READY, inputs, SubmitOptions(), idem, is_waiting=False)
         await self.acceptance.write(entry)
         return entry.job.id
@@ -367,12 +367,12 @@ class World(RuleBasedStateMachine):
 
 
 def _one(among: Sequence[T], number: int) -> T:
-    """The one of that number, counted round: a number drawn where nobody knew how many there would be."""
+    """The one of that number, counted round: a number drawn before their count was known."""
     return among[number % len(among)]
 
 
 async def _whatever(call: Callable[[], Awaitable[int]]) -> None:
-    """A write that was on its way arrives; nobody hears how it went."""
+    """A write that was on its way arrives; its answer is lost."""
     try:
         await call()
     except StaleRevision:
@@ -408,7 +408,7 @@ async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
     return ended.state
 
 
-async def _cancelled(jobs: Jobs, job_id: str, tenant: str) -> Found | None:
+async def _cancelled(jobs: JobService, job_id: str, tenant: str) -> Found | None:
     try:
         return await jobs.cancel(job_id, tenant)
     except Conflict:

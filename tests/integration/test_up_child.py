@@ -19,8 +19,8 @@ from signalbox.ops.up import main
 from signalbox.ops.up.child import BACKOFF_S, Child, Spec
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.first import Shown
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Unavailable
 
 SLEEPER = "import time; time.sleep(600)"
@@ -136,7 +136,7 @@ async def test_a_child_that_is_held_ended_starts_again_only_after(tmp_path: Path
 
 async def test_up_json_leaves_out_a_program_that_waits_to_be_started_again(tmp_path: Path) -> None:
     with DataDir(tmp_path) as data:
-        stack = Stack(Options(front_port=0, console_port=0, nats_port=0), data, lambda _: None)
+        stack = UpStack(UpOptions(front_port=0, console_port=0, nats_port=0), data, lambda _: None)
         told: asyncio.Queue[dict[str, int]] = asyncio.Queue()
 
         def write() -> None:

@@ -18,8 +18,8 @@ from signalbox.ops.up import datadir, main, natskeeper, streams
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.first import Shown
 from signalbox.ops.up.natskeeper import NatsKeeper
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, Stream
@@ -54,10 +54,10 @@ async def said() -> Said:
 
 
 @pytest.fixture
-async def stack(disk: SmallDisk, said: Said) -> AsyncIterator[Stack]:
+async def stack(disk: SmallDisk, said: Said) -> AsyncIterator[UpStack]:
     """A stack of NATS alone, kept."""
     with DataDir(disk.folder.parent) as data:
-        made = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)
+        made = UpStack(UpOptions(nats_port=0, front_port=0, console_port=0), data, said)
         await made.start_nats()
         keeping = asyncio.create_task(made.keep(lambda: None))
         try:
@@ -67,7 +67,7 @@ async def stack(disk: SmallDisk, said: Said) -> AsyncIterator[Stack]:
             await keeping
 
 
-async def stored(stack: Stack, number: int) -> bool:
+async def stored(stack: UpStack, number: int) -> bool:
     """Whether this message is stored, as its acknowledgement says."""
     with contextlib.suppress(SignalboxError):
         await stack.bus.write(f"jobs.digits.mid.j{number}", b"x" * 20_000, timeout_s=0.5)
@@ -76,7 +76,7 @@ async def stored(stack: Stack, number: int) -> bool:
     return False
 
 
-async def test_nats_serves_again_by_itself_after_its_disk_was_full(stack: Stack, disk: SmallDisk, said: Said) -> None:
+async def test_nats_serves_again_by_itself_after_its_disk_was_full(stack: UpStack, disk: SmallDisk, said: Said) -> None:
     nats = stack.children[0]
     first = nats.pid
     acknowledged = [number for number in range(20) if await stored(stack, number)]
@@ -101,7 +101,7 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
     monkeypatch.setattr(datadir, "LEAST_FREE_BYTES", 0)
     monkeypatch.setattr(streams, "_NOTED_EVERY_S", 0.05)
     with DataDir(disk.folder) as data:
-        stack = Stack(Options(nats_port=0, front_port=0, console_port=0), data, said)
+        stack = UpStack(UpOptions(nats_port=0, front_port=0, console_port=0), data, said)
         await stack.start_nats()
         shown = Shown("admin", "", "")
         keeping = asyncio.create_task(stack.keep(lambda: main.note(stack, shown)))
@@ -125,7 +125,9 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
         assert data.read_json(UP_FILE)["nats"] == stack.nats_url
 
 
-async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(stack: Stack, disk: SmallDisk, said: Said) -> None:
+async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
+    stack: UpStack, disk: SmallDisk, said: Said
+) -> None:
     first = stack.children[0].pid
     told: asyncio.Queue[bytes] = asyncio.Queue()
     await stack.bus.subscribe(NATS_FAULT, lambda message: told.put_nowait(message.data))
@@ -147,7 +149,9 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(stack: Stac
     await said.wait_for("the disk of NATS has room again; new jobs are taken")
 
 
-async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(stack: Stack, disk: SmallDisk, said: Said) -> None:
+async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(
+    stack: UpStack, disk: SmallDisk, said: Said
+) -> None:
     assert await stored(stack, 1)  # of its first message that does not fit a stream says nothing
     for fault in range(natskeeper.MOST_RESTARTS):
         disk.fill()
@@ -164,7 +168,7 @@ async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(stack: Stac
 
 
 async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
-    stack: Stack, disk: SmallDisk, said: Said, tmp_path: Path
+    stack: UpStack, disk: SmallDisk, said: Said, tmp_path: Path
 ) -> None:
     server = stack.children[0]
     keeper = NatsKeeper(Room(tmp_path, 0), said)
@@ -178,7 +182,7 @@ async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
 async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
     disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A nats-server that nobody restarts, as in a deployment."""
+    """A nats-server that is not restarted, as in a deployment."""
     monkeypatch.setattr(stalls, "STALLED_S", 1.0)
     async with NatsServer(disk.folder) as server:
         wire = Wire(nats_url=server.url, request_timeout_s=0.5)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Delivery
-from signalbox.bus.writes import Group, Write
+from signalbox.bus.writes import Group, GroupedWrite
 from signalbox.jobs import life
 from signalbox.jobs.changes import Verdict
 from signalbox.jobs.commits import Commits
@@ -204,7 +204,7 @@ async def test_an_end_heard_of_while_nats_was_away_is_not_written_over(
     found = await Records(bus).read(job.id)
     assert found is not None
 
-    async def away(writes: Sequence[Write], _: Group | None) -> list[Unavailable]:
+    async def away(writes: Sequence[GroupedWrite], _: Group | None) -> list[Unavailable]:
         monkeypatch.undo()
         one.record, one.revision = found[:2]
         return [Unavailable("NATS is away.") for _ in writes]
@@ -283,7 +283,7 @@ async def test_ends_that_find_no_room_for_records_are_written_when_there_is(bus:
     writer = bus.grouped(Stream.STATE)
     write_all = writer.write_all
 
-    async def watched(writes: Sequence[Write], group: Group | None = None) -> Sequence[object]:
+    async def watched(writes: Sequence[GroupedWrite], group: Group | None = None) -> Sequence[object]:
         outcomes = await write_all(writes, group)
         if any(isinstance(outcome, QueueFull) for outcome in outcomes):
             refused.set()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.jobs import life
@@ -68,7 +68,7 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
     bus, ledger, _ = house
     await register(bus, "raced", models.half_plus_two(), batching=Batching(max_size=8))
     unused: Any = None
-    jobs = Jobs(bus, Records(bus), unused, unused, unused)
+    jobs = JobService(bus, Records(bus), unused, unused, unused)
     dice = random.Random(7)
 
     async def race(number: int) -> tuple[str, State]:

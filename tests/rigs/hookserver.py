@@ -16,7 +16,7 @@ from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.native.frames import PREFACE, frame
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.answers import Answer
+from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.settings import GatewaySettings
 from signalbox.program import metrics
 
@@ -37,7 +37,7 @@ class Plugin:
         self.cancelled = asyncio.Event()
         self.arrived = asyncio.Event()
 
-    async def post(self, obj: Object) -> Answer:
+    async def post(self, obj: Object) -> JsonResponse:
         body = obj.request.raw_body
         if obj.request.url == "/wait":
             self.waiting += 1
@@ -49,7 +49,7 @@ class Plugin:
                 raise
             finally:
                 self.waiting -= 1
-        return Answer(200, body, {})
+        return JsonResponse(200, body, {})
 
 
 class Rig:

@@ -19,8 +19,8 @@ import httpx
 from signalbox.bus import table, topology
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program import keys
 from signalbox.wire.messages import ApiKey, Batching, Lease, Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, token
@@ -43,12 +43,12 @@ async def becomes(look: Callable[[], Awaitable[bool]], *, limit_s: float = 60.0)
     return time.monotonic() - began
 
 
-class House(Stack):
+class House(UpStack):
     """A stack without demonstration. settings: further environment of its programs, by role."""
 
     def __init__(self, data: DataDir, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.said: list[str] = []
-        options = Options(
+        options = UpOptions(
             data=data.path,
             front="edge",
             front_port=0,
@@ -295,7 +295,7 @@ async def load(*acts: Callable[[int], Awaitable[int]], size: int = 2) -> AsyncIt
 class Holders:
     """Who holds the GPU, as the lease bucket tells."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: UpStack) -> None:
         self._table = table.Table(stack.bus, Bucket.LEASES, Lease)
         self._changed = asyncio.Event()
         self._table.on_change(lambda *_: self._changed.set())

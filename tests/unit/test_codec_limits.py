@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gateway_plugin.codec.decoder import inflate
 from gateway_plugin.codec.inputs import decode, plans
+from signalbox.front.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.wire.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE
 

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 from gateway_plugin.codec.inputs import Decoded, decode, plans
 from gateway_plugin.codec.outputs import render
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.wire.jsonbody import Bounds, parse
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 

@@ -102,12 +102,12 @@ def test_a_version_that_failed_to_load_is_not_moved_to_because_a_worker_restarts
     assert again == Serving(publication=3, default=2), "published again, it is tried again"
 
 
-def test_where_nobody_serves_the_model_somebody_is_waited_for_a_while() -> None:
-    for nobody in ([], [worker(token=0, v1="ready")]):
-        after, is_nobody = rollout.decide(model(), 2, OLD, nobody)
+def test_a_rollout_of_a_model_without_workers_waits_for_one_for_a_while() -> None:
+    for absent in ([], [worker(token=0, v1="ready")]):
+        after, is_unserved = rollout.decide(model(), 2, OLD, absent)
         assert after is not None
-        assert (after.default, is_nobody) == (1, True)
-        assert default_after(nobody, is_deserted=True) == 2
+        assert (after.default, is_unserved) == (1, True)
+        assert default_after(absent, is_deserted=True) == 2
 
 
 @pytest.mark.parametrize("fields", [{"is_enabled": False}, {"replicas": 0}, {"versions": (2,)}, {"default": 1}])

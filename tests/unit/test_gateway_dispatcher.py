@@ -1,4 +1,4 @@
-"""An error nobody foresaw in a hook is our failure: told as one, without its text, logged and counted."""
+"""An unforeseen error in a hook is our failure: told as one, without its text, logged and counted."""
 
 import json
 
@@ -6,15 +6,15 @@ import pytest
 
 from gateway_plugin.hooks.dispatcher import AUTH, POST, Dispatcher
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.answers import Answer
+from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program import log
 
 
-def breaks(_: Object) -> Answer | None:
+def breaks(_: Object) -> JsonResponse | None:
     raise ZeroDivisionError("instances [4711]")
 
 
-async def breaks_later(_: Object) -> Answer:
+async def breaks_later(_: Object) -> JsonResponse:
     raise ZeroDivisionError("instances [4711]")
 
 

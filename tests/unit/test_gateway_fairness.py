@@ -20,7 +20,7 @@ class Waiting(NamedTuple):
 
 
 class World:
-    """One model's queues and whoever fills them. Each gateway knows what it let in, and what it measured."""
+    """One model's queues and the tenants that fill them. Each gateway knows what it let in, and what it measured."""
 
     def __init__(self, *, gateways: int = 1, room: int = ROOM) -> None:
         self.gateways = [Shares(room) for _ in range(gateways)]

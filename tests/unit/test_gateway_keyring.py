@@ -1,4 +1,4 @@
-"""Who is let in, and what happens when nobody can tell."""
+"""Who is let in, and what happens when the plugin cannot tell."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_plugin.tables.rollouts import Rollouts
+from gateway_plugin.tables.rollouts import RolloutController
 from signalbox.program.errors import Unavailable
 from signalbox.wire import rollout
 from signalbox.wire.messages import Device, Model, Residency, Serving, Version, Worker
@@ -62,7 +62,9 @@ def test_a_record_that_cannot_be_written_is_tried_ever_more_rarely_but_always_ag
             bus, models = Bus(error, loop.time), Documents(m=MODEL)
             began_s = loop.time()
             bus.heals_s += began_s
-            made = Rollouts(cast("Any", bus), cast("Any", models), cast("Any", Documents()), cast("Any", Documents()))
+            made = RolloutController(
+                cast("Any", bus), cast("Any", models), cast("Any", Documents()), cast("Any", Documents())
+            )
             made.start()
             models.change("m")
             models.change("m")
@@ -113,7 +115,7 @@ def test_presence_costs_a_look_at_those_models_of_which_it_says_something_new(mo
             workers = Documents(w=present("w", m7="loading"))
             bus = Bus(Unavailable, loop.time)
             bus.heals_s = 0.0
-            made = Rollouts(*(cast("Any", each) for each in (bus, models, serving, workers)))
+            made = RolloutController(*(cast("Any", each) for each in (bus, models, serving, workers)))
             made.start()
             found = []
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Act, Route, Routes, route
+from gateway_plugin.api.routing import Operation, Route, Routes, route
 from gateway_plugin.hooks.auth import credential, session_of
 from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
 from signalbox.wire.messages import ApiKey
@@ -14,18 +14,18 @@ from signalbox.wire.messages import ApiKey
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("POST", "/v1/models/m:predict", Route(Act.TFS_PREDICT, "m")),
-        ("POST", "/V1/MODELS/m/VERSIONS/3:predict", Route(Act.TFS_PREDICT, "m", 3)),
-        ("POST", "/v1/models/m/labels/blue:predict", Route(Act.TFS_PREDICT, "m", None, "blue")),
-        ("POST", "/v1/models/a%20b:predict", Route(Act.TFS_PREDICT, "a b")),
-        ("GET", "/v1/models/m/metadata", Route(Act.TFS_METADATA, "m")),
-        ("GET", "/v1/models/m/versions/3", Route(Act.TFS_STATUS, "m", 3)),
-        ("GET", "/v1/models", Route(Act.LIST_MODELS)),
-        ("POST", "/v1/jobs", Route(Act.SUBMIT)),
-        ("POST", "/v1/predict", Route(Act.SUBMIT)),
-        ("GET", "/v1/jobs/7", Route(Act.READ_JOB, job_id="7")),
-        ("DELETE", "/v1/jobs/7", Route(Act.CANCEL_JOB, job_id="7")),
-        ("POST", "/v1/jobs/7/cancel", Route(Act.CANCEL_JOB, job_id="7")),
+        ("POST", "/v1/models/m:predict", Route(Operation.TFS_PREDICT, "m")),
+        ("POST", "/V1/MODELS/m/VERSIONS/3:predict", Route(Operation.TFS_PREDICT, "m", 3)),
+        ("POST", "/v1/models/m/labels/blue:predict", Route(Operation.TFS_PREDICT, "m", None, "blue")),
+        ("POST", "/v1/models/a%20b:predict", Route(Operation.TFS_PREDICT, "a b")),
+        ("GET", "/v1/models/m/metadata", Route(Operation.TFS_METADATA, "m")),
+        ("GET", "/v1/models/m/versions/3", Route(Operation.TFS_STATUS, "m", 3)),
+        ("GET", "/v1/models", Route(Operation.LIST_MODELS)),
+        ("POST", "/v1/jobs", Route(Operation.SUBMIT)),
+        ("POST", "/v1/predict", Route(Operation.SUBMIT)),
+        ("GET", "/v1/jobs/7", Route(Operation.READ_JOB, job_id="7")),
+        ("DELETE", "/v1/jobs/7", Route(Operation.CANCEL_JOB, job_id="7")),
+        ("POST", "/v1/jobs/7/cancel", Route(Operation.CANCEL_JOB, job_id="7")),
     ],
 )
 def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -> None:

@@ -1,4 +1,4 @@
-"""A job's record, whoever writes it and whatever becomes of the writes: production commits on the model of NATS."""
+"""A job's record, whatever becomes of the writes to it: production commits on the model of NATS."""
 
 import asyncio
 import random
@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.jobs import JobService
 from signalbox.bus.connection import parse_headers
 from signalbox.bus.writes import Group
-from signalbox.jobs.changes import Change, Verdict
+from signalbox.jobs.changes import RecordChange, Verdict
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, Conflict, Unavailable
@@ -43,7 +43,7 @@ _SHARE = st.sampled_from([0.0, 0.0, 0.5])
 
 
 class Hold(NamedTuple):
-    """A worker's stay in a device: whoever has a later token of it ended this one."""
+    """A worker's stay in a device: the holder of a later token of it ended this one."""
 
     worker: str
     token: int
@@ -99,7 +99,7 @@ class Recording(RuleBasedStateMachine):
             for job in self.jobs.values():
                 await bus.write(names.job(job.model, job.priority, job.id), b"", headers={Header.JOB: header(job)})
             nothing = cast("Any", None)
-            self.owner = Jobs(bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc)
+            self.owner = JobService(bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc)
 
         self.loop.run_until_complete(self.loop.spawn_world(connect()))
         self.gets_the_device_and_jobs("w1", set(JOBS[1:]), 2.0)
@@ -156,7 +156,7 @@ class Recording(RuleBasedStateMachine):
 
     @rule(gpu=st.sampled_from(sorted(set(GPU_OF.values()))), job=st.sampled_from(JOBS), pause=_PAUSE)
     def is_delivered_again(self, gpu: str, job: str, pause: float) -> None:
-        """To whoever has the device."""
+        """To the worker that has the device."""
         if gpu in self.holds:
             self._begin(self._claim(self.holds[gpu], job), pause=pause)
 
@@ -186,7 +186,7 @@ class Recording(RuleBasedStateMachine):
 
     @rule(number=_NUMBER, how=st.sampled_from(ENDS), pause=_PAUSE)
     def ends(self, number: int, how: str, pause: float) -> None:
-        """Also one whose stay is over, or whose job another has had since: nobody told it."""
+        """Also one whose stay is over, or whose job another has had since: it was not told."""
         running = [attempt for attempt in self.claimed if not attempt.is_ended]
         if running:
             attempt = running[-1 - number % len(running)]
@@ -195,7 +195,7 @@ class Recording(RuleBasedStateMachine):
 
     async def _end(self, attempt: Attempt, how: str) -> None:
         commits, held = attempt.hold.commits, attempt.held
-        change: Change[InFlightJob]
+        change: RecordChange[InFlightJob]
         if how == "success":
             change = await commits.success(held, held.job.id.encode(), batch=1)
         elif how == "failure":

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_plugin.codec.decoder import Decoder, Refused, RenderAsk, rendered
+from gateway_plugin.codec.decoder import Decoder, ErrorReply, RenderAsk, rendered
 from gateway_plugin.codec.inputs import decode as decode_body
 from gateway_plugin.codec.inputs import plans
 from gateway_plugin.codec.outputs import MOST_SHRUNK, least_bytes, render
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import Bug, ResultTooLarge, TooLarge, meaning
-from signalbox.wire.jsonbody import Bounds, parse
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
 
@@ -95,7 +95,7 @@ def test_a_result_that_is_none_is_our_failure_and_not_the_caller_s(tensor: Tenso
     with pytest.raises(Bug):
         rendered(encode([tensor]), "columnar", 1000)
     reply = Decoder().perform(RenderAsk(encode([tensor]), "columnar", 1000))
-    assert isinstance(reply, Refused)
+    assert isinstance(reply, ErrorReply)
     assert meaning(reply.code).http == 500
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from signalbox.client import Client
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.program import errors
 
 Answer = Callable[[bytes], bytes]
@@ -66,7 +66,7 @@ async def test_predict_sends_the_key_and_the_rows_and_returns_the_answer() -> No
 async def test_a_chunked_answer_is_put_together() -> None:
     chunked = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"a":\r\n4;x=y\r\n 42}\r\n0\r\n\r\n'
     async with front(lambda _: chunked) as (url, connections):
-        pool = Pool(url)
+        pool = ConnectionPool(url)
         for _ in range(2):
             response = await pool.request("GET", "/")
             assert response.body == b'{"a": 42}'
@@ -124,11 +124,11 @@ async def test_wait_gives_up_after_its_timeout() -> None:
 
 async def test_nobody_listening_is_unavailable_and_a_broken_answer_is_ambiguous() -> None:
     async with front(lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort") as (url, _):
-        pool = Pool(url, timeout_s=0.2)
+        pool = ConnectionPool(url, timeout_s=0.2)
         with pytest.raises(errors.DeadlineExceeded):
             await pool.request("GET", "/")
     with pytest.raises(errors.Unavailable):
-        await Pool(url).request("GET", "/")
+        await ConnectionPool(url).request("GET", "/")
 
 
 async def test_either_instances_or_inputs_must_be_given() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.ops.up.options import Options, add_arguments, parsed
+from signalbox.ops.up.options import UpOptions, add_arguments, parsed
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import Misconfigured
 
@@ -62,7 +62,7 @@ def test_a_tyk_asked_for_without_redis_says_what_to_install(programs: Path) -> N
         find("tyk")
 
 
-def arguments(*words: str) -> Options:
+def arguments(*words: str) -> UpOptions:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return parsed(parser.parse_args(words))

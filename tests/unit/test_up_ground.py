@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Misconfigured
 
 
@@ -58,8 +58,8 @@ def test_a_secret_is_made_once_kept_and_readable_by_its_owner_only(tmp_path: Pat
 
 def test_model_folders_have_names_that_a_move_does_not_change(tmp_path: Path) -> None:
     given = tuple(tmp_path / name for name in ("mine", "x/same", "y/same", "models", "no name"))
-    options = Options(front_port=0, console_port=0, nats_port=0, model_folders=given)
-    stack = Stack(options, DataDir(tmp_path / "data"), lambda _: None)
+    options = UpOptions(front_port=0, console_port=0, nats_port=0, model_folders=given)
+    stack = UpStack(options, DataDir(tmp_path / "data"), lambda _: None)
     assert stack._model_roots() == [f"models={tmp_path}/data/models", f"mine={tmp_path}/mine", *map(str, given[1:])]
 
 

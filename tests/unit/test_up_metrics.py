@@ -8,20 +8,20 @@ import pytest
 
 from signalbox.ops.up.child import Spec
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.options import Options
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.options import UpOptions
+from signalbox.ops.up.stack import UpStack
 
 SAYS_ITS_PORT = "import os, time; print(os.environ['SIGNALBOX_METRICS_PORT'], flush=True); time.sleep(600)"
 PROGRAMS = ("gateway", "console", "controller", "projector", "worker-1", "worker-2")
 
 
 @pytest.fixture
-def stack(tmp_path: Path) -> Stack:
-    options = Options(front_port=0, console_port=0, nats_port=0)
-    return Stack(options, DataDir(tmp_path), lambda _: None)
+def stack(tmp_path: Path) -> UpStack:
+    options = UpOptions(front_port=0, console_port=0, nats_port=0)
+    return UpStack(options, DataDir(tmp_path), lambda _: None)
 
 
-async def told(stack: Stack, name: str) -> str:
+async def told(stack: UpStack, name: str) -> str:
     """The port one program is given, as it says itself."""
     log = stack.data.path / "logs" / f"{name}.log"
 
@@ -33,7 +33,9 @@ async def told(stack: Stack, name: str) -> str:
     return log.read_text().strip()
 
 
-async def test_programs_that_inherit_one_port_are_given_one_each(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_programs_that_inherit_one_port_are_given_one_each(
+    stack: UpStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "9100")
     try:
         ports = await asyncio.gather(*(told(stack, name) for name in PROGRAMS))
@@ -43,7 +45,7 @@ async def test_programs_that_inherit_one_port_are_given_one_each(stack: Stack, m
         await stack.stop()
 
 
-async def test_without_a_port_none_is_given(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_port_none_is_given(stack: UpStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "0")
     try:
         assert await told(stack, "console") == "0"

@@ -8,7 +8,7 @@ from typing import cast
 
 from signalbox.jobs import life
 from signalbox.jobs.attempts import Attempt
-from signalbox.jobs.changes import Change
+from signalbox.jobs.changes import RecordChange
 from signalbox.jobs.records import Settled, settled
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.messages import ErrorInfo, Record
@@ -376,6 +376,6 @@ def resolve(world: World, node: Node) -> None:
 
 def may_write(hand: InHand, found: Record | None) -> bool:
     """Production's own rule."""
-    change = Change(Attempt(JOBS[hand.job]), lambda before: before, is_claim=hand.phase == "claim")
+    change = RecordChange(Attempt(JOBS[hand.job]), lambda before: before, is_claim=hand.phase == "claim")
     change.before = hand.record
     return change.may_write_over(found, gpu=GPU, token=hand.token)

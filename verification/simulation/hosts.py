@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.codec.intake import Inputs
-from gateway_plugin.codec.ready import Ready
-from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import End as JobEnd
 from gateway_plugin.service.waiting import Waiters
 from signalbox.bus.client import Bus
@@ -175,12 +175,12 @@ class Gateway(Host):
         await clock.start()
         inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
         self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now)
-        self.jobs = Jobs(
+        self.jobs = JobService(
             bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None), cast("Any", None), wall=clock.now
         )
         self.idempotency = Idempotency(bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now)
         self.bus = bus
-        self.ready = Ready(self.world.model, self.world.model.versions[0])
+        self.ready = PreparedVersion(self.world.model, self.world.model.versions[0])
         self.is_serving.set()
         await self.world.loop.create_future()
 
@@ -212,7 +212,7 @@ class Gateway(Host):
             idem = await self.idempotency.look_up(KEY, key, digest=key)
             if idem.found is not None:
                 return idem.job_id, None
-        inputs = Inputs(
+        inputs = DecodedInputs(
             frame=b"", signature="serving_default", style="row", rows=1, batch_key="" if task.does == "alone" else "1/x"
         )
         job = self.submitter.job(

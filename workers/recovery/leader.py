@@ -14,7 +14,7 @@ from signalbox.bus.client import Bus
 from signalbox.program.errors import SignalboxError, StaleRevision
 from signalbox.wire import names
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Duty, decode, encode
+from signalbox.wire.messages import LeaderLeaseRecord, decode, encode
 from signalbox.wire.names import Bucket
 
 
@@ -32,17 +32,17 @@ class Tenure:
         self._clock = clock
         self._revision = 0
 
-    async def take(self) -> Duty | None:
+    async def take(self) -> LeaderLeaseRecord | None:
         """The duty as it was left, if it is ours now; None where another has it. One read, one write.
 
         Raises :class:`Unavailable`, :class:`Ambiguous`: then it is not ours this time.
         """
         found = await self._bus.leader_get(Bucket.DUTIES.stream, self._key)
         revision = found.seq if found is not None else 0
-        duty = Duty(owner="", boot="")
+        duty = LeaderLeaseRecord(owner="", boot="")
         if found is not None and not is_removal(found.headers):
             try:
-                duty = decode(Duty, found.data)
+                duty = decode(LeaderLeaseRecord, found.data)
             except msgspec.MsgspecError:  # a newer program's: its TTL will free it
                 return None
         is_ours = (duty.owner, duty.boot) == (self._worker, self._boot)
@@ -52,18 +52,18 @@ class Tenure:
             duty = replace(duty, owner=self._worker, boot=self._boot, since=self._clock())
         return duty if await self._write(duty, revision) else None
 
-    async def note(self, duty: Duty) -> bool:
+    async def note(self, duty: LeaderLeaseRecord) -> bool:
         """Keep the duty and what is to be remembered with it; False where it is another's by now."""
         return await self._write(duty, self._revision)
 
-    async def give_up(self, duty: Duty) -> None:
+    async def give_up(self, duty: LeaderLeaseRecord) -> None:
         """Release the lease at once, and keep its state for the next leader. Best effort."""
         try:
             await self._write(replace(duty, owner="", boot=""), self._revision)
         except SignalboxError:
             return  # its TTL ends it
 
-    async def _write(self, duty: Duty, expect: int) -> bool:
+    async def _write(self, duty: LeaderLeaseRecord, expect: int) -> bool:
         try:
             self._revision = await self._bus.write(self._key, encode(duty), expect=expect, ttl_s=self._ttl_s)
         except StaleRevision:

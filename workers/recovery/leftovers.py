@@ -26,8 +26,8 @@ from typing import Final
 
 import msgspec
 
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode

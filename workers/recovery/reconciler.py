@@ -31,7 +31,7 @@ from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError
 from signalbox.wire import names
-from signalbox.wire.messages import Duty, Job, Model, Record, State, Worker, decode
+from signalbox.wire.messages import Job, LeaderLeaseRecord, Model, Record, State, Worker, decode
 from signalbox.wire.names import PRIORITIES, RECONCILER, Header, Stream, token
 from workers.host import gauges
 from workers.queue.sweep import purge_acknowledged, remove
@@ -98,7 +98,7 @@ class Reconciler:
         self._is_behind = False
         self._cancelled: list[str] = []
         self._inputs = Inputs(bus, records, clock=clock)
-        self._duty: Duty | None = None
+        self._duty: LeaderLeaseRecord | None = None
         self._read_to = 0
         self._open: dict[str, tuple[int, Record]] = {}
         self._queues: list[tuple[str, names.Priority]] = []
@@ -164,7 +164,7 @@ class Reconciler:
         gauges.RECONCILED.labels("done").inc()
         return True
 
-    def _remembered(self, duty: Duty) -> Duty:
+    def _remembered(self, duty: LeaderLeaseRecord) -> LeaderLeaseRecord:
         """The state kept in the leader lease: the next leader reads from the oldest open or short-lived record on."""
         low = min([self._read_to, *(seq for seq, _ in self._open.values())])
         low = min(low, self._slots.lowest(low))

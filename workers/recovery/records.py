@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.wire.names import Stream
 from workers.queue.sweep import remove
 from workers.recovery.leftovers import Leftovers

@@ -16,7 +16,7 @@ from typing import Final
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import joblog
-from signalbox.jobs.changes import Change, Verdict
+from signalbox.jobs.changes import RecordChange, Verdict
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.payloads import fetch
 from signalbox.program.errors import (
@@ -492,7 +492,7 @@ class Execution:
 
     async def _conclude(self, ended: list[tuple[InFlightJob, Outcome]], *, batch: int) -> None:
         """Write what became of each job, all in one group, then ack or nak."""
-        changes: list[Change[InFlightJob]] = []
+        changes: list[RecordChange[InFlightJob]] = []
         delays: dict[InFlightJob, float] = {}
         for held, outcome in ended:
             if isinstance(outcome, bytes):
@@ -510,7 +510,7 @@ class Execution:
 
     async def _judge(
         self, held: InFlightJob, error: SignalboxError, delays: dict[InFlightJob, float]
-    ) -> Change[InFlightJob]:
+    ) -> RecordChange[InFlightJob]:
         """What to write for a job whose run failed; one that goes back is noted in ``delays``."""
         if held.is_cancelled:
             return self._commits.cancellation(held)
@@ -541,7 +541,7 @@ class Execution:
         else:
             self._ack(held)
 
-    def _count(self, change: Change[InFlightJob]) -> None:
+    def _count(self, change: RecordChange[InFlightJob]) -> None:
         record = change.record
         if change.verdict is not Verdict.OURS or record is None:
             return

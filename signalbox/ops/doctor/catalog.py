@@ -49,7 +49,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     # ---- what a program is started with
     "pepper.missing": Check(
         _H,
-        "API keys are hashed with it; without one, whoever reads the key bucket can test guesses.",
+        "API keys are hashed with it; without one, any reader of the key bucket can test guesses.",
         "Set SIGNALBOX_KEY_PEPPER_FILE to a file with 32 random bytes or more, the same for console and gateway.",
     ),
     "pepper.short": Check(
@@ -58,7 +58,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Use 32 characters or more: python3 -c 'import secrets; print(secrets.token_hex(32))'. Old keys become void.",
     ),
     "secret.shared": Check(
-        _H, "One leak opens both doors.", "Give each of them a secret of its own (deploy/make_secrets.py)."
+        _H, "One leak gives access to both.", "Give each of them a secret of its own (deploy/make_secrets.py)."
     ),
     "secret.file_open": Check(
         _M,
@@ -72,7 +72,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "nats.anonymous": Check(
         _H,
-        "Without users everybody who reaches NATS may read every result and delete every job.",
+        "Without users every client that reaches NATS may read every result and delete every job.",
         "Set SIGNALBOX_NATS_USER and _PASSWORD_FILE; users: signalbox nats-users.",
     ),
     "nats.password_short": Check(
@@ -86,17 +86,17 @@ CATALOG: Final[Mapping[str, Check]] = {
     "nats.plain": Check(
         _M,
         "Passwords, inputs and results cross the network readable.",
-        "Use tls:// and SIGNALBOX_NATS_CA_FILE, or a network nobody else is on, and accept this with that reason.",
+        "Use tls:// and SIGNALBOX_NATS_CA_FILE, or a network of these programs alone, and accept it with that reason.",
     ),
-    "log.debug": Check(_L, "DEBUG lines are many and say more than anybody needs.", "SIGNALBOX_LOG_LEVEL=INFO"),
+    "log.debug": Check(_L, "DEBUG lines are many and say more than is needed.", "SIGNALBOX_LOG_LEVEL=INFO"),
     "metrics.exposed": Check(
         _M,
-        "Metrics name models, workers and loads, to anybody who asks.",
+        "Metrics name models, workers and loads, to any client.",
         "SIGNALBOX_METRICS_HOST=127.0.0.1, or an address only Prometheus reaches.",
     ),
     "gateway.exposed": Check(
         _H,
-        "The hooks' protocol has neither encryption nor authentication: whoever connects is believed.",
+        "The hooks' protocol has neither encryption nor authentication: any client is believed.",
         "Listen on a unix socket or loopback, or set SIGNALBOX_GATEWAY_SECRET_FILE as well.",
     ),
     "gateway.secret_missing": Check(
@@ -118,7 +118,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         "Set SIGNALBOX_CONSOLE_SECRET_KEY_FILE.",
     ),
     "console.key_short": Check(
-        _H, "Whoever guesses the key signs sessions and operators' tokens.", "Use 50 random characters or more."
+        _H, "Who guesses the key signs sessions and operators' tokens.", "Use 50 random characters or more."
     ),
     "console.any_host": Check(
         _H,
@@ -132,7 +132,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "console.forged_proxy": Check(
         _M,
-        "Without a proxy that strips it, anybody writes X-Forwarded-For, and so dodges the login throttle.",
+        "Without a proxy that strips it, any client writes X-Forwarded-For, and so dodges the login throttle.",
         "SIGNALBOX_CONSOLE_TRUST_PROXY=off, or listen where only the proxy reaches.",
     ),
     "console.plain_origin": Check(
@@ -153,20 +153,20 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "console.any_path": Check(
         _L,
-        "Whoever may register models can name any folder the console can read.",
+        "Who may register models can name any folder the console can read.",
         "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS=/var/lib/signalbox/models",
     ),
     "console.plain_database": Check(
         _M,
-        "The audit crosses the network readable, or goes to whoever poses as the database.",
+        "The audit crosses the network readable, or goes to a server that poses as the database.",
         "Append ?sslmode=verify-full&sslrootcert=FILE, or keep it on a network of its own and accept this.",
     ),
     "console.other_settings": Check(
-        _H, "Settings of somebody else decide on cookies, hosts and DEBUG.", "Unset DJANGO_SETTINGS_MODULE."
+        _H, "Settings of another program decide on cookies, hosts and DEBUG.", "Unset DJANGO_SETTINGS_MODULE."
     ),
     "worker.lock_in_tmp": Check(
         _H,
-        "Whoever can remove the lock files takes the GPU's exclusion away; temporary folders are also swept.",
+        "Who can remove the lock files takes the GPU's exclusion away; temporary folders are also swept.",
         "SIGNALBOX_WORKER_LOCK_DIR=/run/signalbox or another folder of the worker's user.",
     ),
     "worker.lock_open": Check(
@@ -216,12 +216,12 @@ CATALOG: Final[Mapping[str, Check]] = {
         "jetstream { sync_interval: always }",
     ),
     "nats.no_users": Check(
-        _H, "Everybody who reaches the port may do everything.", "Include the output of `signalbox nats-users`."
+        _H, "Any client that reaches the port may do everything.", "Include the output of `signalbox nats-users`."
     ),
-    "nats.no_auth_user": Check(_H, "Whoever gives no password becomes that user.", "Remove no_auth_user."),
+    "nats.no_auth_user": Check(_H, "A client without a password becomes that user.", "Remove no_auth_user."),
     "nats.too_much": Check(
         _H,
-        "A role that may do more than its program needs gives that to whoever breaks into it.",
+        "A role that may do more than its program needs gives that to an intruder in it.",
         "signalbox nats-users > users.conf",
     ),
     "nats.literal_password": Check(
@@ -241,7 +241,7 @@ CATALOG: Final[Mapping[str, Check]] = {
     ),
     "nats.cluster_open": Check(
         _M,
-        "Whoever reaches the route port joins the cluster and reads every message.",
+        "Any server that reaches the route port joins the cluster and reads every message.",
         "tls with verify: true in the cluster block (deploy/nats/nats.conf), or a network for the nodes alone, "
         "accepted with that reason.",
     ),
@@ -317,7 +317,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         _M, "Session tokens stand readable in Redis.", "hash_keys: true, hash_key_function: sha256"
     ),
     "tyk.bundles": Check(_H, "Tyk fetches code from a URL and runs it.", "enable_bundle_downloader: false"),
-    "tyk.profiler": Check(_M, "The profiler shows memory to whoever asks.", "enable_http_profiler: false"),
+    "tyk.profiler": Check(_M, "The profiler shows memory to any client.", "enable_http_profiler: false"),
     "tyk.debug": Check(_M, "Tyk's debug log holds headers, Authorization included.", "log_level: info"),
     "tyk.recording": Check(
         _H, "Analytics store whole requests, keys and inputs included.", "enable_detailed_recording: false"
@@ -328,13 +328,13 @@ CATALOG: Final[Mapping[str, Check]] = {
     "tyk.version_shown": Check(_L, "The answer names the software.", "hide_generator_header: true"),
     "tyk.redis_open": Check(
         _M,
-        "Whoever reaches Redis raises a quota or forges a session.",
+        "Any client that reaches Redis raises a quota or forges a session.",
         "TYK_GW_STORAGE_PASSWORD, and Redis with requirepass.",
     ),
     "tyk.plugin_plain": Check(
         _M,
         "API keys cross this hop readable; Tyk can neither encrypt nor authenticate it.",
-        "A unix socket, loopback, or a network nobody else is on, accepted with that reason.",
+        "A unix socket, loopback, or a network of Tyk and plugin alone, accepted with that reason.",
     ),
     "tyk.keyless": Check(_H, "Requests are let through without a key.", "use_keyless: false"),
     "tyk.no_auth_hook": Check(

@@ -98,7 +98,7 @@ def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list
 
 
 def declared(user: str, role: str = "") -> Permissions | None:
-    """What a user of ours may do at most: its role, or a worker bound to itself; None for a stranger's user."""
+    """What a user of ours may do at most: its role, or a worker bound to itself; None for any other user."""
     if user in ROLES and role in {"", user}:
         return permissions(user)
     bound = permissions("worker", worker=user)
@@ -130,7 +130,7 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     found += [Finding("nats.streams_differ", where, fault) for fault in faults]
     said = await greeting(bus.settings.nats_url)
     if said and not said.get("auth_required"):
-        found.append(Finding("nats.no_users", where, "it lets in whoever comes"))
+        found.append(Finding("nats.no_users", where, "it lets in every client"))
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
@@ -208,7 +208,7 @@ def examine_varz(varz: Mapping[str, Any], where: str) -> Iterator[Finding]:
     if varz.get("http_port") and not is_loopback(host):
         yield Finding("nats.monitor_exposed", where, f"{host}:{varz['http_port']}")
     if not varz.get("auth_required"):
-        yield Finding("nats.no_users", where, "it lets in whoever comes")
+        yield Finding("nats.no_users", where, "it lets in every client")
     yield from _room(varz.get("jetstream") or {}, where)
 
 

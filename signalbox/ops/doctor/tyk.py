@@ -23,7 +23,7 @@ def examine_conf(
     for name, variable in (("secret", "TYK_GW_SECRET"), ("node_secret", "TYK_GW_NODESECRET")):
         text = given.get(variable) or str(conf.get(name, ""))
         if text == _SHIPPED_SECRET or len(text) < _SECRET_CHARS:
-            what = "the one everybody knows" if text == _SHIPPED_SECRET else f"{len(text)} characters"
+            what = "the published one" if text == _SHIPPED_SECRET else f"{len(text)} characters"
             yield Finding("tyk.secret", where, f"{name}: {what}")
     if conf.get("control_api_port", 0) in {0, conf.get("listen_port", 8080), *public_ports}:
         yield Finding("tyk.control_public", where, "control_api_port is not set apart")

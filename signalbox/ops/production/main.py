@@ -6,17 +6,19 @@ import asyncio
 from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.production.options import parsed
-from signalbox.ops.production.stack import MODELS_INSIDE, Stack
+from signalbox.ops.production.stack import MODELS_INSIDE, ProductionStack
 from signalbox.ops.up.first import Shown, show
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
     options = parsed(arguments)
-    return foreground.run("production", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep)
+    return foreground.run(
+        "production", options.data, lambda data, say: ProductionStack(options, data, say), _bring_up_and_keep
+    )
 
 
-async def _bring_up_and_keep(stack: Stack) -> None:
+async def _bring_up_and_keep(stack: ProductionStack) -> None:
     for sentence in stack.left_out():
         stack.say(sentence)
     await stack.make()
@@ -38,7 +40,7 @@ async def _bring_up_and_keep(stack: Stack) -> None:
         _tell(stack, shown)
 
 
-def _tell(stack: Stack, shown: Shown) -> None:
+def _tell(stack: ProductionStack, shown: Shown) -> None:
     print(f"\n  front    {stack.front_url}   (past the forwarder: {stack.direct_front_url})")
     print(f"  console  {stack.console_url}   log in as {shown.user} with {shown.password}")
     print(f"  API key  {shown.api_key}")

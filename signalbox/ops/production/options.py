@@ -1,4 +1,4 @@
-"""The knobs of ``signalbox production``."""
+"""The options of ``signalbox production``."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ import msgspec
 COMPOSE_FILE: Final = "docker-compose.yml"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ProductionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run and where. devices: 1 is the file as it is, two workers on one; more have a worker each.
 
     has_intervals: workers write down who was in a device (:mod:`workers.runner.intervals`).
@@ -23,8 +23,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the knobs on an argument parser."""
-    usual = Options()
+    """Declare the options on an argument parser."""
+    usual = ProductionOptions()
     parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
     parser.add_argument(
         "--ports",
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parsed(arguments: argparse.Namespace) -> Options:
-    """The knobs as given on a command line."""
-    return Options(
+def parsed(arguments: argparse.Namespace) -> ProductionOptions:
+    """The options as given on a command line."""
+    return ProductionOptions(
         data=arguments.data,
         has_any_ports=arguments.ports == "any",
         plugins=arguments.plugins,

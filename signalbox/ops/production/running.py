@@ -11,7 +11,7 @@ from signalbox.program.settings import Wire
 LARGEST_BYTES: Final = 1024 * 1024
 
 
-class Running:
+class RunningStack:
     """What ``file`` tells. Raises :class:`Misconfigured` where it is no ``up.json`` of a production stack."""
 
     def __init__(self, file: Path) -> None:

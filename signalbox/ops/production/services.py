@@ -25,7 +25,7 @@ MOST_RESTARTS: Final = 5
 """Ends before readiness after which the start fails: such a program has a fault that an operator should read."""
 
 
-class Running:
+class ServiceProcess:
     """One service. say: called with sentences a person should read. changed: after each end and restart."""
 
     def __init__(
@@ -159,11 +159,11 @@ class Services:
         self._order = start_order(compose.services)
         self.is_settled = False
         """Whether all have been ready; until then a program that ends again and again ends the start."""
-        self.all: dict[str, Running] = {}
+        self.all: dict[str, ServiceProcess] = {}
         for name in self._order:
             declared, box = compose.services[name], boxes[name]
             child = Child(_spec(name, declared, box), logs, say)
-            self.all[name] = Running(name, declared, box, builder, child, say)
+            self.all[name] = ServiceProcess(name, declared, box, builder, child, say)
 
     def pids(self) -> dict[str, int]:
         """Process ids by name, of the programs that run now."""

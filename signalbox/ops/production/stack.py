@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from signalbox.bus.client import Bus
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.production import compose as composed
@@ -22,7 +22,7 @@ from signalbox.ops.production.compose import Compose
 from signalbox.ops.production.forward import Forwarder
 from signalbox.ops.production.launch import DEPLOYED, Builder
 from signalbox.ops.production.network import Network
-from signalbox.ops.production.options import COMPOSE_FILE, Options
+from signalbox.ops.production.options import COMPOSE_FILE, ProductionOptions
 from signalbox.ops.production.services import Services
 from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir, write_private
@@ -49,10 +49,10 @@ TOKEN_S: Final = 120.0
 SECRETS_S: Final = 60.0
 
 
-class Stack:
+class ProductionStack:
     """What the compose file declares. say: called with sentences a person should read."""
 
-    def __init__(self, options: Options, data: DataDir, say: Callable[[str], None]) -> None:
+    def __init__(self, options: ProductionOptions, data: DataDir, say: Callable[[str], None]) -> None:
         self.data = data
         self.say = say
         self._machine = machine.look()
@@ -250,7 +250,7 @@ class Stack:
 
     async def _until_front_answers(self) -> None:
         async with contextlib.AsyncExitStack() as held:
-            pool = Pool(self.front_url, timeout_s=PROBE_S)
+            pool = ConnectionPool(self.front_url, timeout_s=PROBE_S)
             held.push_async_callback(pool.close)
             while True:
                 with contextlib.suppress(SignalboxError):

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from signalbox.client import Client
 from signalbox.ops.demo import Digit, digits
-from signalbox.ops.up.console import Console
+from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir, write_private
-from signalbox.ops.up.stack import ADMIN, Stack
+from signalbox.ops.up.stack import ADMIN, UpStack
 from signalbox.program.errors import SignalboxError, Unauthorized, Unavailable
 
 MODELS: Final = {
@@ -25,7 +25,7 @@ RETRY_S: Final = 0.25
 SHADES: Final = " .:-=+*#%@"
 
 
-class Running(Protocol):
+class StackView(Protocol):
     """A stack that runs, as far as it is shown. say: called with sentences a person should read."""
 
     say: Callable[[str], None]
@@ -61,7 +61,7 @@ class Shown(NamedTuple):
         return {"api_key": self.api_key, "login": {"user": self.user, "password": self.password}}
 
 
-async def show(stack: Running, folder: Path | None) -> Shown:
+async def show(stack: StackView, folder: Path | None) -> Shown:
     """Models, key and prediction; only what an earlier start has not left is made.
 
     folder: the models as the console finds them, None without the demonstration.
@@ -80,9 +80,9 @@ async def show(stack: Running, folder: Path | None) -> Shown:
     return Shown(ADMIN, password, api_key)
 
 
-async def _console(stack: Running) -> Console:
+async def _console(stack: StackView) -> ConsoleClient:
     """A session with the console, by the kept token if that still opens it."""
-    console = Console(stack.console_url, await stack.operator_token())
+    console = ConsoleClient(stack.console_url, await stack.operator_token())
     try:
         await console.models()
     except Unauthorized:
@@ -90,10 +90,10 @@ async def _console(stack: Running) -> Console:
     else:
         return console
     await console.close()
-    return Console(stack.console_url, await stack.operator_token(anew=True))
+    return ConsoleClient(stack.console_url, await stack.operator_token(anew=True))
 
 
-async def train(stack: Stack) -> Path | None:
+async def train(stack: UpStack) -> Path | None:
     """The demonstration models' folder, made on the first start; None when not wanted."""
     if not (stack.options.has_demo and stack.options.has_console):
         return None
@@ -109,7 +109,7 @@ async def train(stack: Stack) -> Path | None:
     return folder
 
 
-async def _key(stack: Running, console: Console) -> str:
+async def _key(stack: StackView, console: ConsoleClient) -> str:
     """The kept demonstration key if it still opens the front, else a new one."""
     path = stack.data.path / "secrets" / "api_key"
     if path.exists():
@@ -128,7 +128,7 @@ async def _key(stack: Running, console: Console) -> str:
     return text
 
 
-async def _predict(stack: Running, api_key: str) -> None:
+async def _predict(stack: StackView, api_key: str) -> None:
     """One held-out digit through the front, shown with the model's answer."""
     digit = random.choice(digits(stack.data.path))  # noqa: S311  any of them will do
     stack.say("asking the model about a handwritten digit it was not trained on")

@@ -8,24 +8,24 @@ from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.up.first import Shown, show, train
 from signalbox.ops.up.options import parsed
-from signalbox.ops.up.stack import Stack
+from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Tyk, find
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
     options = parsed(arguments)
-    return foreground.run("up", options.data, lambda data, say: Stack(options, data, say), _bring_up_and_keep)
+    return foreground.run("up", options.data, lambda data, say: UpStack(options, data, say), _bring_up_and_keep)
 
 
-async def _bring_up_and_keep(stack: Stack) -> None:
+async def _bring_up_and_keep(stack: UpStack) -> None:
     shown = await bring_up(stack)
     note(stack, shown)
     _tell(stack, shown)
     await stack.keep(lambda: note(stack, shown))
 
 
-async def bring_up(stack: Stack) -> Shown:
+async def bring_up(stack: UpStack) -> Shown:
     """Start all that ``stack.options`` ask for and show that it answers. Raises what the first program to fail says."""
     options, say = stack.options, stack.say
     front = find(options.front)
@@ -45,7 +45,7 @@ async def bring_up(stack: Stack) -> Shown:
     return await show(stack, models.result())
 
 
-def note(stack: Stack, shown: Shown) -> None:
+def note(stack: UpStack, shown: Shown) -> None:
     """Say in ``up.json`` what runs now."""
     doc = {
         "front": stack.front_url,
@@ -59,7 +59,7 @@ def note(stack: Stack, shown: Shown) -> None:
     foreground.note(stack.data, doc)
 
 
-def _tell(stack: Stack, shown: Shown) -> None:
+def _tell(stack: UpStack, shown: Shown) -> None:
     console, up_file = stack.console_url, stack.data.path / UP_FILE
     print(f"\n  front    {stack.front_url}")
     print(f"  console  {console}   log in as {shown.user} with {shown.password}")

@@ -1,4 +1,4 @@
-"""The knobs of ``signalbox up``."""
+"""The options of ``signalbox up``."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ USUAL_CONSOLE_PORT: Final = 8000
 USUAL_NATS_PORT: Final = 4222
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run and where. A port of None is the usual one when free; 0 is any free one.
 
     model_folders: models may be registered from these besides the stack's own.
@@ -31,8 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the knobs on an argument parser."""
-    usual = Options()
+    """Declare the options on an argument parser."""
+    usual = UpOptions()
     parser.add_argument("--data", type=Path, default=usual.data, help="data folder (%(default)s)")
     parser.add_argument("--workers", type=_count, default=usual.workers, help="worker processes (%(default)s)")
     parser.add_argument(
@@ -68,17 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-demo", action="store_true", help="no demonstration models, key and prediction")
 
 
-def parsed(arguments: argparse.Namespace) -> Options:
-    """The knobs as given on a command line."""
+def parsed(arguments: argparse.Namespace) -> UpOptions:
+    """The options as given on a command line."""
     unset = 0 if arguments.ports == "any" else None
 
     def port(given: int | None) -> int | None:
         return unset if given is None else given
 
-    return Options(
+    return UpOptions(
         data=arguments.data,
         workers=arguments.workers,
-        devices=tuple(filter(None, map(str.strip, arguments.devices.split(",")))) or Options().devices,
+        devices=tuple(filter(None, map(str.strip, arguments.devices.split(",")))) or UpOptions().devices,
         front=arguments.front,
         front_port=port(arguments.port),
         console_port=port(arguments.console_port),

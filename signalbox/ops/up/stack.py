@@ -15,13 +15,13 @@ from msgspec.structs import replace
 import signalbox
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.ops import natsserver
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import PASSWORD_BYTES, DataDir, metrics_port, write_private
 from signalbox.ops.up.natskeeper import NatsKeeper
-from signalbox.ops.up.options import USUAL_CONSOLE_PORT, USUAL_FRONT_PORT, USUAL_NATS_PORT, Options
+from signalbox.ops.up.options import USUAL_CONSOLE_PORT, USUAL_FRONT_PORT, USUAL_NATS_PORT, UpOptions
 from signalbox.ops.up.streams import Streams
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import PREFIX, Wire, load
@@ -44,10 +44,10 @@ _OURS: Final = tuple(
 """Settings of every program that ``signalbox up`` itself uses too."""
 
 
-class Stack:
+class UpStack:
     """A whole Signalbox as child processes. say: called with sentences a person should read."""
 
-    def __init__(self, options: Options, data: DataDir, say: Callable[[str], None]) -> None:
+    def __init__(self, options: UpOptions, data: DataDir, say: Callable[[str], None]) -> None:
         self.options = options
         self.data = data
         self.say = say
@@ -308,7 +308,7 @@ class Stack:
         """A probe: whether a GET of ``path`` succeeds."""
 
         async def answers() -> bool:
-            pool = Pool(url, timeout_s=PROBE_S)
+            pool = ConnectionPool(url, timeout_s=PROBE_S)
             try:
                 return (await pool.request("GET", path)).status < 400
             except SignalboxError:

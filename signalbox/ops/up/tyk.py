@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Spec
 from signalbox.ops.up.datadir import write_private
-from signalbox.ops.up.stack import PROBE_S, ROOT, Stack
+from signalbox.ops.up.stack import PROBE_S, ROOT, UpStack
 from signalbox.program.errors import Misconfigured
 
 OLDEST: Final = (5, 13)
@@ -59,7 +59,7 @@ class Tyk:
     plugin: module to run instead of ours, given the socket's path; a benchmark measures another.
     """
 
-    def __init__(self, stack: Stack, programs: Programs, *, plugin: str = "") -> None:
+    def __init__(self, stack: UpStack, programs: Programs, *, plugin: str = "") -> None:
         self._stack = stack
         self._programs = programs
         self._plugin = plugin

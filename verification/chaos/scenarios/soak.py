@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.ops.ports import HOST, free_ports
 from tests.rigs.processes import resident_bytes
 from verification.chaos.faults.catalogue import catalogue
@@ -128,7 +128,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 async def _lag_s(port: int) -> float:
     """The bound below which 99 of 100 of a program's beats came."""
-    pool = Pool(f"http://{HOST}:{port}", size=1, timeout_s=10.0)
+    pool = ConnectionPool(f"http://{HOST}:{port}", size=1, timeout_s=10.0)
     try:
         text = (await pool.request("GET", "/metrics", b"", {})).body.decode()
     finally:

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from signalbox.client.pool import Pool, Response
+from signalbox.client.pool import ConnectionPool, Response
 from signalbox.program.errors import SignalboxError
 from verification.chaos.evidence.journal import Journal
 
@@ -15,7 +15,7 @@ class Tenant:
 
     def __init__(self, name: str, url: str, key: str, ledger: Journal, *, callers: int) -> None:
         self.name, self.key = name, key
-        self.pool = Pool(url, size=callers * 2, timeout_s=ANSWER_S)
+        self.pool = ConnectionPool(url, size=callers * 2, timeout_s=ANSWER_S)
         self.ledger = ledger
         self.open: dict[str, float] = {}
         self.latest = ""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from signalbox.bus.writes import Write
+from signalbox.bus.writes import GroupedWrite
 from signalbox.program.errors import StaleRevision
 from signalbox.wire.names import Header, Stream
 from verification.simulation.cases.rig import CaseRig, Staged, batch, case, consumer, get, info, pulling, raw, stream
@@ -30,7 +30,7 @@ async def one_stale_write_refuses_the_batch_and_only_itself(rig: CaseRig) -> Non
     bus = await rig.bus()
     writer = bus.grouped(Stream.STATE)
     outcomes = await writer.write_all(
-        [Write(rig.st(str(n)), b"x", {}, 999_999_999 if n == 7 else 0) for n in range(20)]
+        [GroupedWrite(rig.st(str(n)), b"x", {}, 999_999_999 if n == 7 else 0) for n in range(20)]
     )
     assert writer.refused == 1
     assert [isinstance(outcome, StaleRevision) for outcome in outcomes] == [number == 7 for number in range(20)]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from signalbox.bus.answers import unix_time
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import StaleRevision
 from signalbox.wire.assets import MARKER_TTL_S
 from signalbox.wire.events import is_removal

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from signalbox.bus.answers import Stored, decode_puback
 from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.bus.jetstream import Stored, decode_puback
 from signalbox.bus.pull import Puller
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import assets

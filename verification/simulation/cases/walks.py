@@ -5,8 +5,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from signalbox.bus.answers import stored_of
 from signalbox.bus.client import Delivery, Message
+from signalbox.bus.jetstream import stored_of
 from signalbox.program.errors import NotFound, SignalboxError
 from verification.simulation.cases.rig import CaseRig, batch, consumer, hear, pulling, raw, stream, until
 

@@ -19,8 +19,8 @@ from gateway_plugin.codec.decoder import (
     Ask,
     DecodeAsk,
     Done,
+    ErrorReply,
     ParseAsk,
-    Refused,
     RenderAsk,
     Reply,
     rendered,
@@ -30,24 +30,24 @@ from gateway_plugin.codec.decoder import (
 from gateway_plugin.codec.errorcodes import error_of
 from gateway_plugin.codec.inputs import decode
 from gateway_plugin.codec.outputs import MOST_SHRUNK
-from gateway_plugin.codec.ready import Ready
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.codec.settings import CodecSettings
 from gateway_plugin.codec.turns import Turns
-from gateway_plugin.settings import GatewaySettings
+from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program import log
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
-from signalbox.wire.jsonbody import Bounds, parse
 
 _RETRY_AFTER_S: Final = 2.0
 _START_S: Final = 30.0
 """Longest start of a process: no part of a body's own time, or a short one would refuse bodies on a busy machine."""
 _PIPE_LIMIT: Final = 1024 * 1024
 C = TypeVar("C")
-Choose = Callable[[Mapping[str, Any]], tuple[C, Ready]]
+Choose = Callable[[Mapping[str, Any]], tuple[C, PreparedVersion]]
 """Called with a body's fields; returns what to keep of them, and the version to decode for."""
 
 
-class Inputs(NamedTuple):
+class DecodedInputs(NamedTuple):
     """Decoded inputs of one request, as :class:`gateway_plugin.codec.inputs.Decoded`, framed."""
 
     frame: bytes
@@ -125,7 +125,7 @@ class _Process:
             # Half a conversation cannot be continued by the next user.
             self._kill()
             raise
-        if isinstance(reply, Refused):
+        if isinstance(reply, ErrorReply):
             raise error_of(reply.code, reply.message, reply.facts)
         return reply
 
@@ -150,10 +150,10 @@ class _Process:
 _decode_reply: Final = msgspec.msgpack.Decoder(Reply).decode
 
 
-class Intake:
+class BodyCodec:
     """Decodes bodies and renders answers within the settings' bounds."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: CodecSettings) -> None:
         self._settings = settings
         self._bounds = Bounds(settings.max_body_bytes, settings.max_elements, settings.max_names)
         self._inline_bytes = settings.decode_inline_bytes
@@ -164,7 +164,7 @@ class Intake:
         """Whether :meth:`read_here` is for this body, else :meth:`read_elsewhere`."""
         return len(body) <= self._inline_bytes and not encoding
 
-    def read_here(self, body: bytes, choose: Choose[C]) -> tuple[C, Ready, Inputs]:
+    def read_here(self, body: bytes, choose: Choose[C]) -> tuple[C, PreparedVersion, DecodedInputs]:
         """Parse, let the caller choose the version, decode. Raises what the codec and ``choose`` raise."""
         parsed = parse(body, self._bounds)
         kept, ready = choose(parsed.doc)
@@ -172,12 +172,12 @@ class Intake:
         return (
             kept,
             ready,
-            Inputs(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key),
+            DecodedInputs(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key),
         )
 
     async def read_elsewhere(
         self, account: str, body: bytes, encoding: str, choose: Choose[C]
-    ) -> tuple[C, Ready, Inputs]:
+    ) -> tuple[C, PreparedVersion, DecodedInputs]:
         """:meth:`read_here` in another process, when it is the account's turn; ``encoding``: Content-Encoding."""
         if encoding not in {"", "identity", "gzip"}:
             raise UnsupportedEncoding(f"Content-Encoding {encoding[:40]!r} is not taken; use gzip.", bound="encoding")
@@ -193,7 +193,7 @@ class Intake:
             found = await process.ask(
                 DecodeAsk(dict(ready.version.signatures), ready.batch_prefix, ready.model.limits.max_payload_bytes)
             )
-        return (kept, ready, Inputs(found.data, found.signature, found.style, found.rows, found.batch_key))
+        return (kept, ready, DecodedInputs(found.data, found.signature, found.style, found.rows, found.batch_key))
 
     def require_answerable(self, size_bytes: int) -> None:
         """Raise :class:`ResultTooLarge` for a result that is too large however it is written: it is not fetched."""

@@ -1,4 +1,4 @@
-"""Answers to clients, with errors in the format of the protocol that the client spoke.
+"""JSON responses to clients, with errors in the format of the protocol that the client spoke.
 
 TensorFlow Serving's paths get ``{"error": text}``, ours ``application/problem+json`` (RFC 9457).
 """
@@ -26,17 +26,17 @@ class Dialect(StrEnum):
     OURS = "ours"
 
 
-class Answer(NamedTuple):
-    """One HTTP answer. body: JSON bytes, always valid UTF-8."""
+class JsonResponse(NamedTuple):
+    """One HTTP response. body: JSON bytes, always valid UTF-8."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
 
 
-def answer(status: int, doc: Any, headers: Mapping[str, str] | None = None) -> Answer:
+def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = None) -> JsonResponse:
     """``doc`` as JSON."""
-    return Answer(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
+    return JsonResponse(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
 
 
 def dialect_of(path: str) -> Dialect:
@@ -44,8 +44,8 @@ def dialect_of(path: str) -> Dialect:
     return Dialect.TF_SERVING if path.lower().startswith("/v1/models") else Dialect.OURS
 
 
-def refusal(error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] | None = None) -> Answer:
-    """The answer for ``error``: status by the one table of codes, ``Retry-After`` where a retry helps."""
+def refusal(error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] | None = None) -> JsonResponse:
+    """The response for ``error``: status by the one table of codes, ``Retry-After`` where a retry helps."""
     means = meaning(error.code)
     extra = dict(headers or {})
     if error.is_retryable or error.retry_after_s is not None or means.http in {429, 503}:
@@ -58,8 +58,8 @@ def refusal(error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] 
     if isinstance(error, MethodNotAllowed) and isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
     if dialect is Dialect.TF_SERVING:
-        return answer(means.http, {"error": error.public_message}, extra)
-    return answer(means.http, problem(error), extra | {"Content-Type": PROBLEM})
+        return json_response(means.http, {"error": error.public_message}, extra)
+    return json_response(means.http, problem(error), extra | {"Content-Type": PROBLEM})
 
 
 def problem(error: SignalboxError) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from gateway_plugin.codec.inputs import Plan, plans
 from signalbox.wire.messages import Model, Version
 
 
-class Ready:
+class PreparedVersion:
     """One version with the plans of its signatures.
 
     signatures_json: the same as JSON, for a process that has to make its own plans.

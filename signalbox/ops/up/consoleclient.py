@@ -5,18 +5,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from signalbox.client.pool import Pool
+from signalbox.client.pool import ConnectionPool
 from signalbox.program.errors import Unauthorized, Unavailable
 
 SLOW_S: Final = 180.0
 """Registering a model reads all of its files, in a process of its own."""
 
 
-class Console:
+class ConsoleClient:
     """An operator's session with the console. token: one of that operator's."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._pool = Pool(url, timeout_s=SLOW_S)
+        self._pool = ConnectionPool(url, timeout_s=SLOW_S)
         self._headers = {
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/json",

@@ -1,4 +1,4 @@
-"""Reads JetStream's answers and makes our errors of its refusals; encodes the header of a write. No I/O."""
+"""JetStream's protocol: reads its answers, makes our errors of its refusals, encodes the header of a write. No I/O."""
 
 import re
 from collections.abc import Mapping

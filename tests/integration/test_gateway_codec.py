@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin.codec.intake import Intake
-from gateway_plugin.codec.ready import Ready
-from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.codec.settings import CodecSettings
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import (
     DeadlineExceeded,
@@ -26,71 +26,67 @@ from signalbox.program.errors import (
 )
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
-from tests.rigs.gateway import PEPPER, ScriptedWorker, key, model, rig
+from tests.rigs.gateway import ScriptedWorker, key, model, rig
 
 ROOT = str(Path(__file__).parents[2])
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()
 
 
-def settings(**fields: Any) -> GatewaySettings:
-    return GatewaySettings(**{"key_pepper": PEPPER, **fields})
-
-
 @pytest.fixture
-async def intake() -> AsyncIterator[Intake]:
-    made = Intake(settings(decode_processes=1))
+async def codec() -> AsyncIterator[BodyCodec]:
+    made = BodyCodec(CodecSettings(decode_processes=1))
     yield made
     await made.close()
 
 
-def choose(fields: Mapping[str, Any]) -> tuple[str, Ready]:
+def choose(fields: Mapping[str, Any]) -> tuple[str, PreparedVersion]:
     known = model()
-    return str(fields.get("note")), Ready(known, known.versions[0])
+    return str(fields.get("note")), PreparedVersion(known, known.versions[0])
 
 
-async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(intake: Intake) -> None:
-    there = await intake.read_elsewhere("me", LARGE, "", choose)
-    here = intake.read_here(LARGE, choose)
+async def test_a_large_body_is_parsed_once_and_gives_what_a_small_one_would(codec: BodyCodec) -> None:
+    there = await codec.read_elsewhere("me", LARGE, "", choose)
+    here = codec.read_here(LARGE, choose)
     assert (there[0], there[2]) == (here[0], here[2])
     assert there[2].rows == 40_000
 
 
-async def test_errors_come_back_as_they_would_from_here(intake: Intake) -> None:
+async def test_errors_come_back_as_they_would_from_here(codec: BodyCodec) -> None:
     with pytest.raises(InvalidJson) as caught:
-        await intake.read_elsewhere("me", LARGE[:-1], "", choose)
+        await codec.read_elsewhere("me", LARGE[:-1], "", choose)
     assert caught.value.facts["offset"] == len(LARGE) - 1
     with pytest.raises(InvalidInput) as refused:
-        await intake.read_elsewhere("me", b'{"instances": ["a"]}', "", choose)
+        await codec.read_elsewhere("me", b'{"instances": ["a"]}', "", choose)
     assert refused.value.facts["input"] == "x"
 
 
-async def test_what_the_caller_refuses_leaves_the_process_usable(intake: Intake) -> None:
-    def refuse(fields: Mapping[str, Any]) -> tuple[str, Ready]:
+async def test_what_the_caller_refuses_leaves_the_process_usable(codec: BodyCodec) -> None:
+    def refuse(fields: Mapping[str, Any]) -> tuple[str, PreparedVersion]:
         raise NotFound("no such model")
 
     with pytest.raises(NotFound):
-        await intake.read_elsewhere("me", LARGE, "", refuse)
-    first = intake._idle[0]
-    await intake.read_elsewhere("me", LARGE, "", choose)
-    assert intake._idle == [first]
+        await codec.read_elsewhere("me", LARGE, "", refuse)
+    first = codec._idle[0]
+    await codec.read_elsewhere("me", LARGE, "", choose)
+    assert codec._idle == [first]
 
 
-async def test_a_process_that_died_is_replaced(intake: Intake) -> None:
-    await intake.read_elsewhere("me", LARGE, "", choose)
-    victim = intake._idle[0]._process
+async def test_a_process_that_died_is_replaced(codec: BodyCodec) -> None:
+    await codec.read_elsewhere("me", LARGE, "", choose)
+    victim = codec._idle[0]._process
     os.kill(victim.pid, signal.SIGKILL)
     await victim.wait()
-    assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
+    assert (await codec.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
 
 
 async def test_a_process_that_dies_before_it_has_a_body_is_no_fault_of_the_body(
-    intake: Intake, monkeypatch: pytest.MonkeyPatch
+    codec: BodyCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(sys, "executable", "/bin/false")
         with pytest.raises(Unavailable, match="could be started"):
-            await intake.read_elsewhere("me", LARGE, "", choose)
-    assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
+            await codec.read_elsewhere("me", LARGE, "", choose)
+    assert (await codec.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
 
 
 async def test_no_handler_of_grpc_runs_in_a_process_that_the_plugin_starts() -> None:
@@ -103,46 +99,46 @@ async def test_no_handler_of_grpc_runs_in_a_process_that_the_plugin_starts() -> 
     assert (await process.communicate())[0] == b"0\n"
 
 
-async def test_a_caller_who_leaves_does_not_leave_half_a_conversation(intake: Intake) -> None:
-    await intake.read_elsewhere("me", LARGE, "", choose)
-    call = asyncio.create_task(intake.read_elsewhere("me", LARGE * 1, "", choose))
+async def test_a_caller_who_leaves_does_not_leave_half_a_conversation(codec: BodyCodec) -> None:
+    await codec.read_elsewhere("me", LARGE, "", choose)
+    call = asyncio.create_task(codec.read_elsewhere("me", LARGE * 1, "", choose))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
+    assert (await codec.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
 
 
 async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_taken() -> None:
-    small = settings(decode_memory_bytes=256 * 1024 * 1024, decode_timeout_s=3.0)
-    intake = Intake(small)
+    small = CodecSettings(decode_memory_bytes=256 * 1024 * 1024, decode_timeout_s=3.0)
+    codec = BodyCodec(small)
     try:
         greedy = b'{"instances": [' + b"[]," * 2_500_000 + b"[]]}"
         with pytest.raises((TooLarge, DeadlineExceeded)):
-            await intake.read_elsewhere("me", greedy, "", choose)
-        assert (await intake.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
+            await codec.read_elsewhere("me", greedy, "", choose)
+        assert (await codec.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
     finally:
-        await intake.close()
+        await codec.close()
 
 
 async def test_a_busy_pool_refuses_after_its_time() -> None:
-    intake = Intake(settings(decode_processes=1, decode_timeout_s=0.3))
+    codec = BodyCodec(CodecSettings(decode_processes=1, decode_timeout_s=0.3))
     try:
-        async with intake._process("other"):
+        async with codec._process("other"):
             with pytest.raises(Unavailable):
-                await intake.read_elsewhere("me", LARGE, "", choose)
+                await codec.read_elsewhere("me", LARGE, "", choose)
     finally:
-        await intake.close()
+        await codec.close()
 
 
 async def test_refused_bodies_of_one_account_do_not_hold_up_another_s() -> None:
-    intake = Intake(settings(decode_timeout_s=100.0))  # the order is tested, on however busy a machine
+    codec = BodyCodec(CodecSettings(decode_timeout_s=100.0))  # the order is tested, on however busy a machine
     costly = b'{"instances": [' + b'"aa",' * 2_000_000 + b'"a"]}'
     ended: list[str] = []
 
     async def read(account: str, body: bytes) -> None:
         try:
-            await intake.read_elsewhere(account, body, "", choose)
+            await codec.read_elsewhere(account, body, "", choose)
         except InvalidInput:
             ended.append(f"{account} refused")
         else:
@@ -154,26 +150,26 @@ async def test_refused_bodies_of_one_account_do_not_hold_up_another_s() -> None:
                 group.create_task(read("flood", costly))
             group.create_task(read("other", LARGE))
     finally:
-        await intake.close()
+        await codec.close()
     assert ended.count("flood refused") == 12
     assert ended.index("other taken") <= 4, ended
 
 
 async def test_an_account_that_crowds_its_own_decoders_is_told_so() -> None:
-    intake = Intake(settings(decode_processes=2, decode_timeout_s=3.0))
+    codec = BodyCodec(CodecSettings(decode_processes=2, decode_timeout_s=3.0))
     try:
-        async with intake._process("mine"):
+        async with codec._process("mine"):
             with pytest.raises(LimitExceeded):
-                await intake.read_elsewhere("mine", LARGE, "", choose)
-            assert (await intake.read_elsewhere("other", LARGE, "", choose))[0] == "kept"
+                await codec.read_elsewhere("mine", LARGE, "", choose)
+            assert (await codec.read_elsewhere("other", LARGE, "", choose))[0] == "kept"
     finally:
-        await intake.close()
+        await codec.close()
 
 
-async def test_large_results_are_rendered_there_too(intake: Intake) -> None:
+async def test_large_results_are_rendered_there_too(codec: BodyCodec) -> None:
     frame = tensors.encode([Tensor("y", "float32", (50_000,), b"\x00\x00\x00\x3f" * 50_000)])
-    assert json.loads(await intake.render("me", frame, "row")) == {"predictions": [0.5] * 50_000}
-    assert intake._idle
+    assert json.loads(await codec.render("me", frame, "row")) == {"predictions": [0.5] * 50_000}
+    assert codec._idle
 
 
 async def test_no_other_caller_waits_for_a_large_body(nats: NatsServer, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class DesiredTable(Protocol):
         """An operator's decision under a key."""
 
 
-class Fleet:
+class LiveWorkers:
     """Answers questions about workers from their presence."""
 
     def __init__(self, workers: WorkerTable, desired: DesiredTable) -> None:
@@ -41,8 +41,8 @@ class Fleet:
 
     def is_paused(self, model: str) -> bool:
         """Whether an operator has paused new runs of a model."""
-        wish = self._desired.get(f"model.{token(model)}")
-        return wish is not None and wish.is_paused
+        found = self._desired.get(f"model.{token(model)}")
+        return found is not None and found.is_paused
 
     def states_of(self, model: str, version: int) -> set[str]:
         """Residency states (``loading``, ``ready``, ``failed``) of a version over all workers it is placed on."""
