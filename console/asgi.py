@@ -1,6 +1,5 @@
 """The console as one ASGI application: pages, API, websocket, and what lives as long as the server."""
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -21,6 +20,7 @@ from console.live.routing import websocket_urlpatterns  # noqa: E402
 from console.outbox.program import keep_publishing  # noqa: E402
 from console.settings import CONSOLE  # noqa: E402
 from console.web.bodylimit import BodyLimit  # noqa: E402
+from signalbox.program.tasks import Background  # noqa: E402
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,16 +34,13 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
     This program has the models' files, so it also judges versions anew.
     """
-    beside = [
-        asyncio.create_task(keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox"),
-        asyncio.create_task(keep_judged(), name="judging"),
-    ]
+    beside = Background()
+    beside.start(keep_publishing(CONSOLE, poll_s=_BACKSTOP_S, name="console"), name="outbox")
+    beside.start(keep_judged(), name="judging")
     try:
         await live(scope, receive, send)
     finally:
-        for task in beside:
-            task.cancel()
-        await asyncio.wait(beside)
+        await beside.cancel()
 
 
 application = ProtocolTypeRouter(

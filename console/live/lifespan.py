@@ -1,6 +1,5 @@
 """The ASGI lifespan of the console: one feed a process, begun and ended with the server."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from console.live.unpublished import unpublished
 from console.projector.models import Cursor
 from signalbox.program import log
 from signalbox.program.settings import Wire
+from signalbox.program.tasks import Background
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,7 +42,7 @@ class Lifespan:
     def __init__(self) -> None:
         self.refused_connections: Own | None = None
         """Connections that the listener of this process turns away, where it is told."""
-        self._task: asyncio.Task[None] | None = None
+        self._feeding = Background()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speaks the lifespan protocol of ASGI."""
@@ -65,15 +65,13 @@ class Lifespan:
             refused_connections=self.refused_connections,
         )
         running.feed = feed
-        self._task = asyncio.create_task(feed.run(), name="live feed")
+        self._feeding.start(feed.run(), name="live feed")
         return feed
 
     async def stop(self) -> None:
         """Ends the feed and waits for it. Idempotent."""
-        task, self._task, running.feed = self._task, None, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        running.feed = None
+        await self._feeding.cancel()
 
 
 lifespan: Final = Lifespan()

@@ -8,7 +8,10 @@ gateway but one, and by what they write at that moment.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
+
+from signalbox.program.tasks import SingleFlight
 
 _PART: Final = 8
 _FULL_FRESH_S: Final = 0.2
@@ -21,14 +24,13 @@ Measure = Callable[[str], Coroutine[Any, Any, int]]
 class Holding:
     """What one account holds. since: let in after the last measurement began. open: let in, perhaps not stored yet."""
 
-    __slots__ = ("asking", "measured", "measured_at", "open", "since")
+    __slots__ = ("measured", "measured_at", "open", "since")
 
     def __init__(self) -> None:
         self.measured = 0
         self.measured_at = float("-inf")
         self.since = 0
         self.open = 0
-        self.asking: asyncio.Task[None] | None = None
 
     @property
     def most(self) -> int:
@@ -57,6 +59,7 @@ class Holdings:
         self._full_fresh_s = full_fresh_s
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, Holding] = {}
+        self._measuring: SingleFlight[Holding, None] = SingleFlight()
 
     async def enter(self, account: str, amount: int, most: int) -> Holding | None:
         """Let ``amount`` in and return the holding, to be told when it :meth:`~Holding.left`; None above ``most``.
@@ -72,9 +75,9 @@ class Holdings:
         is_stale = age_s > self._stale_s or holding.since > most // _PART
         is_full = holding.most + amount > most
         # While one caller measures an account that is known and not full, the others need not wait for it.
-        is_asked = holding.asking is not None and age_s != float("inf")
+        is_asked = holding in self._measuring and age_s != float("inf")
         if (is_full and age_s > self._full_fresh_s) or (is_stale and not is_asked):
-            await self._ask(account, holding)
+            await self._measuring.ask(holding, partial(self._measured, account, holding))
             is_full = holding.most + amount > most
         if is_full:
             return None
@@ -89,23 +92,9 @@ class Holdings:
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
-        asking = [holding.asking for holding in self._known.values() if holding.asking is not None]
-        if asking:
-            await asyncio.wait(asking)
-
-    async def _ask(self, account: str, holding: Holding) -> None:
-        """Measure once for all callers that wait for it."""
-        if holding.asking is None:
-            work = self._measured(account, holding)
-            holding.asking = asyncio.create_task(work, name="measure a holding")
-            # The caller that asked may be cancelled; the failure is then read here, else asyncio would log it.
-            holding.asking.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(holding.asking)
+        await self._measuring.close()
 
     async def _measured(self, account: str, holding: Holding) -> None:
         holding.since = holding.open  # whether the answer counts these is not known: they count
-        try:
-            holding.measured = await self._measure(account)
-            holding.measured_at = self._loop.time()
-        finally:
-            holding.asking = None
+        holding.measured = await self._measure(account)
+        holding.measured_at = self._loop.time()

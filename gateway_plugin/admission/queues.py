@@ -5,12 +5,14 @@ No job is refused on that sum alone: it leaves out what workers took meanwhile, 
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from gateway_plugin.admission.fairness import LEAST, Shares
 from signalbox.bus.client import Bus
 from signalbox.program import metrics
 from signalbox.program.errors import NotFound, QueueFull, Unavailable
+from signalbox.program.tasks import SingleFlight
 from signalbox.wire.messages import Model
 from signalbox.wire.names import PRIORITIES, Priority, consumer
 
@@ -28,12 +30,11 @@ DEMOTED: Final = metrics.counter(
 class _Queue:
     """One model's queue. measured_at: on the loop's clock."""
 
-    __slots__ = ("asking", "measured_at", "shares")
+    __slots__ = ("measured_at", "shares")
 
     def __init__(self, room: int) -> None:
         self.shares = Shares(room)
         self.measured_at = float("-inf")
-        self.asking: asyncio.Task[None] | None = None
 
 
 class Admission:
@@ -44,6 +45,7 @@ class Admission:
         self._room = fair_room
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
+        self._measuring: SingleFlight[str, None] = SingleFlight()
 
     async def admit(self, model: Model, tenant: str, asked: Priority, *, named: Priority | None = None) -> Priority:
         """Count one job of a tenant in; returns the class it goes into, ``asked`` or ``lo``.
@@ -58,8 +60,8 @@ class Admission:
         given = named or shares.place(tenant, asked, self._loop.time(), most=most)
         is_full = shares.most >= self._limit(model, given)
         # While one caller measures a queue that is not full, the others need not wait for it.
-        if is_full or (queue.asking is None and self._is_stale(queue, is_fair=given == asked)):
-            await self._measure(model.name, queue)
+        if is_full or (model.name not in self._measuring and self._is_stale(queue, is_fair=given == asked)):
+            await self._measuring.ask(model.name, partial(self._measure, model.name, queue))
             given = named or shares.place(tenant, asked, self._loop.time(), most=most)
             is_full = shares.most >= self._limit(model, given)
         if is_full:
@@ -71,9 +73,7 @@ class Admission:
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
-        asking = [queue.asking for queue in self._queues.values() if queue.asking is not None]
-        if asking:
-            await asyncio.wait(asking)
+        await self._measuring.close()
 
     def _is_stale(self, queue: _Queue, *, is_fair: bool) -> bool:
         """Whether to measure again: sooner where the queue is crowded, or where a job would be put into ``lo``."""
@@ -97,14 +97,6 @@ class Admission:
         )
 
     async def _measure(self, name: str, queue: _Queue) -> None:
-        """Measure once for all callers that wait for it."""
-        if queue.asking is None:
-            queue.asking = asyncio.create_task(self._ask(name, queue), name=f"queue of {name}")
-            # The caller that asked may be cancelled; the failure is then read here, else asyncio would log it.
-            queue.asking.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(queue.asking)
-
-    async def _ask(self, name: str, queue: _Queue) -> None:
         for estimate in queue.shares.estimates.values():
             estimate.ask()
         try:
@@ -116,5 +108,3 @@ class Admission:
             queue.shares.measured(waiting, queue.measured_at)
         except NotFound as error:
             raise Unavailable(f'The queue of "{name}" is not set up yet.', retry_after_s=_RETRY_AFTER_S) from error
-        finally:
-            queue.asking = None

@@ -20,6 +20,7 @@ from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import LimitExceeded, Unavailable
+from signalbox.program.tasks import SingleFlight
 from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream
 
@@ -78,12 +79,11 @@ class ResultsRoom:
         self._left = 0
         self._since = 0
         self._looked_at = float("-inf")
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: SingleFlight[None, None] = SingleFlight()
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        await self._looking.close()
 
     async def require(self, account: str, share: int = 0) -> None:
         """Raise :class:`LimitExceeded` where the account has its share of what is short, and :class:`Unavailable` where
@@ -94,12 +94,10 @@ class ResultsRoom:
         age_s = self._loop.time() - self._looked_at
         self._since += 1
         may_be_full = not self._is_full and self._since * self._record_bytes > self._left
-        if (age_s > _STALE_S or may_be_full) and self._looking is None:
-            self._looking = asyncio.create_task(self._look(), name="room for results")
-            # Where it fails NATS is away, which the job's own write meets too.
-            self._looking.add_done_callback(lambda task: task.cancelled() or task.exception())
-        if self._looking is not None and (may_be_full or self._is_full):
-            await asyncio.shield(self._looking)
+        if age_s > _STALE_S or may_be_full:
+            self._looking.start(None, self._look)  # where it fails NATS is away, which the job's own write meets too
+        if None in self._looking and (may_be_full or self._is_full):
+            await self._looking.ask(None, self._look)
         for room in self._short:
             self._require_share(account, room, share)
         if self._is_full:
@@ -128,21 +126,18 @@ class ResultsRoom:
 
     async def _look(self) -> None:
         self._since = 0
-        try:
-            state, large = await asyncio.gather(
-                *(self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}") for stream in (Stream.STATE, Stream.PAYLOADS))
-            )
-            # Twice as long: what is accepted now ends later, and takes room then.
-            young = self._wall() - 2 * self._kept_s
-            small = _Room(_fillable(state), state["state"]["bytes"], _results)
-            self._left = small.size - small.used
-            self._is_full = self._left <= 0 or (
-                large["state"]["bytes"] >= _fillable(large) and unix_time(large["state"]["first_ts"]) > young
-            )
-            self._short = [room for room in (small, self._large_room(large)) if room.is_short]
-            self._looked_at = self._loop.time()
-        finally:
-            self._looking = None
+        state, large = await asyncio.gather(
+            *(self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}") for stream in (Stream.STATE, Stream.PAYLOADS))
+        )
+        # Twice as long: what is accepted now ends later, and takes room then.
+        young = self._wall() - 2 * self._kept_s
+        small = _Room(_fillable(state), state["state"]["bytes"], _results)
+        self._left = small.size - small.used
+        self._is_full = self._left <= 0 or (
+            large["state"]["bytes"] >= _fillable(large) and unix_time(large["state"]["first_ts"]) > young
+        )
+        self._short = [room for room in (small, self._large_room(large)) if room.is_short]
+        self._looked_at = self._loop.time()
 
     def _large_room(self, info: dict[str, Any]) -> _Room:
         """``PAYLOADS`` is always full: what counts is half of it, which takes the large results of the least time."""

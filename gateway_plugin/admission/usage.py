@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from signalbox.bus.client import Bus
+from signalbox.program.tasks import Background
 from signalbox.wire import names
 
 EVERY_S: Final = 60.0
@@ -24,19 +25,16 @@ class KeyUse:
         self._used: set[str] = set()
         self.note = self._used.add
         """``note(key id)``: this key was used."""
-        self._teller: asyncio.Task[None] | None = None
+        self._telling = Background()
 
     def start(self) -> None:
         """Tell from now on."""
-        self._teller = asyncio.create_task(self._tell_often(), name="key use")
+        self._telling.start(self._tell_often(), name="key use")
 
     async def close(self) -> None:
         """Tell what is left and stop. Idempotent."""
-        teller, self._teller = self._teller, None
-        if teller is not None:
-            teller.cancel()
-            await asyncio.wait([teller])
-            await self.tell()
+        await self._telling.cancel()
+        await self.tell()
 
     async def tell(self) -> None:
         """Tell what was used since the last time."""

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
+from signalbox.program.tasks import Background
 from signalbox.wire import names
 from signalbox.wire.messages import RefusedConnections, header
 from signalbox.wire.names import Header
@@ -26,18 +27,15 @@ class RefusedConnectionsReport:
         self._bus = bus
         self._refused_connections = refused_connections
         self._every_s = every_s
-        self._teller: asyncio.Task[None] | None = None
+        self._telling = Background()
 
     def start(self) -> None:
         """Tell from now on."""
-        self._teller = asyncio.create_task(self._tell_often(), name="refused connections")
+        self._telling.start(self._tell_often(), name="refused connections")
 
     async def close(self) -> None:
         """Tell no more. Idempotent."""
-        teller, self._teller = self._teller, None
-        if teller is not None:
-            teller.cancel()
-            await asyncio.wait([teller])
+        await self._telling.cancel()
 
     async def _tell_often(self) -> None:
         while True:

@@ -6,7 +6,7 @@ reply, and otherwise fetches the job later by the id that every answer carries.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway_plugin.admission.acceptance import Acceptance, Submission
@@ -41,6 +41,7 @@ from signalbox.jobs import joblog, times
 from signalbox.jobs.records import Found
 from signalbox.program import metrics
 from signalbox.program.errors import DeadlineExceeded, SignalboxError
+from signalbox.program.tasks import Background
 from signalbox.wire.messages import ApiKey, Record, State
 from signalbox.wire.names import PRIORITIES
 
@@ -73,7 +74,7 @@ class Post:
         self._jobs = jobs
         self._views = views
         self._routes = Routes()
-        self._giving_up: set[asyncio.Task[None]] = set()
+        self._giving_up = Background()
         self._places = Pool(
             settings.max_waiting,
             bound="waiting",
@@ -86,8 +87,7 @@ class Post:
 
     async def close(self) -> None:
         """Wait until jobs of callers who left are cancelled. Idempotent."""
-        if self._giving_up:
-            await asyncio.wait(set(self._giving_up))
+        await self._giving_up.finish()
         await self._acceptance.close()
 
     async def hook(self, obj: Object) -> JsonResponse:
@@ -261,7 +261,7 @@ class Post:
                 end = await self._waiters.wait(job.id, future, wait_s)
             except asyncio.CancelledError:
                 if not is_kept and submission.idem is None:
-                    self._in_background(self._jobs.give_up(job))
+                    self._giving_up.start(self._jobs.give_up(job), name="give up a job")
                 raise
             finally:
                 self._waiters.forget(job.id)
@@ -310,11 +310,6 @@ class Post:
         if prefer.applied:
             headers["Preference-Applied"] = prefer.applied
         return json_response(202, doc, headers)
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="give up a job")
-        self._giving_up.add(task)
-        task.add_done_callback(self._giving_up.discard)
 
     # ------------------------------------------------------------------ jobs
 

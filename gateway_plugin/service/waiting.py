@@ -13,6 +13,7 @@ import msgspec
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.program.tasks import Background
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import Header
@@ -48,14 +49,14 @@ class Waiters:
         self._some = asyncio.Event()
         self._reconnected = asyncio.Event()
         self._subscription: Subscription | None = None
-        self._checker: asyncio.Task[None] | None = None
+        self._checking = Background()
 
     async def start(self) -> None:
         """Listen for ends. Raises :class:`Unavailable`."""
         subject = names.reply(self._bus.instance, "*")
         self._subscription = await self._bus.subscribe(subject, self._on_reply)
         self._bus.on_reconnect(self._reconnected.set)
-        self._checker = asyncio.create_task(self._check_for_lost(), name="waiters")
+        self._checking.start(self._check_for_lost(), name="waiters")
 
     async def close(self) -> None:
         """Stop listening; see :meth:`abandon`. Idempotent."""
@@ -64,10 +65,7 @@ class Waiters:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.close()
-        checker, self._checker = self._checker, None
-        if checker is not None:
-            checker.cancel()
-            await asyncio.wait([checker])
+        await self._checking.cancel()
 
     def abandon(self) -> None:
         """Fail every open wait with :class:`Unavailable` and the job's id; the jobs go on."""

@@ -13,6 +13,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put, remove
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, StaleRevision
+from signalbox.program.tasks import Background
 from signalbox.wire import rollout
 from signalbox.wire.messages import Model, Serving, Worker
 from signalbox.wire.names import Bucket, token
@@ -60,7 +61,7 @@ class RolloutController:
         """Seconds until a model is looked at again after the next failure."""
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._deciding = Background()
         self._loop = asyncio.get_running_loop()
         models.on_change(lambda key, *_: self._mark_dirty((key,)))
         serving.on_change(lambda key, *_: self._mark_dirty((key,)))
@@ -68,14 +69,11 @@ class RolloutController:
 
     def start(self) -> None:
         """Decide from now on; the tables have been read."""
-        self._keeper = asyncio.create_task(self._keep(), name="rollouts")
+        self._deciding.start(self._keep(), name="rollouts")
 
     async def close(self) -> None:
         """Decide nothing more. Idempotent."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            await asyncio.wait([keeper])
+        await self._deciding.cancel()
 
     def _mark_dirty(self, keys: Iterable[str]) -> None:
         self._dirty.update(keys)

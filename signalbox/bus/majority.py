@@ -5,10 +5,12 @@ true until :data:`LEADS_S` after a majority of its replicas last answered it, wh
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Unavailable
+from signalbox.program.tasks import SingleFlight
 from signalbox.wire.names import Stream
 
 LEADS_S: Final = 3.0
@@ -31,7 +33,7 @@ class Majority:
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._until: dict[Stream, float] = {}
-        self._asking: dict[Stream, asyncio.Task[None]] = {}
+        self._asking: SingleFlight[Stream, None] = SingleFlight()
 
     async def require(self, *streams: Stream) -> None:
         """Return if what the leaders of these streams answered just now is what a majority knows.
@@ -40,7 +42,7 @@ class Majority:
         """
         for stream in streams:
             if self._loop.time() >= self._until.get(stream, 0.0):
-                await self._ask(stream)
+                await self._asking.ask(stream, partial(self._fetch, stream))
             if self._loop.time() >= self._until[stream]:
                 raise Unavailable(
                     "The NATS node that answers may be cut off from the others. Ask again, or another gateway.",
@@ -49,17 +51,7 @@ class Majority:
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
-        if self._asking:
-            await asyncio.wait(list(self._asking.values()))
-
-    async def _ask(self, stream: Stream) -> None:
-        """Ask once for all callers that wait for the answer."""
-        asking = self._asking.get(stream)
-        if asking is None:
-            asking = asyncio.create_task(self._fetch(stream), name=f"majority of {stream}")
-            self._asking[stream] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(stream, None))
-        await asyncio.shield(asking)
+        await self._asking.close()
 
     async def _fetch(self, stream: Stream) -> None:
         asked_at = self._loop.time()

@@ -14,6 +14,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
+from signalbox.program.tasks import Background
 from signalbox.wire.names import Stream
 
 PERIOD_S: Final = 30.0
@@ -35,7 +36,7 @@ class SharedClock:
         self._offset = time.time() - boottime()
         self._is_measured = False
         self._is_wrong = False
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping = Background()
 
     def now(self) -> float:
         """UTC, seconds."""
@@ -44,13 +45,11 @@ class SharedClock:
     async def start(self) -> None:
         """Measure, and go on measuring. Raises :class:`Unavailable` when NATS does not answer."""
         await self._measure()
-        self._keeping = asyncio.create_task(self._keep(), name="shared clock")
+        self._keeping.start(self._keep(), name="shared clock")
 
     async def close(self) -> None:
         """Measure no more. Idempotent."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await self._keeping.cancel()
 
     async def _keep(self) -> None:
         while True:

@@ -6,6 +6,7 @@ from typing import Final
 
 from signalbox.bus.connection import Transport, parse_headers
 from signalbox.program import log
+from signalbox.program.tasks import Background
 
 _QUEUE: Final = 65_536
 
@@ -42,19 +43,16 @@ class Subscription:
         self._connection = connection
         self._on_message = on_message
         self._queue: asyncio.Queue[Message] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._taking = Background()
         if asyncio.iscoroutinefunction(on_message):
             self._queue = asyncio.Queue(_QUEUE)
-            self._task = asyncio.create_task(self._run(self._queue), name=f"subscription {subject}")
+            self._taking.start(self._run(self._queue), name=f"subscription {subject}")
         self._sid = connection.listen(subject, self._receive)
 
     async def close(self) -> None:
         """No callback runs after this returns. Idempotent."""
         self._connection.unlisten(self._sid)
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._taking.cancel()
 
     def _receive(self, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         message = Message(subject.decode(), reply.decode(), head, data)

@@ -20,6 +20,7 @@ from signalbox.bus.jetstream import stored_of
 from signalbox.bus.majority import unheard_s
 from signalbox.program import log
 from signalbox.program.errors import Bug, SignalboxError
+from signalbox.program.tasks import Background
 from signalbox.wire.assets import EXPIRING, MARKER_TTL_S
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Doc, decode, encode
@@ -66,7 +67,7 @@ class Table(Generic[T]):
         self._proven_at = float("-inf")
         self._stale = asyncio.Event()
         self._subscription: Subscription | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeping = Background()
         self._loop = asyncio.get_running_loop()
         self._compare_at = self._loop.time() + _COMPARE_S
 
@@ -79,7 +80,7 @@ class Table(Generic[T]):
         except BaseException:
             await self.close()
             raise
-        self._keeper = asyncio.create_task(self._keep(), name=f"table {self._bucket}")
+        self._keeping.start(self._keep(), name=f"table {self._bucket}")
 
     def get(self, key: str) -> T | None:
         """The document under ``key``, or None."""
@@ -105,10 +106,7 @@ class Table(Generic[T]):
     async def close(self) -> None:
         """Stop following. Idempotent; what was read stays readable."""
         self._bus.forget_reconnect(self._doubt)
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            await asyncio.wait([keeper])
+        await self._keeping.cancel()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.close()

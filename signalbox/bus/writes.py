@@ -75,13 +75,12 @@ class Group:
 class GroupWriter:
     """Writes to one stream; get it from :meth:`Bus.grouped`, one per stream and connection.
 
-    batches, batched, refused: batches committed, messages in them, batches repeated as singles.
+    batches, refused: batches committed, batches repeated as singles.
     """
 
     def __init__(self, bus: "Bus", stream: Stream) -> None:
         self.stream = stream
         self.batches = 0
-        self.batched = 0
         self.refused = 0
         self._bus = bus
         self._loop = asyncio.get_running_loop()
@@ -250,7 +249,6 @@ class GroupWriter:
                     self._let_go(waiting)
             else:
                 self.batches += 1
-                self.batched += len(group)
                 for seq, waiting in enumerate(group, first):
                     if not waiting.answer.done():
                         waiting.answer.set_result(seq)

@@ -1,9 +1,11 @@
 """Lengths of the queues, and the position of a job in one, from what consumers report."""
 
 import asyncio
+from functools import partial
 from typing import Final, NamedTuple
 
 from signalbox.bus.client import Bus, ConsumerInfo
+from signalbox.program.tasks import SingleFlight
 from signalbox.wire.names import PRIORITIES, Priority, Stream, consumer
 
 _FRESH_S: Final = 0.25
@@ -37,7 +39,7 @@ class Queues:
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._answers: dict[str, _Answer] = {}
-        self._asking: dict[str, asyncio.Task[_Answer]] = {}
+        self._asking: SingleFlight[str, _Answer] = SingleFlight()
 
     async def position(self, model: str, priority: Priority, seq: int) -> Position:
         """Where the job with sequence ``seq`` in ``JOBS`` stands. Raises :class:`Unavailable`, :class:`NotFound`.
@@ -63,8 +65,7 @@ class Queues:
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
-        if self._asking:
-            await asyncio.wait(list(self._asking.values()))
+        await self._asking.close()
 
     async def _waiting_above(self, model: str, priority: Priority) -> int:
         above = PRIORITIES[: PRIORITIES.index(priority)]
@@ -74,11 +75,7 @@ class Queues:
         known = self._answers.get(name)
         if known is not None and self._loop.time() - known.at < _FRESH_S:
             return known
-        asking = self._asking.get(name)
-        if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._fetch(name), name=f"queue {name}")
-            asking.add_done_callback(lambda _: self._asking.pop(name, None))
-        return await asyncio.shield(asking)
+        return await self._asking.ask(name, partial(self._fetch, name))
 
     async def _fetch(self, name: str) -> _Answer:
         info, stream = await asyncio.gather(

@@ -22,9 +22,7 @@ class Times(NamedTuple):
     """Milliseconds of an attempt; None what is not known or has not come yet."""
 
     wait_ms: float | None = None
-    queue_ms: float | None = None
     run_ms: float | None = None
-    commit_ms: float | None = None
     total_ms: float | None = None
 
 
@@ -42,13 +40,11 @@ def split(phases: Mapping[str, float]) -> Times:
     done = phases.get("done")
     started = started_ms(phases)
     if started is None:
-        return Times(wait_ms=done, queue_ms=phases.get("pulled", done), total_ms=done)
+        return Times(wait_ms=done, total_ms=done)
     computed = phases.get("computed", done)
     return Times(
         wait_ms=started,
-        queue_ms=phases.get("pulled"),
         run_ms=None if computed is None else max(0.0, computed - started),
-        commit_ms=_between(phases.get("computed"), done),
         total_ms=done,
     )
 
@@ -77,7 +73,3 @@ def parts(phases: Mapping[str, float]) -> list[Part]:
             found.append(Part(name, last, end))
             last = end
     return found
-
-
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else max(0.0, end - start)

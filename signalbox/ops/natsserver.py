@@ -20,6 +20,7 @@ from typing import Final, Self
 
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import Misconfigured, Unavailable
+from signalbox.program.tasks import Background
 from signalbox.wire.roles import ROLES, permissions
 
 MAX_PAYLOAD_BYTES: Final = 2 * 1024 * 1024
@@ -119,7 +120,7 @@ class NatsServer:
         self._start_timeout_s = start_timeout_s
         self._dies_with_parent = dies_with_parent
         self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._reading = Background()
         self._ready = asyncio.Event()
         self._is_serving = False
 
@@ -174,7 +175,7 @@ class NatsServer:
             preexec_fn=_die_with_parent if self._dies_with_parent else None,
         )
         assert self._process.stderr is not None
-        self._reader = asyncio.create_task(self._read(self._process.stderr), name="nats-server log")
+        self._reading.start(self._read(self._process.stderr), name="nats-server log")
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._ready.wait()
@@ -215,9 +216,7 @@ class NatsServer:
         except TimeoutError:
             process.kill()
             await process.wait()
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            await reader
+        await self._reading.finish()
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         """Read its log while it runs: a full pipe would stop the server."""

@@ -18,9 +18,6 @@ from signalbox.program.errors import InvalidRequest, Unavailable
 
 PORTS: Final = frozenset({443, 8443})
 PORTS_PLAIN: Final = frozenset({80, 8080})
-CONNECT_S: Final = 3.0
-TOTAL_S: Final = 10.0
-ANSWER_BYTES: Final = 65_536
 _LONGEST: Final = 2048
 _RESOLVE_S: Final = 3.0
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]\Z")

@@ -58,11 +58,6 @@ def know(secret: str) -> None:
             _known.update({text, json.dumps(text)[1:-1]})
 
 
-def forget_all() -> None:
-    """Forget every known secret; for tests."""
-    _known.clear()
-
-
 def redact(text: str) -> str:
     """``text`` without secrets. Of an API key its public id stays, so that a line can be traced to it."""
     for secret in _known:

@@ -321,7 +321,7 @@ class Residency(Doc, frozen=True, kw_only=True):
     ``spare``: in memory, placed elsewhere or no longer what requests get, and gone as soon as the room is needed, or
     ``crowded``: not in memory, since it does not fit beside the version it is to take the place of.
 
-    max_rows: most rows of one run that the memory took, of the shape it took the fewest of; 0 = never found.
+    max_rows: the batch limit, of the shape whose limit is the lowest; 0 = none was found. For operators.
     """
 
     model: str

@@ -13,12 +13,13 @@ from signalbox.bus import table
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
-from signalbox.wire.messages import Device, Share, State, Worker
+from signalbox.wire.messages import Share, State
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.tensors import Tensor
 from tests.integration.test_gateway_stored_inputs import Ends, shrink
 from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
+from tests.rigs.presence import presence
 from tests.rigs.workerprocess import WorkerProcess
 from workers.recovery.reconciler import Reconciler
 
@@ -118,18 +119,7 @@ async def test_large_results_have_a_share_of_their_own(
 
     most: the setting. An account whose own share is larger may have more.
     """
-    device = Device(id="CPU-test-0", kind="cpu", name="virtual")
-    worker = Worker(
-        id="w9",
-        boot="b",
-        host="h",
-        pid=1,
-        state="ready",
-        device=device,
-        started_at=time.time(),
-        beat_at=time.time(),
-        large_results={"theirs": held, "ours": others},
-    )
+    worker = presence("w9", large_results={"theirs": held, "ours": others})
     async with gateway.rig(nats.url, tmp_path, max_results_bytes=most) as rig:
         await shrink(rig.bus, Stream.PAYLOADS, max_bytes=10 * 1024 * 1024)
         revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)

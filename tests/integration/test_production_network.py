@@ -15,7 +15,6 @@ import pytest
 from signalbox.ops.production import machine
 from signalbox.ops.production.compose import Compose, DeclaredNetwork, Service
 from signalbox.ops.production.network import Network as Networks
-from signalbox.program.errors import Misconfigured
 
 COMPOSE: Final = Compose(
     services={
@@ -37,10 +36,8 @@ with Network(COMPOSE, "ip") as network:
 
 @pytest.fixture(autouse=True)
 def rights() -> None:
-    try:
-        machine.need_namespaces()
-    except Misconfigured as error:
-        pytest.skip(error.public_message)
+    if lacking := machine._lacking():
+        pytest.skip(f"this machine lacks {'; '.join(lacking)}")
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
 from signalbox.wire.messages import (
     ApiKey,
-    Device,
     ErrorInfo,
     Limits,
     Model,
@@ -41,11 +40,11 @@ from signalbox.wire.messages import (
     Signature,
     TensorSpec,
     Version,
-    Worker,
     header,
 )
 from signalbox.wire.names import PRIORITIES, Bucket, Header
 from signalbox.wire.tensors import Tensor
+from tests.rigs.presence import presence
 
 PEPPER = "pepper of the tests"
 ALL_SCOPES = ("jobs:submit", "jobs:read", "jobs:cancel", "jobs:urgent")
@@ -244,21 +243,9 @@ class ScriptedWorker:
         self.finished = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        device = Device(id="CPU-test-0", kind="cpu", name="virtual")
-        presence = Worker(
-            id="w1",
-            boot="b",
-            host="h",
-            pid=1,
-            state="ready",
-            device=device,
-            started_at=time.time(),
-            beat_at=time.time(),
-            rates={self._model: 50.0},
-            token=1,
-            models=tuple(Residency(model=self._model, version=v, state="ready") for v in self._versions),
-        )
-        await table.put(self._bus, Bucket.WORKERS, "w1", presence, ttl_s=60)
+        models = tuple(Residency(model=self._model, version=v, state="ready") for v in self._versions)
+        worker = presence("w1", rates={self._model: 50.0}, token=1, models=models)
+        await table.put(self._bus, Bucket.WORKERS, "w1", worker, ttl_s=60)
         for priority in PRIORITIES:
             consumer = names.consumer(self._model, priority)
             puller = await self._bus.pull(consumer, self._on_delivery)

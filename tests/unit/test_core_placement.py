@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from signalbox.wire.messages import Device, Model, Worker
 from signalbox.wire.placement import devices_of, homes, homes_of
+from tests.rigs.presence import presence
 
 DEVICES = st.dictionaries(st.text("abc", min_size=1, max_size=6), st.sampled_from("xyz"), max_size=12)
 
@@ -57,17 +58,7 @@ def test_two_workers_at_one_device_are_one_place_and_a_draining_one_is_none() ->
 def test_a_device_is_no_home_for_a_model_that_its_workers_refuse() -> None:
     model = Model(name="m", replicas=2)
     able, picky, leaving = (
-        Worker(
-            id=name,
-            boot=name,
-            host=name,
-            pid=1,
-            state=state,
-            started_at=0.0,
-            beat_at=0.0,
-            device=Device(id=name, kind="cpu", name=name),
-            serves=serves,
-        )
+        presence(name, name, host=name, state=state, serves=serves)
         for name, state, serves in (("a", "ready", ()), ("b", "ready", ("other",)), ("c", "draining", ()))
     )
     assert homes_of(model, [able, picky, leaving]) == ("a",)

@@ -24,7 +24,7 @@ def undone() -> Iterator[None]:
     yield
     root.handlers, root.level = before
     log._render_as_json("INFO")
-    redaction.forget_all()
+    redaction._known.clear()
     redaction._known.update(known)
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from signalbox.wire import rollout
-from signalbox.wire.messages import Device, Model, Residency, Serving, Version, Worker
+from signalbox.wire.messages import Model, Residency, Serving, Version, Worker
+from tests.rigs.presence import presence
 
 OLD = Serving(publication=1, default=1)
 
@@ -20,18 +21,8 @@ def model(default: int | None = 2, versions: tuple[int, ...] = (1, 2), **fields:
 
 def worker(device: str = "g1", *, token: int = 1, **states: str) -> Worker:
     """A holder of its device. states: ``v1="ready"``."""
-    return Worker(
-        id=f"w-{device}-{token}",
-        boot="b",
-        host="h",
-        pid=1,
-        state="ready",
-        started_at=1.0,
-        beat_at=1.0,
-        device=Device(id=device, kind="cpu", name="virtual"),
-        token=token,
-        models=tuple(Residency(model="m", version=int(v[1:]), state=s) for v, s in states.items()),
-    )
+    models = tuple(Residency(model="m", version=int(v[1:]), state=s) for v, s in states.items())
+    return presence(f"w-{device}-{token}", device, token=token, models=models)
 
 
 def default_after(

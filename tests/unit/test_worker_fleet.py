@@ -2,25 +2,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from signalbox.wire.messages import Device, Model, Version, Worker
+from signalbox.wire.messages import Model, Version, Worker
 from signalbox.wire.names import token
 from signalbox.wire.placement import homes_of
+from tests.rigs.presence import presence
 from workers.host import fleet
 from workers.host.fleet import Assignment
 
 
 def worker(name: str, device: str, *, state: str = "ready", serves: tuple[str, ...] = ()) -> Worker:
-    return Worker(
-        id=name,
-        boot=name,
-        host=name,
-        pid=1,
-        state=state,
-        started_at=0.0,
-        beat_at=0.0,
-        device=Device(id=device, kind="cpu", name=device),
-        serves=serves,
-    )
+    return presence(name, device, host=name, state=state, serves=serves)
 
 
 def model(name: str, *, replicas: int = 1, is_enabled: bool = True, has_version: bool = True) -> Model:

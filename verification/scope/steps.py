@@ -27,7 +27,6 @@ class Step(NamedTuple):
 
 
 OfNode = Callable[[World, Node], bool]
-OfWorld = Callable[[World], bool]
 
 
 def is_awake(node: Node) -> bool:

@@ -60,12 +60,6 @@ def look() -> Machine:
     return found._replace(nats_version=_version(found.nats))
 
 
-def need_namespaces() -> None:
-    """Raise :class:`Misconfigured` with the reason where networks of our own cannot be had."""
-    if lacking := _lacking():
-        raise Misconfigured(f"This machine lacks {'; '.join(lacking)}.")
-
-
 def _nats() -> str | None:
     """``SIGNALBOX_NATS_BIN``, else the one of the compose file's version, else whatever `make up` would run."""
     beside = Path(sys.prefix) / NATS_BESIDE / "bin" / "nats-server"
