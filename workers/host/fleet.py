@@ -42,7 +42,7 @@ def assigned_models(
     return assigned
 
 
-class Fleet:
+class FleetTables:
     """The tables behind placement, kept current.
 
     describe: this worker's own presence. on_change: called when placement, a model or a desired state has changed.

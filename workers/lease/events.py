@@ -25,12 +25,12 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class WriteRefused:
     """This worker's write was refused: the revision is not the one that it expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WriteFailed:
     """This worker's write was not stored, or (``is_unsure``) may still be."""
 
     is_unsure: bool
@@ -113,8 +113,8 @@ class Tick:
 Event = (
     Observed
     | Written
-    | Refused
-    | Failed
+    | WriteRefused
+    | WriteFailed
     | ReadFailed
     | Locked
     | Unlocked

@@ -83,7 +83,7 @@ class HeldLease:
     is_at_risk: bool = False
 
 
-class Lease:
+class LeaseMachine:
     """The lease of one GPU as one worker sees and changes it.
 
     ``on`` takes an event and returns effects, to be carried out in order. ``wake_at`` is when to send
@@ -162,9 +162,9 @@ class Lease:
                 self._on_observed(event, now)
             case events.Written(revision):
                 self._on_written(revision, now)
-            case events.Refused():
+            case events.WriteRefused():
                 self._on_refused()
-            case events.Failed(is_unsure):
+            case events.WriteFailed(is_unsure):
                 self._on_failed(is_unsure, now)
             case events.ReadFailed():
                 self._is_reading, self._retry_at = False, now + _RETRY_S
@@ -570,7 +570,7 @@ class Lease:
 
     def _write(self, op: Op, record: messages.Lease, expect: int, ttl_s: int | None, now: float) -> None:
         self._op, self._sent_at, self._sent = op, now, record
-        self._out.append(effects.Write(record, expect, ttl_s))
+        self._out.append(effects.WriteRecord(record, expect, ttl_s))
 
     def _read(self, now: float) -> None:
         if self._is_reading:

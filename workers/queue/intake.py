@@ -25,7 +25,7 @@ STARTING_S: Final = 10.0
 OnDelivery = Callable[[str, Delivery], None]
 
 
-class Intake:
+class JobIntake:
     """The pullers of one session.
 
     on_delivery: called with the model and each delivery as it is read; must be quick.

@@ -16,7 +16,7 @@ from typing import Final
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import joblog
-from signalbox.jobs.changes import Change, Verdict
+from signalbox.jobs.changes import Change, WriteOutcome
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.payloads import fetch
 from signalbox.program.errors import (
@@ -36,7 +36,7 @@ from signalbox.program.errors import (
 )
 from signalbox.wire.messages import ErrorInfo, Limits, Record, State
 from workers.host import gauges
-from workers.host.fleet import Fleet
+from workers.host.fleet import FleetTables
 from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
 from workers.serving import batchlimits
@@ -113,7 +113,7 @@ class Execution:
         runner: RunnerLink,
         residency: ResidentVersions,
         commits: Commits,
-        fleet: Fleet,
+        fleet: FleetTables,
         statistics: Statistics,
         activity: Activity,
         ack: Callable[[InFlightJob], None],
@@ -183,20 +183,20 @@ class Execution:
             outcomes = await self._outcomes(batch_run)
             self.end(batch_run)
             group.withdraw()  # claims that are not on the disk yet are written with the end
-            verdicts = await claims
+            written = await claims
         finally:
             if not claims.done():
                 claims.cancel()
                 await asyncio.wait([claims])
         ours: list[tuple[InFlightJob, Outcome]] = []
         for held, outcome in zip(batch_run.jobs, outcomes, strict=True):
-            if verdicts[held] in {Verdict.OURS, Verdict.UNWRITTEN}:
+            if written[held] in {WriteOutcome.OURS, WriteOutcome.UNWRITTEN}:
                 ours.append((held, outcome))
             else:
-                self._leave(held, verdicts[held])
+                self._leave(held, written[held])
         await self._conclude(ours, batch=len(batch_run.jobs))
 
-    async def _claim(self, batch_run: BatchRun, group: Group) -> dict[InFlightJob, Verdict]:
+    async def _claim(self, batch_run: BatchRun, group: Group) -> dict[InFlightJob, WriteOutcome]:
         """Claim while the batch runs; if the run ends in a moment, the write of the end makes the claim, too."""
         jobs = batch_run.jobs
         run_s = self._statistics.run_s(batch_run.model)
@@ -237,7 +237,7 @@ class Execution:
             changes = [self._commits.expiry(held) for held in late]
             await self._commits.apply(changes)
             for change in changes:
-                self._leave(change.attempt, change.verdict)
+                self._leave(change.attempt, change.outcome)
 
     async def _outcomes(self, batch_run: BatchRun) -> list[Outcome]:
         """Run the batch's jobs until each has an outcome. Raises :class:`LeaseLost`; other errors are outcomes."""
@@ -502,11 +502,11 @@ class Execution:
         await self._commits.apply(changes)
         for change in changes:
             held = change.attempt
-            if held in delays and change.verdict is Verdict.OURS:
+            if held in delays and change.outcome is WriteOutcome.OURS:
                 self._nak(held, delays[held])
             else:
                 self._count(change)
-                self._leave(held, change.verdict)
+                self._leave(held, change.outcome)
 
     async def _judge(
         self, held: InFlightJob, error: SignalboxError, delays: dict[InFlightJob, float]
@@ -533,9 +533,9 @@ class Execution:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
         return self._commits.failure(held, why)
 
-    def _leave(self, held: InFlightJob, verdict: Verdict | None) -> None:
+    def _leave(self, held: InFlightJob, written: WriteOutcome | None) -> None:
         """Ack a job whose end is durable; drop one that another attempt has, whose holder acknowledges it."""
-        if verdict is Verdict.LOST:
+        if written is WriteOutcome.LOST:
             gauges.SUPERSEDED.labels(held.job.model).inc()
             self._drop(held)
         else:
@@ -543,7 +543,7 @@ class Execution:
 
     def _count(self, change: Change[InFlightJob]) -> None:
         record = change.record
-        if change.verdict is not Verdict.OURS or record is None:
+        if change.outcome is not WriteOutcome.OURS or record is None:
             return
         if record.state is State.SUCCEEDED:
             self._statistics.done += 1

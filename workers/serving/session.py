@@ -17,7 +17,7 @@ import msgspec
 
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.jobs import joblog
-from signalbox.jobs.changes import Verdict
+from signalbox.jobs.changes import WriteOutcome
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program import log
@@ -25,12 +25,12 @@ from signalbox.program.errors import LeaseLost, NewerVersion, RunnerCrashed, Sig
 from signalbox.wire.messages import Model, Newer, State
 from signalbox.wire.names import PRIORITIES
 from workers.device.handle import LeaseHandle
-from workers.device.lane import Lane
+from workers.device.leased import LeasedDevice
 from workers.host import gauges
-from workers.host.fleet import Fleet
+from workers.host.fleet import FleetTables
 from workers.queue import prefetch
-from workers.queue.intake import Intake
-from workers.queue.rescue import Rescue
+from workers.queue.intake import JobIntake
+from workers.queue.orphans import OrphanedDeliveries
 from workers.queue.sweep import Sweep
 from workers.serving.activity import Activity
 from workers.serving.batches import BatchQueue
@@ -57,9 +57,9 @@ class Session:
         *,
         bus: Bus,
         records: Records,
-        lane: Lane,
+        leased: LeasedDevice,
         lease: LeaseHandle,
-        fleet: Fleet,
+        fleet: FleetTables,
         cache: ModelCache,
         statistics: Statistics,
         settings: WorkerSettings,
@@ -72,7 +72,7 @@ class Session:
         self.activity = Activity(statistics, clock, on_change)
         self._bus = bus
         self._records = records
-        self._lane = lane
+        self._leased = leased
         self._lease = lease
         self._fleet = fleet
         self._statistics = statistics
@@ -83,7 +83,7 @@ class Session:
         self._served: frozenset[str] = frozenset()
         """Models whose jobs are taken: assigned to this worker, neither paused nor disabled."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._intake = Intake(bus, self._receive, self._wake)
+        self._intake = JobIntake(bus, self._receive, self._wake)
         self._commits = Commits(
             bus,
             records,
@@ -126,13 +126,13 @@ class Session:
         self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._catalog = asyncio.Event()
-        self._rescue = Rescue(
+        self._orphans = OrphanedDeliveries(
             bus,
             records,
             fleet,
             gpu=lease.gpu,
             token=lease.token,
-            is_in_hand=lambda job_id: self.in_flight.get(job_id) is not None,
+            is_in_flight=lambda job_id: self.in_flight.get(job_id) is not None,
             spawn=self._spawn,
         )
         self._loop = asyncio.get_running_loop()
@@ -170,7 +170,7 @@ class Session:
     def _reconnected(self) -> None:
         """Look for deliveries that were lost with the connection, as for those of a dead holder."""
         self._intake.reconnected()
-        self._rescue.forget()
+        self._orphans.forget()
         self._catalog.set()
         for held in self.in_flight:
             if held.record is not None:
@@ -195,7 +195,7 @@ class Session:
 
     async def _end(self) -> None:
         self._is_closing = True
-        self._rescue.forget()
+        self._orphans.forget()
         if self._timer is not None:
             self._timer.cancel()
         if self._lease.lost.is_set():
@@ -288,7 +288,7 @@ class Session:
             self._spawn(delivery.nak(0))
             return
         if not self.in_flight:
-            self._lane.busy()
+            self._leased.busy()
         self.in_flight.take(held)
         if delivery.attempt > 1:
             gauges.REDELIVERED.labels(model).inc()
@@ -321,7 +321,7 @@ class Session:
             if held.is_cancelled:
                 change = self._commits.cancellation(held)
                 await self._commits.apply([change])
-                if change.verdict is Verdict.LOST:
+                if change.outcome is WriteOutcome.LOST:
                     self._drop(held)
                     return
         except NewerVersion:
@@ -454,7 +454,7 @@ class Session:
     def _remove(self, held: InFlightJob) -> None:
         self.in_flight.drop(held)
         if not self.in_flight:
-            self._lane.idle()
+            self._leased.idle()
 
     # ------------------------------------------------------------------------------ background
 
@@ -474,7 +474,7 @@ class Session:
                 del self._queues[name]
             await persist(partial(self._intake.follow, assigned))
             self._wake()
-            await self._rescue.follow(assigned)
+            await self._orphans.follow(assigned)
             for name in self._fleet.published():
                 self._residency.forgive(name)
             await self._warm([(m.name, v) for m in assigned.values() for v in self._fleet.targets(m)])
@@ -506,8 +506,8 @@ class Session:
                     self._spawn(self._cancel(held))
             for held in self._commits.old_claims(self.in_flight, self._settings.results_kept_s / RENEWED):
                 self._spawn(self._commits.renew(held))
-            gauges.IN_HAND.set(len(self.in_flight))
-            gauges.LEASE_SLACK.set(self._lane.lease_slack_s)
+            gauges.IN_FLIGHT.set(len(self.in_flight))
+            gauges.LEASE_SLACK.set(self._leased.lease_slack_s)
 
     def _on_cancel(self, message: Message) -> None:
         held = self.in_flight.get(message.subject.rpartition(".")[2])
@@ -535,7 +535,7 @@ class Session:
             held.record, held.revision, held.is_cancelled = record, revision, True
             change = self._commits.cancellation(held)
             await self._commits.apply([change])
-            self._drop(held) if change.verdict is Verdict.LOST else self._ack(held)
+            self._drop(held) if change.outcome is WriteOutcome.LOST else self._ack(held)
 
     # ------------------------------------------------------------------------------ tasks
 

@@ -24,15 +24,15 @@ from signalbox.wire.messages import Device, Ticket
 from signalbox.wire.names import Bucket, Header
 from workers.device import devices
 from workers.device.foreign import Watch
+from workers.device.guardedrunner import GuardedRunner, Timing
 from workers.device.handle import LeaseHandle
-from workers.device.keeper import Keeper, Timing
-from workers.guard.link import GuardLink, StartGuard, Word
+from workers.guard.link import GuardLink, GuardReport, StartGuard
 from workers.host import gauges
 from workers.host.identity import WorkerIdentity, is_local
 from workers.lease import effects, events
 from workers.lease.effects import Effect
 from workers.lease.events import Event
-from workers.lease.machine import Claimant, Flock, Lease
+from workers.lease.machine import Claimant, Flock, LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
 from workers.runner.link import RunnerLink
@@ -41,11 +41,11 @@ from workers.runner.wire import FROZEN_S
 from workers.sandbox import privileges
 from workers.sandbox.confinement import Sandbox
 
-LaneState = Literal["standby", "waiting", "held"]
+HoldState = Literal["standby", "waiting", "held"]
 _LONGEST_SLEEP_S: Final = 30.0
 
 
-class LaneSettings(Rules, frozen=True, kw_only=True):
+class DeviceSettings(Rules, frozen=True, kw_only=True):
     """The rules of the lease, and how the runner is run; :meth:`check` holds them against each other.
 
     lock_dir: directory of the flock files, shared by every worker of this host, on a local disk.
@@ -76,7 +76,7 @@ class LaneSettings(Rules, frozen=True, kw_only=True):
         return device.kind == "cpu" if self.is_runner_kept is None else self.is_runner_kept
 
 
-class Lane:
+class LeasedDevice:
     """The lease, the guard and the runner of one device, for one worker.
 
     Make and start it in the main thread (the guard's parent-death signal is bound to the thread).
@@ -90,7 +90,7 @@ class Lane:
         bus: Bus,
         device: Device,
         worker: WorkerIdentity,
-        settings: LaneSettings,
+        settings: DeviceSettings,
         *,
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         jitter: Callable[[], float] = lambda: random.uniform(0.9, 1.1),  # noqa: S311  not a secret
@@ -99,8 +99,8 @@ class Lane:
     ) -> None:
         self.device, self.worker, self.settings = device, worker, settings
         self._stages = self._make_stages(make_stages or Staging)
-        self._keeper = self._make_keeper(start_guard)
-        self.runner: RunnerLink = self._keeper.runner
+        self._guarded = self._make_guarded_runner(start_guard)
+        self.runner: RunnerLink = self._guarded.runner
         self._watch = Watch(device, lambda: self.runner.pid, self._tell_holder)
         self.on_lost: Callable[[str], None] | None = None
         self.on_ready: Callable[[], None] | None = None
@@ -110,7 +110,7 @@ class Lane:
         self._waiters = WaitQueue()
         epoch = time.time() - clock()
         me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
-        self._lease = Lease(device.id, me, settings, self._waiters, epoch=epoch, jitter=jitter)
+        self._lease = LeaseMachine(device.id, me, settings, self._waiters, epoch=epoch, jitter=jitter)
         self._ticket = OwnTicket(device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch)
         self._handle: LeaseHandle | None = None
         self._gained = asyncio.Event()
@@ -129,7 +129,7 @@ class Lane:
         parent = self.settings.staging_dir or Path(tempfile.gettempdir())
         return make(parent, sandbox.model_folders, reader.gid if reader else None)
 
-    def _make_keeper(self, start_guard: StartGuard) -> Keeper:
+    def _make_guarded_runner(self, start_guard: StartGuard) -> GuardedRunner:
         settings, device = self.settings, self.device
         timing = Timing(
             ready_s=settings.ready_timeout_s,
@@ -156,7 +156,7 @@ class Lane:
             "--sandbox",
             sandbox.argument(),
         ]
-        return Keeper(
+        return GuardedRunner(
             device,
             settings.lock_dir / f"gpu-{names.token(device.id)}.lock",
             argv,
@@ -164,7 +164,7 @@ class Lane:
             is_runner_kept=settings.is_kept(device),
             timing=timing,
             frame_limit_bytes=settings.frame_limit_bytes,
-            on_word=self._on_word,
+            on_report=self._on_report,
             on_ready=self._runner_ready,
             on_gone=lambda: self._feed(events.GuardGone()),
             start_guard=start_guard,
@@ -173,7 +173,7 @@ class Lane:
     # -- for the worker ------------------------------------------------------------------------------
 
     @property
-    def state(self) -> LaneState:
+    def state(self) -> HoldState:
         """``held`` means that the runner is inside the device."""
         if self._handle is not None:
             return "held"
@@ -207,7 +207,7 @@ class Lane:
     @property
     def guard_pid(self) -> int:
         """Process id of the guard; 0 while there is none."""
-        return self._keeper.guard_pid
+        return self._guarded.guard_pid
 
     async def start(self) -> None:
         """Watch the lease, start the guard and a standby runner (TensorFlow imported, device untouched).
@@ -235,7 +235,7 @@ class Lane:
         ]
         self._bus.on_reconnect(self._on_reconnect)
         await self._sync_waiters()
-        self._tending = asyncio.create_task(self._keeper.run(), name=f"lane {self.device.id}")
+        self._tending = asyncio.create_task(self._guarded.run(), name=f"guard and runner of {self.device.id}")
         self._feed(events.Tick())
 
     def want(self, is_wanted: bool) -> None:
@@ -383,7 +383,7 @@ class Lane:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case effects.Write():
+            case effects.WriteRecord():
                 self._begin(self._write(effect))
             case effects.ReadLeader():
                 self._begin(self._read())
@@ -464,7 +464,7 @@ class Lane:
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)
 
-    async def _write(self, write: effects.Write) -> None:
+    async def _write(self, write: effects.WriteRecord) -> None:
         try:
             revision = await self._bus.write(
                 self._key,
@@ -475,12 +475,12 @@ class Lane:
             )
         except StaleRevision as error:
             # Without a number another write is in flight and may come to nothing: this one may still be stored.
-            refusal = events.Refused() if error.last is not None else events.Failed(is_unsure=False)
+            refusal = events.WriteRefused() if error.last is not None else events.WriteFailed(is_unsure=False)
             self._feed(refusal)
         except Ambiguous:
-            self._feed(events.Failed(is_unsure=True))
+            self._feed(events.WriteFailed(is_unsure=True))
         except SignalboxError:
-            self._feed(events.Failed(is_unsure=False))
+            self._feed(events.WriteFailed(is_unsure=False))
         else:
             self._feed(events.Written(revision))
 
@@ -543,15 +543,15 @@ class Lane:
         self._order("lock", int(self.settings.fence_s * 1e9))
 
     def _order(self, verb: str, *numbers: int) -> None:
-        if not self._keeper.order(verb, *numbers) and verb in {"unlock", "leave", "fence"}:
+        if not self._guarded.order(verb, *numbers) and verb in {"unlock", "leave", "fence"}:
             self._events.append(events.Unlocked())  # the flock went with the guard
 
-    def _on_word(self, word: Word) -> None:
-        match word.verb:
+    def _on_report(self, report: GuardReport) -> None:
+        match report.verb:
             case "guard" if self._lease.flock is Flock.ASKED:
                 self._lock()
             case "locked":
-                self._feed(events.Locked(word.number))
+                self._feed(events.Locked(report.number))
             case "left" | "unlocked":
                 self._feed(events.Unlocked())
             case "fenced":
@@ -559,9 +559,9 @@ class Lane:
             case "replaced":
                 self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
             case "entered":
-                self._feed(events.Entered(word.number))
-            case "error enter" if word.number != errno.EAGAIN:  # EAGAIN: the guard has reported another event first
-                self._leave_alone("disk", errno=word.number)
+                self._feed(events.Entered(report.number))
+            case "error enter" if report.number != errno.EAGAIN:  # EAGAIN: the guard has reported another event first
+                self._leave_alone("disk", errno=report.number)
                 self._feed(events.DeviceUnusable())
             case "died":
                 self._feed(events.RunnerDied())
