@@ -302,7 +302,7 @@ def test_nobody_is_asked_to_yield_before_the_runner_is_inside() -> None:
 
 def test_busy_holder_yields_at_the_end_of_its_quantum() -> None:
     lease, waiters = holder()
-    lease.on(events.Intent(is_idle=False), 0.0)
+    lease.busy()
     waiters.put("other", 3)
     revision = 10
     asked_at = 0.0

@@ -460,7 +460,7 @@ class World:
                 hand = hand._replace(record=job.record, revision=job.revision)
             self.set_job(number, job._replace(owner=node.lease.me.boot, is_again=True))
             node.hand = hand
-            self.todo.append((node.name, events.Intent(is_idle=False)))
+            node.lease.busy()
             return
 
     def let_go(self, node: Node, *, is_said: bool = True) -> None:
@@ -471,7 +471,7 @@ class World:
         job = self.jobs[hand.job]
         if is_said and not node.is_cut and job.owner == node.lease.me.boot:
             self.set_job(hand.job, job._replace(owner=""))
-        self.todo.append((node.name, events.Intent(is_idle=True)))
+        self.todo.append((node.name, events.Idle(self.now)))
 
     def acknowledge(self, node: Node) -> None:
         """S8: only what has ended leaves the queue."""

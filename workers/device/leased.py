@@ -118,6 +118,7 @@ class LeasedDevice:
         self._events: deque[Event] = deque()
         self._is_stepping = self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._acts: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._subscriptions: list[Subscription] = []
@@ -248,11 +249,16 @@ class LeasedDevice:
 
     def busy(self) -> None:
         """Note that jobs are in flight: no idle hand-over."""
-        self._feed(events.Intent(is_idle=False))
+        self._lease.busy()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     def idle(self) -> None:
-        """Note that no job is in flight."""
-        self._feed(events.Intent(is_idle=True))
+        """Note that no job is in flight. The lease hears of it when it matters: when that has lasted for ``idle_s``."""
+        if self._idle_timer is None:
+            idle = events.Idle(self._clock())
+            self._idle_timer = asyncio.get_running_loop().call_later(self.settings.idle_s, self._feed, idle)
 
     async def held(self) -> LeaseHandle:
         """Wait until this worker holds the lease and the flock, and its runner is inside the device."""
@@ -280,8 +286,9 @@ class LeasedDevice:
         self._is_closing = True
         for subscription in self._subscriptions:
             await subscription.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         tending, self._tending = self._tending, None
         for task in (tending, *self._acts):
             task.cancel()

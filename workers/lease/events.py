@@ -86,13 +86,18 @@ class DeviceUnusable:
 class Intent:
     """What the worker intends with the lease; ``None`` leaves a value as it is.
 
-    is_wanted: take a ticket while another worker holds it. is_allowed: it may be taken at all. is_idle: no job is in
-    flight, so that it may be handed over early.
+    is_wanted: take a ticket while another worker holds it. is_allowed: it may be taken at all.
     """
 
     is_wanted: bool | None = None
     is_allowed: bool | None = None
-    is_idle: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """No job has been in flight since then, so that the lease may be handed over early."""
+
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ Event = (
     | GuardGone
     | DeviceUnusable
     | Intent
+    | Idle
     | ReleaseAsked
     | YieldAsked
     | Tick

@@ -154,6 +154,10 @@ class LeaseMachine:
 
     # -- events --------------------------------------------------------------------------------------
 
+    def busy(self) -> None:
+        """Jobs are in flight from now on: no idle hand-over. Nothing has to be done about that, so it is no event."""
+        self._idle_since = None
+
     def on(self, event: Event, now: float) -> list[Effect]:
         """Take ``event`` in and return the effects to carry out."""
         self._out = []
@@ -187,7 +191,9 @@ class LeaseMachine:
                     self._stand_back_until = now + self.rules.quarantine_s
                     self.held.is_releasing = True
             case events.Intent():
-                self._on_intent(event, now)
+                self._on_intent(event)
+            case events.Idle(since):
+                self._idle_since = since
             case events.ReleaseAsked():
                 if self.held:
                     self.held.is_releasing = True
@@ -198,13 +204,11 @@ class LeaseMachine:
         self._decide(now)
         return self._out
 
-    def _on_intent(self, intent: events.Intent, now: float) -> None:
+    def _on_intent(self, intent: events.Intent) -> None:
         if intent.is_wanted is not None:
             self._is_wanted = intent.is_wanted
         if intent.is_allowed is not None:
             self._is_allowed = intent.is_allowed
-        if intent.is_idle is not None:
-            self._idle_since = (self._idle_since or now) if intent.is_idle else None
 
     def _on_observed(self, seen: events.Observed, now: float) -> None:
         if seen.is_leader:
