@@ -10,7 +10,7 @@ from typing import Any
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire import rollout
-from signalbox.wire.messages import Desired, Model, Serving, Worker
+from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
 from workers.host.quarantine import Quarantine
@@ -84,6 +84,11 @@ class FleetTables:
     def find(self, name: str) -> Model | None:
         """The catalog's document of one model."""
         return self.models.get(token(name))
+
+    def limits(self, name: str) -> Limits:
+        """The limits of one model's jobs."""
+        found = self.find(name)
+        return found.limits if found is not None else Limits()
 
     def assigned(self) -> dict[str, Model]:
         """The models that this worker serves now."""
