@@ -28,7 +28,8 @@ from signalbox.program.settings import Wire
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
 from workers.device import devices
-from workers.device.leased import DeviceSettings, LeasedDevice
+from workers.device.leased import LeasedDevice
+from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
 from workers.runner import intervals
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
-from workers.device.leased import DeviceSettings
+from workers.device.settings import DeviceSettings
 from workers.runner.wire import FROZEN_S
 from workers.sandbox.confinement import Mode, Sandbox
 from workers.serving.results import MAX_RESULT_BYTES

@@ -17,7 +17,8 @@ from signalbox.wire.messages import Lease, Ticket, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.lightguard import Device
 from workers.device import devices
-from workers.device.leased import DeviceSettings, LeasedDevice
+from workers.device.leased import LeasedDevice
+from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
 
 QUICK: dict[str, Any] = {

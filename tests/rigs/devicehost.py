@@ -25,7 +25,8 @@ from signalbox.wire.tensors import Tensor
 from tests.rigs import models
 from workers.device import devices
 from workers.device.handle import LeaseHandle
-from workers.device.leased import DeviceSettings, LeasedDevice
+from workers.device.leased import LeasedDevice
+from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
 
 

@@ -18,14 +18,17 @@ import msgspec
 
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.program import log
-from signalbox.program.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
-from signalbox.wire import messages, names
-from signalbox.wire.messages import Device, Ticket
-from signalbox.wire.names import Bucket, Header
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.wire import names
+from signalbox.wire.messages import Device
+from signalbox.wire.names import Bucket
 from workers.device import devices
 from workers.device.foreign import Watch
 from workers.device.guardedrunner import GuardedRunner, Timing
 from workers.device.handle import LeaseHandle
+from workers.device.leaserecord import LeaseRecord
+from workers.device.settings import DeviceSettings
+from workers.device.waitingtickets import WaitingTickets
 from workers.guard.link import GuardLink, GuardReport, StartGuard
 from workers.host import gauges
 from workers.host.identity import WorkerIdentity, is_local
@@ -33,47 +36,13 @@ from workers.lease import effects, events
 from workers.lease.effects import Effect
 from workers.lease.events import Event
 from workers.lease.machine import Claimant, Flock, LeaseMachine
-from workers.lease.rules import Rules
-from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
+from workers.lease.tickets import DropTicket, OwnTicket, PutTicket
 from workers.runner.link import RunnerLink
 from workers.runner.staging import MakeStages, Stages, Staging
-from workers.runner.wire import FROZEN_S
 from workers.sandbox import privileges
-from workers.sandbox.confinement import Sandbox
 
 HoldState = Literal["standby", "waiting", "held"]
 _LONGEST_SLEEP_S: Final = 30.0
-
-
-class DeviceSettings(Rules, frozen=True, kw_only=True):
-    """The rules of the lease, and how the runner is run; :meth:`check` holds them against each other.
-
-    lock_dir: directory of the flock files, shared by every worker of this host, on a local disk.
-    ready_timeout_s: for a runner to import TensorFlow. frozen_s: for one without a beat to count as
-    frozen. intra_threads, inter_threads: of TensorFlow, 0 = its own choice. frame_limit_bytes:
-    largest batch on the runner's socket. is_runner_kept: whether a runner survives a hand-over,
-    outside the device; ``None`` decides by device: a GPU's memory comes back only when the process
-    ends, a virtual device has none to give.
-    interval_log: see :mod:`workers.runner.intervals`. sandbox: what the runner is confined to.
-    gpu_idle_bytes: what an idle GPU shows as used. staging_dir: below it lies what the runner is shown of
-    versions; ``None`` = the directory for temporary files.
-    """
-
-    lock_dir: Path
-    ready_timeout_s: float = 120.0
-    frozen_s: float = FROZEN_S
-    intra_threads: int = 1
-    inter_threads: int = 1
-    frame_limit_bytes: int = 1 << 30
-    is_runner_kept: bool | None = None
-    interval_log: str = ""
-    sandbox: Sandbox = Sandbox()
-    gpu_idle_bytes: int = 0
-    staging_dir: Path | None = None
-
-    def is_kept(self, device: Device) -> bool:
-        """Whether a runner of ``device`` outlives a hand-over."""
-        return device.kind == "cpu" if self.is_runner_kept is None else self.is_runner_kept
 
 
 class LeasedDevice:
@@ -104,14 +73,14 @@ class LeasedDevice:
         self._watch = Watch(device, lambda: self.runner.pid, self._tell_holder)
         self.on_lost: Callable[[str], None] | None = None
         self.on_ready: Callable[[], None] | None = None
-        self._bus, self._clock, self._jitter = bus, clock, jitter
-        self._key = names.key(Bucket.LEASES, names.token(device.id))
-        self._ticket_key = names.key(Bucket.WAITERS, names.ticket(device.id, worker.id))
-        self._waiters = WaitQueue()
-        epoch = time.time() - clock()
-        me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
-        self._lease = LeaseMachine(device.id, me, settings, self._waiters, epoch=epoch, jitter=jitter)
+        self._bus, self._clock = bus, clock
+        self._log = log.get_logger(gpu=device.id, worker=worker.id)
+        timeout_s, epoch = settings.request_timeout_s, time.time() - clock()
+        self._record = LeaseRecord(bus, device.id, timeout_s=timeout_s, log=self._log)
         self._ticket = OwnTicket(device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch)
+        self._tickets = WaitingTickets(bus, device.id, worker.id, self._ticket, timeout_s=timeout_s, clock=clock)
+        me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
+        self._lease = LeaseMachine(device.id, me, settings, self._tickets.queue, epoch=epoch, jitter=jitter)
         self._handle: LeaseHandle | None = None
         self._gained = asyncio.Event()
         self._left = asyncio.Event()
@@ -122,7 +91,6 @@ class LeasedDevice:
         self._acts: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._subscriptions: list[Subscription] = []
-        self._log = log.get_logger(gpu=device.id, worker=worker.id)
 
     def _make_stages(self, make: MakeStages) -> Stages:
         sandbox = self.settings.sandbox
@@ -235,7 +203,7 @@ class LeasedDevice:
             await self._bus.subscribe(names.ask_release(self.device.id), lambda _: self._feed(events.YieldAsked())),
         ]
         self._bus.on_reconnect(self._on_reconnect)
-        await self._sync_waiters()
+        await self._tickets.sync()
         self._tending = asyncio.create_task(self._guarded.run(), name=f"guard and runner of {self.device.id}")
         self._feed(events.Tick())
 
@@ -315,7 +283,7 @@ class LeasedDevice:
     def _settle(self) -> None:
         now = self._clock()
         lease = self._lease
-        self._waiters.forget(now - 2 * self.settings.ttl_s)
+        self._tickets.queue.forget(now - 2 * self.settings.ttl_s)
         if lease.flock is Flock.NONE and (lease.held is None or lease.held.is_releasing):
             self._left.set()
             if self._handle is not None:
@@ -332,48 +300,17 @@ class LeasedDevice:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._feed, events.Tick())
 
     def _on_lease_event(self, message: Message) -> None:
-        sequence = int(message.headers.get(Header.SEQUENCE, "0"))
-        self._observe(message.headers, message.data, sequence, is_leader=False)
+        if (seen := self._record.heard(message)) is not None:
+            self._feed(seen)
 
     def _runner_ready(self) -> None:
         self._feed(events.RunnerReady())
         if self.on_ready is not None:
             self.on_ready()
 
-    def _observe(self, headers: Any, data: bytes, revision: int, *, is_leader: bool) -> None:
-        if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
-            self._feed(events.Observed(None, revision, is_leader))
-            return
-        try:
-            record = messages.decode(messages.Lease, data)
-        except msgspec.MsgspecError as error:  # perhaps of a newer version: this worker must not overwrite it
-            self._log.error("lease.unreadable", revision=revision, error=str(error))
-            if is_leader:
-                self._feed(events.ReadFailed())
-            return
-        self._feed(events.Observed(record, revision, is_leader))
-
     def _on_ticket_event(self, message: Message) -> None:
-        sequence = int(message.headers.get(Header.SEQUENCE, "0"))
-        self._put_ticket(message.subject, message.headers, message.data, sequence)
+        self._tickets.heard(message)
         self._feed(events.Tick())
-
-    def _put_ticket(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
-        worker = names.untoken(subject.rpartition(".")[2])
-        if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
-            self._waiters.drop(worker)
-            return
-        with suppress(msgspec.MsgspecError):
-            number = messages.decode(Ticket, data).number or sequence
-            self._waiters.put(worker, number, self._clock())
-
-    async def _sync_waiters(self) -> None:
-        """Read the wait queue as it is now: events of tickets may have been lost."""
-        pattern = names.key(Bucket.WAITERS, f"{names.token(self.device.id)}.*")
-        found = await self._bus.list_latest(Bucket.WAITERS.stream, [pattern])
-        self._waiters.clear()
-        for stored in found:
-            self._put_ticket(stored.subject, stored.headers, stored.data, stored.seq)
 
     def _on_reconnect(self) -> None:
         if not self._is_closing:
@@ -381,7 +318,7 @@ class LeasedDevice:
 
     async def _resync(self) -> None:
         try:
-            await self._sync_waiters()
+            await self._tickets.sync()
         except SignalboxError as error:
             self._log.warning("lane.resync_failed", error=str(error))
         await self._read()
@@ -472,59 +409,13 @@ class LeasedDevice:
         task.add_done_callback(self._acts.discard)
 
     async def _write(self, write: effects.WriteRecord) -> None:
-        try:
-            revision = await self._bus.write(
-                self._key,
-                messages.encode(write.record),
-                expect=write.expect,
-                ttl_s=write.ttl_s,
-                timeout_s=self.settings.request_timeout_s,
-            )
-        except StaleRevision as error:
-            # Without a number another write is in flight and may come to nothing: this one may still be stored.
-            refusal = events.WriteRefused() if error.last is not None else events.WriteFailed(is_unsure=False)
-            self._feed(refusal)
-        except Ambiguous:
-            self._feed(events.WriteFailed(is_unsure=True))
-        except SignalboxError:
-            self._feed(events.WriteFailed(is_unsure=False))
-        else:
-            self._feed(events.Written(revision))
+        self._feed(await self._record.write(write))
 
     async def _read(self) -> None:
-        try:
-            stored = await self._bus.leader_get(Bucket.LEASES.stream, self._key)
-        except SignalboxError:
-            self._feed(events.ReadFailed())
-            return
-        if stored is None:
-            self._feed(events.Observed(None, 0, is_leader=True))
-        else:
-            self._observe(stored.headers, stored.data, stored.seq, is_leader=True)
+        self._feed(await self._record.read())
 
     async def _write_ticket(self, write: PutTicket | DropTicket) -> None:
-        try:
-            if isinstance(write, PutTicket):
-                sequence = await self._bus.write(
-                    self._ticket_key,
-                    messages.encode(write.ticket),
-                    expect=write.expect,
-                    ttl_s=write.ttl_s,
-                    timeout_s=self.settings.request_timeout_s,
-                )
-            else:
-                sequence = await self._bus.write(
-                    self._ticket_key,
-                    headers={Header.KV_OPERATION: "DEL"},
-                    expect=write.expect,
-                    timeout_s=self.settings.request_timeout_s,
-                )
-        except StaleRevision as error:
-            self._ticket.refused(error.last, self._clock())
-        except SignalboxError:
-            self._ticket.failed(self._clock())
-        else:
-            self._ticket.written(sequence, self._clock())
+        await self._tickets.write(write)
         self._feed(events.Tick())
 
     async def _enter(self, enter: effects.Enter) -> None:
