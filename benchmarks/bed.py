@@ -65,7 +65,7 @@ async def _running(stack: UpStack, models: tuple[str, ...], max_batch: int, tyk:
     try:
         await stack.start_nats()
         for name in models:
-            await _publish(stack, await _model(stack, name, max_batch))
+            await publish(stack, await made_model(stack, name, max_batch))
         key = await mint(stack)
         if tyk:
             await Tyk(stack, tyk).start()
@@ -91,7 +91,8 @@ async def first_answer(url: str, key: str) -> None:
                 return
 
 
-async def _model(stack: UpStack, name: str, max_batch: int) -> Model:
+async def made_model(stack: UpStack, name: str, max_batch: int) -> Model:
+    """A model of the demonstration, written below the stack's folder and inspected."""
     root = stack.data.path / "models"
     env = stack.env("worker")
     await stack.run_to_end("models", "workers.demo_models", str(root), "--only", name, env=env)
@@ -109,7 +110,8 @@ async def _model(stack: UpStack, name: str, max_batch: int) -> Model:
     return Model(name=name, versions=(version,), default_version=1, batching=batching)
 
 
-async def _publish(stack: UpStack, model: Model) -> None:
+async def publish(stack: UpStack, model: Model) -> None:
+    """Put a model where the console would."""
     await topology.ensure_consumers(stack.bus, model.name)
     await table.put(stack.bus, Bucket.MODELS, token(model.name), model)
 

@@ -28,7 +28,8 @@ from signalbox.program.settings import Wire
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
 from workers.device import devices
-from workers.device.lane import Lane, LaneSettings
+from workers.device.leased import LeasedDevice
+from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
 from workers.runner import intervals
 
@@ -132,21 +133,21 @@ async def _work(facts: dict[str, Any]) -> None:
     log.configure("ERROR")
     bus = await Bus.connect(msgspec.convert(facts["wire"], Wire), role="worker")
     lock_dir = Path(facts["lock_dir"])
-    lane = Lane(
+    leased = LeasedDevice(
         bus,
         devices.virtual(0, lock_dir),
         WorkerIdentity.of_this_process(facts["name"], lock_dir),
-        LaneSettings(
+        DeviceSettings(
             lock_dir=lock_dir, is_runner_kept=facts["is_kept"], idle_s=0.0, interval_log=str(lock_dir / "intervals")
         ),
     )
-    await lane.start()
-    await lane.runner.ready.wait()
+    await leased.start()
+    await leased.runner.ready.wait()
     _say(ready=True)
     await asyncio.to_thread(sys.stdin.readline)
-    lane.want(True)
+    leased.want(True)
     while True:
-        hold = await lane.held()
+        hold = await leased.held()
         if ("half", 1) not in hold.runner.loaded:
             await hold.runner.load("half", 1, facts["model"])  # not part of what is measured
         await hold.runner.run("half", 1, "serving_default", [_JOB])

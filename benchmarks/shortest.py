@@ -91,7 +91,7 @@ class Compute:
             return await self._process.stdout.readexactly(size)
 
 
-class Lane:
+class ModelLoop:
     """One model's jobs. Two batches at once: the writes of one beside the run of the other."""
 
     def __init__(self, bus: Bus, model: str, compute: Compute) -> None:
@@ -173,7 +173,7 @@ async def _worker(root: str, *models: str) -> None:
     (Path(root) / READY.decode()).touch()
     async with asyncio.TaskGroup() as group:
         for model, compute in zip(models, computes, strict=True):
-            group.create_task(Lane(bus, model, compute).serve())
+            group.create_task(ModelLoop(bus, model, compute).serve())
 
 
 async def _started(path: Path) -> Compute:

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
     options = parser.parse_args(argv)
     try:
         settings = load(WorkerSettings, PREFIX, env)
-        settings.lane().check()
+        settings.leased_device().check()
         confinement = probe(settings.confinement(), settings.device_kind)
     except SignalboxError as error:
         sys.stderr.write(f"{error.public_message}\n")

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
-from workers.device.lane import LaneSettings
+from workers.device.settings import DeviceSettings
 from workers.runner.wire import FROZEN_S
 from workers.sandbox.confinement import Mode, Sandbox
 from workers.serving.results import MAX_RESULT_BYTES
@@ -125,9 +125,7 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             " `strict` refuses to start without all of it, `off`. See docs/sandbox.md."
         ),
     ] = "auto"
-    gpu_idle_bytes: Annotated[
-        int, Meta(ge=0, description="Memory the GPU shows as used with nobody on it, in bytes.")
-    ] = 0
+    gpu_idle_bytes: Annotated[int, Meta(ge=0, description="Memory that the idle GPU shows as used, in bytes.")] = 0
     runner_user: Annotated[
         str, Meta(description="User that runs models, where the worker is root; empty = the worker's own user.")
     ] = ""
@@ -158,7 +156,7 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         return Path(self.lock_dir or Path(tempfile.gettempdir()) / "signalbox-locks")
 
     def problems(self) -> Iterator[str]:
-        """Rules between the fields; the lease's own sums are checked by the lane."""
+        """Rules between the fields; the lease's own sums are checked by the leased."""
         yield from super().problems()
         if not _DEVICE.match(self.device):
             yield f"{PREFIX}DEVICE={self.device} is neither cpu:N, gpu:N nor an NVIDIA UUID"
@@ -202,11 +200,11 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         """What the runner is confined to."""
         return Sandbox(mode=cast("Mode", self.sandbox), user=self.runner_user, model_folders=self.model_folders)
 
-    def lane(self) -> LaneSettings:
+    def leased_device(self) -> DeviceSettings:
         """The lease's part. Raises :class:`Misconfigured` naming the sums that do not fit."""
         if not os.access(self.lock_folder.parent, os.W_OK | os.X_OK) and not self.lock_folder.exists():
             raise Misconfigured(f"{PREFIX}LOCK_DIR: {self.lock_folder} cannot be made.")
-        return LaneSettings(
+        return DeviceSettings(
             lock_dir=self.lock_folder,
             heartbeat_s=self.heartbeat_s,
             fence_s=self.fence_s,

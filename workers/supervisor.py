@@ -17,14 +17,14 @@ from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.wire.messages import Device, Worker
 from workers.device.handle import LeaseHandle
-from workers.device.lane import Lane
+from workers.device.leased import LeasedDevice
 from workers.guard.link import GuardLink, StartGuard
 from workers.host import gauges
-from workers.host.fleet import Fleet
+from workers.host.fleet import FleetTables
 from workers.host.identity import WorkerIdentity
 from workers.host.presence import Presence
 from workers.lease.demand import Demand
-from workers.recovery.reconciler import Reconciler
+from workers.recovery.reconciler import JobReconciler
 from workers.runner.staging import MakeStages
 from workers.serving.modelcache import ModelCache
 from workers.serving.session import Session
@@ -67,7 +67,7 @@ class Supervisor:
         self._halt = asyncio.Event()
         self._resumed = asyncio.Event()
         self._is_ready = False
-        self._fleet = Fleet(
+        self._fleet = FleetTables(
             bus,
             worker=identity.id,
             device=device.id,
@@ -78,9 +78,11 @@ class Supervisor:
         self._presence = Presence(
             bus, identity.id, self._describe, period_s=settings.presence_s, ttl_s=settings.presence_ttl_s
         )
-        self._lane = Lane(bus, device, identity, settings.lane(), start_guard=start_guard, make_stages=make_stages)
+        self._leased = LeasedDevice(
+            bus, device, identity, settings.leased_device(), start_guard=start_guard, make_stages=make_stages
+        )
 
-        self._reconciler = Reconciler(
+        self._reconciler = JobReconciler(
             bus,
             self._records,
             workers=self._fleet.present,
@@ -117,12 +119,12 @@ class Supervisor:
             asyncio.create_task(self._reconciler.keep(), name="reconciler"),
         ]
         try:
-            self._lane.on_ready = self._runner_ready
-            await self._lane.start()
+            self._leased.on_ready = self._runner_ready
+            await self._leased.start()
             while not self._stop.is_set():
                 await self._turn()
         finally:
-            await self._lane.close()
+            await self._leased.close()
             for task in background:
                 task.cancel()
             await asyncio.wait(background)
@@ -148,7 +150,7 @@ class Supervisor:
                 await self._rest()
                 return
             self._halt.clear()
-            self._lane.allow(True)
+            self._leased.allow(True)
             lease = await self._acquire()
             if lease is not None:
                 await self._serve(lease)
@@ -158,7 +160,7 @@ class Supervisor:
 
     async def _rest(self) -> None:
         """Keep presence and hold no lease while an operator drains this worker."""
-        self._lane.allow(False)
+        self._leased.allow(False)
         self._presence.changed()
         log.info("worker.drained", worker=self._identity.id)
         self._resumed.clear()
@@ -170,12 +172,12 @@ class Supervisor:
         demand = Demand(
             self._bus,
             self._fleet.assigned,
-            self._lane.want,
+            self._leased.want,
             patience_s=self._settings.patience_s,
             recheck_s=self._settings.recheck_s,
         )
         watching = asyncio.create_task(demand.watch(), name="demand")
-        holding = asyncio.create_task(self._lane.held(), name="hold")
+        holding = asyncio.create_task(self._leased.held(), name="hold")
         halting = asyncio.create_task(self._halt.wait(), name="halt")
         try:
             await asyncio.wait([holding, halting], return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +191,7 @@ class Supervisor:
         self._session = Session(
             bus=self._bus,
             records=self._records,
-            lane=self._lane,
+            leased=self._leased,
             lease=lease,
             fleet=self._fleet,
             cache=self._cache,
@@ -237,8 +239,8 @@ class Supervisor:
             device=self._device,
             started_at=self._started_at,
             beat_at=time.time(),
-            token=self._lane.token,
-            waiting_since=self._lane.waiting_since,
+            token=self._leased.token,
+            waiting_since=self._leased.waiting_since,
             models=self._cache.residencies(
                 is_spare=self._fleet.is_spare, max_rows=lambda key: batch_limits.get(key, 0)
             ),
@@ -250,7 +252,7 @@ class Supervisor:
             rss_bytes=_rss_bytes(),
             is_drain_asked=self._fleet.is_drain_asked,
             software=signalbox.__version__,
-            sandbox=self._lane.runner.sandbox.active,
+            sandbox=self._leased.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
             waiting=session.in_flight.waiting() if session is not None else {},
             results=self._statistics.results.most(),
@@ -260,7 +262,7 @@ class Supervisor:
     def _state(self, *, is_draining: bool) -> str:
         if is_draining:
             return "draining"
-        if self._lane.is_at_risk:
+        if self._leased.is_at_risk:
             return "at risk"
         return "ready" if self._is_ready else "starting"
 

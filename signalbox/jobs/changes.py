@@ -14,7 +14,7 @@ A = TypeVar("A", bound=Attempt)
 Make = Callable[[Record], Record]
 
 
-class Verdict(Enum):
+class WriteOutcome(Enum):
     """ours: written. unwritten: a claim that was taken back, its job's end will carry it.
 
     over: the job had ended already. lost: another attempt has the job.
@@ -33,7 +33,7 @@ class RecordChange(Generic[A]):
     cancellation or another's end is heard of meanwhile: this record would then overwrite one that it does not include.
     """
 
-    __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "record", "text", "verdict")
+    __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "outcome", "record", "text")
 
     def __init__(self, attempt: A, make: Make, body: bytes = b"", *, is_claim: bool = False) -> None:
         self.attempt = attempt
@@ -44,7 +44,7 @@ class RecordChange(Generic[A]):
         self.expect = 0
         self.record: Record | None = None
         self.text = ""
-        self.verdict: Verdict | None = None
+        self.outcome: WriteOutcome | None = None
 
     def prepare(self, now: float) -> bool:
         """Compute the record from what we know of the present one; False if the job has ended.
@@ -62,7 +62,7 @@ class RecordChange(Generic[A]):
             else:
                 self.record = self.make(before)
         except Conflict:
-            self.verdict = Verdict.OVER
+            self.outcome = WriteOutcome.OVER
             return False
         self.text = header(self.record)
         return True
@@ -72,7 +72,7 @@ class RecordChange(Generic[A]):
         self.attempt.claim = None
         self.attempt.record = self.record
         self.attempt.revision = revision
-        self.verdict = Verdict.OURS
+        self.outcome = WriteOutcome.OURS
 
     def settled(self, found: Record | None, revision: int) -> Settled:
         """As :func:`records.settled`."""

@@ -16,7 +16,7 @@ from signalbox.bus.jetstream import header_fields
 from signalbox.bus.writes import WITHDRAWN, Group
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
-from signalbox.jobs.changes import A, Make, RecordChange, Verdict
+from signalbox.jobs.changes import A, Make, RecordChange, WriteOutcome
 from signalbox.jobs.payloads import store
 from signalbox.jobs.records import Records, RecordWrite, Settled
 from signalbox.jobs.repair import move_up
@@ -64,7 +64,7 @@ class Commits:
 
     worker, gpu, token: written into every record. clock: UTC seconds. slow_job_s: see :func:`joblog.ended`.
     trusted_s: how long after its delivery a job may be claimed without a record
-    (:mod:`workers.recovery.leftovers`).
+    (:mod:`workers.recovery.endedmessages`).
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Commits:
 
     # ------------------------------------------------------------------------------ changes
 
-    async def claim(self, batch: Sequence[A], group: Group) -> dict[A, Verdict]:
+    async def claim(self, batch: Sequence[A], group: Group) -> dict[A, WriteOutcome]:
         """Claim the jobs of a batch. Only those OURS or UNWRITTEN may be ended.
 
         Claims still waiting for their turn to be written can be taken back through ``group`` once the
@@ -131,15 +131,15 @@ class Commits:
         changes = [RecordChange(attempt, make, is_claim=True) for attempt, make in self._claims(batch)]
         await self.apply(changes, group)
         for change in changes:
-            if change.verdict is Verdict.UNWRITTEN:
+            if change.outcome is WriteOutcome.UNWRITTEN:
                 change.attempt.claim = change.make
-        return {change.attempt: change.verdict or Verdict.LOST for change in changes}
+        return {change.attempt: change.outcome or WriteOutcome.LOST for change in changes}
 
-    def claim_with_the_end(self, batch: Sequence[A]) -> dict[A, Verdict]:
+    def claim_with_the_end(self, batch: Sequence[A]) -> dict[A, WriteOutcome]:
         """Claim the jobs of a batch that has already run: one write for claim and end."""
         for attempt, make in self._claims(batch):
             attempt.claim = make
-        return dict.fromkeys(batch, Verdict.UNWRITTEN)
+        return dict.fromkeys(batch, WriteOutcome.UNWRITTEN)
 
     def _claims(self, batch: Sequence[A]) -> list[tuple[A, Make]]:
         now = self._clock()
@@ -244,7 +244,7 @@ class Commits:
     # ------------------------------------------------------------------------------ writing
 
     async def apply(self, changes: Iterable[RecordChange[A]], group: Group | None = None) -> None:
-        """Write all changes; each has its verdict on return. A caller that waits for a terminal record is told."""
+        """Write all changes; each has its outcome on return. A caller that waits for a terminal record is told."""
         left = [change for change in changes if change.prepare(self._clock())]
         tries = 0
         while left := [change for change in left if await self._may_still_write(change)]:
@@ -255,7 +255,7 @@ class Commits:
             is_away = False
             for change, outcome in zip(left, outcomes, strict=True):
                 if outcome == WITHDRAWN:
-                    change.verdict = Verdict.UNWRITTEN
+                    change.outcome = WriteOutcome.UNWRITTEN
                 elif isinstance(outcome, int):
                     self._won(change, outcome)
                 elif isinstance(outcome, StaleRevision | Ambiguous):
@@ -301,7 +301,7 @@ class Commits:
         except NewerVersion:  # a newer worker has the job: it is not ours to write
             is_known = False
         if not is_known:
-            change.verdict = Verdict.LOST
+            change.outcome = WriteOutcome.LOST
             return False
         found = attempt.record
         what = change.settled(found, attempt.revision)
@@ -313,11 +313,11 @@ class Commits:
             return True
         if found is not None and found.state.is_terminal:
             COMMITS.labels("lost_race").inc()
-            change.verdict = Verdict.OVER
+            change.outcome = WriteOutcome.OVER
             return False
         if change.may_write_over(found, gpu=self._gpu, token=self._token):
             return True
         COMMITS.labels("lost_race").inc()
         log.info("commit.superseded", job=attempt.job.id, worker=self._worker, token=self._token)
-        change.verdict = Verdict.LOST
+        change.outcome = WriteOutcome.LOST
         return False

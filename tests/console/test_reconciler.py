@@ -27,7 +27,7 @@ from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
 from tests.console.test_projector import NOW, accept, accepted, run_job
-from workers.recovery.reconciler import Reconciler as WorkersReconciler
+from workers.recovery.reconciler import JobReconciler as WorkersReconciler
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")

@@ -21,7 +21,7 @@ from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
 from tests.rigs.presence import presence
 from tests.rigs.workerprocess import WorkerProcess
-from workers.recovery.reconciler import Reconciler
+from workers.recovery.reconciler import JobReconciler
 
 SMALL = {"model": "half", "inputs": {"x": [1.0]}}
 
@@ -60,7 +60,7 @@ async def test_a_neighbour_s_jobs_take_no_result_away_and_acceptance_stops_inste
         assert (await rig.call("GET", f"/v1/jobs/{first}", key=ours)).doc["result"]
         for job_id in taken:
             assert (await rig.call("GET", f"/v1/jobs/{job_id}", key=theirs)).status == 200
-        reconciler = Reconciler(
+        reconciler = JobReconciler(
             rig.bus,
             Records(rig.bus),
             workers=list,

@@ -18,8 +18,8 @@ from signalbox.wire.names import Header, Stream
 from signalbox.wire.tensors import Tensor
 from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model
-from workers.recovery.inputs import Inputs
-from workers.recovery.reconciler import Reconciler
+from workers.recovery.inputs import InputRemoval
+from workers.recovery.reconciler import JobReconciler
 
 MIB = 1024 * 1024
 TWO_MB = json.dumps({"model": "half", "inputs": {"x": [1] * 500_000}}).encode()
@@ -171,16 +171,16 @@ async def test_two_gateways_do_not_pass_an_account_s_share_together(nats: NatsSe
 
 
 @pytest.fixture
-async def reconciler(rig: Rig) -> AsyncIterator[Reconciler]:
+async def reconciler(rig: Rig) -> AsyncIterator[JobReconciler]:
     """That of a worker, after its first turn."""
-    made = Reconciler(rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w", settled_s=-60.0)
+    made = JobReconciler(rig.bus, Records(rig.bus), workers=list, models=dict, worker="w", boot="w", settled_s=-60.0)
     await made.turn()
     yield made
     await made.close()
 
 
 async def test_the_input_of_a_job_that_the_queue_refused_goes_with_the_next_turn(
-    rig: Rig, reconciler: Reconciler
+    rig: Rig, reconciler: JobReconciler
 ) -> None:
     ours, theirs = key(), key()
     await rig.publish(ours, theirs)
@@ -194,7 +194,7 @@ async def test_the_input_of_a_job_that_the_queue_refused_goes_with_the_next_turn
         assert await ends.of(accepted.doc["id"]) is State.SUCCEEDED
 
 
-async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconciler: Reconciler) -> None:
+async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconciler: JobReconciler) -> None:
     """By its Idempotency-Key it is the same job, so the same input; what goes is what the refused try stored."""
     ours = key()
     await rig.publish(ours)
@@ -203,10 +203,10 @@ async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconci
     await shrink(rig.bus, Stream.JOBS, max_msgs=1)
     assert (await retried()).status in {429, 503}
     await shrink(rig.bus, Stream.JOBS, max_msgs=1_000_000)
-    told = Inputs._remove_orphan
+    told = InputRemoval._remove_orphan
     accepted: list[Reply] = []
 
-    async def retry_first(self: Inputs, subject: str, last_seq: int) -> bool:
+    async def retry_first(self: InputRemoval, subject: str, last_seq: int) -> bool:
         """The reconciler has judged, and the caller is faster than its removal."""
         judged = await self._is_orphan(subject)
         accepted.append(await retried())
@@ -215,7 +215,7 @@ async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconci
             return await told(self, subject, last_seq)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Inputs, "_remove_orphan", retry_first)
+        patch.setattr(InputRemoval, "_remove_orphan", retry_first)
         await reconciler.turn()
     assert [reply.status for reply in accepted] == [202]
     assert await stored(rig.bus) == 4
@@ -226,7 +226,7 @@ async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconci
 @pytest.mark.parametrize(
     "told", [b"no json", b'{"subject":"in.*.*.*","last_seq":9999}', b'{"subject":"in.>","last_seq":9999}', b"x" * 4_000]
 )
-async def test_nothing_but_one_refused_input_can_be_told_away(rig: Rig, reconciler: Reconciler, told: bytes) -> None:
+async def test_nothing_but_one_refused_input_can_be_told_away(rig: Rig, reconciler: JobReconciler, told: bytes) -> None:
     ours = key()
     await rig.publish(ours)
     accepted = (await submit(rig, ours)).doc["id"]

@@ -1,4 +1,4 @@
-"""Many lanes before one device, on a real nats-server: who gets it, and what they all ask of the server."""
+"""Many workers before one device, on a real nats-server: who gets it, and what they all ask of the server."""
 
 import asyncio
 import time
@@ -17,7 +17,8 @@ from signalbox.wire.messages import Lease, Ticket, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.lightguard import Device
 from workers.device import devices
-from workers.device.lane import Lane, LaneSettings
+from workers.device.leased import LeasedDevice
+from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
 
 QUICK: dict[str, Any] = {
@@ -43,10 +44,10 @@ def is_try(lease: Lease) -> bool:
 
 
 class Member:
-    """One lane that gives the device up when asked to, and when it asked NATS for what."""
+    """One worker that gives the device up when asked to, and when it asked NATS for what."""
 
-    def __init__(self, name: str, bus: Bus, lane: Lane) -> None:
-        self.name, self.bus, self.lane = name, bus, lane
+    def __init__(self, name: str, bus: Bus, leased: LeasedDevice) -> None:
+        self.name, self.bus, self.leased = name, bus, leased
         self.turns = 0
         self.writes: list[float] = []
         self.tries: list[float] = []
@@ -62,9 +63,9 @@ class Member:
 
     async def follow(self, turned: Callable[[], None]) -> None:
         while True:
-            lease = await self.lane.held()
+            lease = await self.leased.held()
             self.turns += 1
-            self.lane.busy()
+            self.leased.busy()
             turned()
             ends = [asyncio.ensure_future(e.wait()) for e in (lease.yield_asked, lease.ended)]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -102,23 +103,23 @@ class Crowd:
 @asynccontextmanager
 async def crowd(url: str, folder: Path, size: int, **rules: float) -> AsyncIterator[Crowd]:
     made, device = Crowd(), Device()
-    settings = LaneSettings(lock_dir=folder / "locks", **(QUICK | rules))
+    settings = DeviceSettings(lock_dir=folder / "locks", **(QUICK | rules))
     following: list[asyncio.Task[None]] = []
     try:
         for number in range(size):
             name = f"w{number}"
             bus = await Bus.connect(Wire(nats_url=url), role="worker", name=name)
-            lane = Lane(
+            leased = LeasedDevice(
                 bus,
                 devices.virtual(0, settings.lock_dir),
                 WorkerIdentity.of_this_process(name, settings.lock_dir),
                 settings,
                 start_guard=device.start_guard,
             )
-            member = Member(name, bus, lane)
+            member = Member(name, bus, leased)
             made.members.append(member)
-            await lane.start()
-            lane.want(True)
+            await leased.start()
+            leased.want(True)
             following.append(asyncio.create_task(member.follow(made.turned)))
         yield made
     finally:
@@ -126,7 +127,7 @@ async def crowd(url: str, folder: Path, size: int, **rules: float) -> AsyncItera
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
         for member in made.members:
-            await member.lane.close()
+            await member.leased.close()
             await member.bus.close()
 
 
@@ -182,16 +183,16 @@ async def test_nobody_is_overtaken_twice_and_all_get_the_same_share(nats: NatsSe
 async def test_a_crowd_comes_back_from_an_outage_without_a_storm(own_nats: NatsServer, tmp_path: Path) -> None:
     size = 50
     async with crowd(own_nats.url, tmp_path, size, quantum_s=60.0) as made:
-        await made.until(lambda: sum(m.lane.state == "waiting" for m in made.members) == size - 1)
+        await made.until(lambda: sum(m.leased.state == "waiting" for m in made.members) == size - 1)
         await own_nats.kill()
-        await made.until(lambda: all(m.lane.state != "held" for m in made.members))
+        await made.until(lambda: all(m.leased.state != "held" for m in made.members))
         await asyncio.sleep(QUICK["ttl_s"])  # leases and tickets run out as well
         turns = made.turns
         await own_nats.restart()
         back = time.monotonic()
         await made.until(lambda: made.turns > turns)
         took_s = time.monotonic() - back
-        await made.until(lambda: sum(m.lane.state == "waiting" for m in made.members) == size - 1)
+        await made.until(lambda: sum(m.leased.state == "waiting" for m in made.members) == size - 1)
         await asyncio.sleep(2.0)
         rates = [busiest_second(member, back) for member in made.members]
         total = sum(at >= back for member in made.members for at in member.writes)
@@ -203,6 +204,6 @@ async def test_a_crowd_comes_back_from_an_outage_without_a_storm(own_nats: NatsS
 
 
 def busiest_second(member: Member, since: float) -> int:
-    """Most compare-and-sets of the lease that one lane tried within a second."""
+    """Most compare-and-sets of the lease that one worker tried within a second."""
     at = [t for t in member.tries if t >= since]
     return max((sum(t <= other < t + 1.0 for other in at) for t in at), default=0)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.rigs.guardhost import RUNNER
 from tests.rigs.processes import gone, is_alive, resident_bytes
-from workers.guard.link import GuardLink, RunnerEnds, Word
+from workers.guard.link import GuardLink, GuardReport, RunnerEnds
 
 LIMIT_S = 60.0
 
@@ -23,11 +23,11 @@ class Ear:
     """One guard and what it says."""
 
     def __init__(self, lock: Path, mode: str, *, is_kept: bool) -> None:
-        self.words: asyncio.Queue[Word] = asyncio.Queue()
+        self.words: asyncio.Queue[GuardReport] = asyncio.Queue()
         self.runners: list[RunnerEnds] = []
-        self.link = GuardLink(lock, [*RUNNER[:-1], mode], {}, is_runner_kept=is_kept, on_word=self.words.put_nowait)
+        self.link = GuardLink(lock, [*RUNNER[:-1], mode], {}, is_runner_kept=is_kept, on_report=self.words.put_nowait)
 
-    async def hear(self, verb: str) -> Word:
+    async def hear(self, verb: str) -> GuardReport:
         async with asyncio.timeout(LIMIT_S):
             while (word := await self.words.get()).verb != verb:
                 pass

@@ -8,7 +8,7 @@ import pytest
 from tests.rigs import models
 from tests.rigs.modelfamilies import families
 from workers.runner import savedmodel
-from workers.runner.operations import Findings, judge, known
+from workers.runner.operations import OperationFindings, judge, known
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,9 @@ def test_models_of_every_family_need_nobodys_approval(made: Path) -> None:
     brought = sorted(path.parent for path in made.glob("*/*/saved_model.pb"))
     brought += [models.half_plus_two(), models.half_plus_two_v1(), models.digits().path]
     assert len(brought) == 27
-    refused = {path.parent.name: found for path in brought if (found := judge(savedmodel.read(path)[1])) != Findings()}
+    refused = {
+        path.parent.name: found for path in brought if (found := judge(savedmodel.read(path)[1])) != OperationFindings()
+    }
     assert refused == {}
 
 

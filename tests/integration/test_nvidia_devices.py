@@ -19,13 +19,13 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.messages import Device
-from tests.integration.test_lease_lanes import QUICK, Worker
+from tests.integration.test_lease_devices import QUICK, Worker
 from tests.rigs import workerhouse
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from workers.device import devices, foreign
 from workers.device.devices import Gpu, Unfree, find, unfree, wait_until_free
-from workers.device.keeper import _environment
+from workers.device.guardedrunner import _environment
 
 SOURCE = Path(__file__).parents[1] / "rigs" / "nvml" / "fake_nvml.c"
 UUID = "GPU-5c1d3e9a-0000-1111-2222-333344445555"

@@ -17,8 +17,8 @@ from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
 from tests.rigs.hostilemodel import hostile
-from workers.device.keeper import Keeper, Timing
-from workers.guard.link import Word
+from workers.device.guardedrunner import GuardedRunner, Timing
+from workers.guard.link import GuardReport
 from workers.runner import savedmodel
 from workers.runner.link import RunnerLink
 from workers.runner.staging import Staging
@@ -40,7 +40,7 @@ class House:
         self.staging.make()
         if sandbox.model_folders:
             sandbox = replace(sandbox, model_folders=(str(self.staging.folder),))
-        self.keeper = Keeper(
+        self.guarded = GuardedRunner(
             Device(id="CPU-test-0", kind="cpu", name="test"),
             folder / "gpu.lock",
             [
@@ -61,28 +61,28 @@ class House:
             is_runner_kept=True,
             timing=Timing(ready_s=60, answer_s=10, kill_s=5),
             frame_limit_bytes=FRAME_LIMIT,
-            on_word=self.hear,
+            on_report=self.hear,
             on_ready=self.let_in,
             on_gone=lambda: None,
         )
-        self.task = asyncio.create_task(self.keeper.run())
+        self.task = asyncio.create_task(self.guarded.run())
 
     def let_in(self) -> None:
-        self.keeper.order("lock")
+        self.guarded.order("lock")
 
-    def hear(self, word: Word) -> None:
+    def hear(self, word: GuardReport) -> None:
         if word.verb == "locked":
             self.token += 1
-            self.keeper.order("enter", self.token, FAR_NS)
+            self.guarded.order("enter", self.token, FAR_NS)
         elif word.verb == "entered":
-            self.keeper.runner.admit(word.number)
+            self.guarded.runner.admit(word.number)
 
     async def runner(self) -> RunnerLink:
         """Inside the device, with the hostile model loaded."""
         async with asyncio.timeout(LIMIT_S):
-            await self.keeper.runner.entered.wait()
-        await self.keeper.runner.load("hostile", 1, str(hostile()))
-        return self.keeper.runner
+            await self.guarded.runner.entered.wait()
+        await self.guarded.runner.load("hostile", 1, str(hostile()))
+        return self.guarded.runner
 
     async def close(self) -> None:
         self.task.cancel()

@@ -20,8 +20,8 @@ from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 from tests.rigs import models
 from workers import inspect
-from workers.device.keeper import Keeper, Timing, _environment
-from workers.guard.link import Word
+from workers.device.guardedrunner import GuardedRunner, Timing, _environment
+from workers.guard.link import GuardReport
 from workers.runner import intervals
 from workers.runner.link import RunnerLink
 from workers.runner.staging import Staging
@@ -42,7 +42,7 @@ class House:
         self.log = folder / "intervals"
         self.staging = Staging(folder)
         self.staging.make()
-        self.keeper = Keeper(
+        self.guarded = GuardedRunner(
             DEVICE,
             folder / "gpu.lock",
             ["--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1", "--inter", "1", "--interval-log", str(self.log)],
@@ -50,26 +50,26 @@ class House:
             is_runner_kept=True,
             timing=Timing(ready_s=60, answer_s=10, kill_s=5),
             frame_limit_bytes=1 << 26,
-            on_word=self.hear,
+            on_report=self.hear,
             on_ready=self.let_in,
             on_gone=lambda: None,
         )
-        self.task = asyncio.create_task(self.keeper.run())
+        self.task = asyncio.create_task(self.guarded.run())
 
-    def hear(self, word: Word) -> None:
+    def hear(self, word: GuardReport) -> None:
         self.verbs.append(word.verb)
         if word.verb == "locked":
             self.token += 1
-            self.keeper.order("enter", self.token, FAR_NS)
+            self.guarded.order("enter", self.token, FAR_NS)
         elif word.verb == "entered":
-            self.keeper.runner.admit(word.number)
+            self.guarded.runner.admit(word.number)
             self.entered.set()
 
         elif word.verb in {"left", "fenced"}:
             self.left.set()
 
     def let_in(self) -> None:
-        self.keeper.order("lock")
+        self.guarded.order("lock")
 
     @asynccontextmanager
     async def stage(self, source: Path) -> AsyncIterator[Path]:
@@ -95,8 +95,8 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 @pytest_asyncio.fixture(loop_scope="module")
 async def runner(house: House) -> RunnerLink:
     async with asyncio.timeout(LIMIT_S):
-        await house.keeper.runner.entered.wait()
-    return house.keeper.runner
+        await house.guarded.runner.entered.wait()
+    return house.guarded.runner
 
 
 def floats(name: str, *values: float) -> bytes:
@@ -284,7 +284,7 @@ async def test_runner_outside_the_device_runs_nothing(house: House, runner: Runn
     await runner.load("half", 1, str(models.half_plus_two()))
     house.entered.clear()
     runner.expel()
-    house.keeper.order("leave")
+    house.guarded.order("leave")
     with pytest.raises(LeaseLost):
         await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
     async with asyncio.timeout(LIMIT_S):
@@ -315,20 +315,20 @@ async def test_runs_go_on_beside_a_load_ahead(runner: RunnerLink) -> None:
 async def test_a_runner_does_not_say_that_it_left_while_it_loads_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.device.keeper.RUNNER", "verification.chaos.rig.toyrunner")
+    monkeypatch.setattr("workers.device.guardedrunner.RUNNER", "verification.chaos.rig.toyrunner")
     rolling = tmp_path / "rolling"
     rolling.mkdir()
     (rolling / "wait").touch()
     house = House(tmp_path)
     async with asyncio.timeout(LIMIT_S):
         await house.entered.wait()
-        runner = house.keeper.runner
+        runner = house.guarded.runner
         await runner.load("half", 1, str(rolling))
         house.shown.clear()
         loading = asyncio.create_task(runner.load("rolling", 1, str(rolling), is_ahead=True))
         await house.shown.wait()
         await runner.run("half", 1, "serving_default", [floats("x", 1.0)])
-        house.keeper.order("leave")
+        house.guarded.order("leave")
         await house.left.wait()
     assert "left" not in house.verbs, "it is ended for not leaving in time"
     with pytest.raises(RunnerCrashed):

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from tests.rigs.guardwords import Words
-from workers.guard.link import GuardLink, Word
+from workers.guard.link import GuardLink, GuardReport
 from workers.runner.process import REFUSED
 from workers.sandbox import landlock
 from workers.sandbox.confine import probe
@@ -388,7 +388,7 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
         "--sandbox",
         Sandbox(user=user).argument(),
     ]
-    guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
+    guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_report=words.put)
     ends = guard.spawn()
     runner = (await words.hear("spawned")).number
     ends.data.setblocking(True)
@@ -415,9 +415,9 @@ async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path
         "--sandbox",
         Sandbox(mode="strict").argument(),
     ]
-    guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
+    guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_report=words.put)
     ends = guard.spawn()
-    died: Word = await words.hear("died")
+    died: GuardReport = await words.hear("died")
     assert died.status == REFUSED
     ends.data.setblocking(True)
     assert ends.data.recv(1) == b""
@@ -431,7 +431,7 @@ async def test_a_runner_that_was_broken_into_keeps_the_lock_and_the_token_it_was
 ) -> None:
     words, lock = Words(), tmp_path / "lock"
     argv = [sys.executable, "-m", "tests.rigs.lockthief", Sandbox(mode=mode).argument()]
-    guard = GuardLink(lock, argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_word=words.put)
+    guard = GuardLink(lock, argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_report=words.put)
     ends = guard.spawn()
     runner = (await words.hear("spawned")).number
     guard.lock()

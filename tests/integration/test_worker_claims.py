@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.writes import Group, GroupedWrite
 from signalbox.jobs import life
-from signalbox.jobs.changes import Verdict
+from signalbox.jobs.changes import WriteOutcome
 from signalbox.jobs.commits import Commits
 from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
@@ -41,7 +41,7 @@ def job(bus: Bus) -> Job:
 
 async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(bus, job)
-    assert await mine.claim([one], Group()) == {one: Verdict.OURS}
+    assert await mine.claim([one], Group()) == {one: WriteOutcome.OURS}
     change = await mine.success(one, b"frame", batch=1)
     await mine.apply([change])
     found = await Records(bus).read(job.id)
@@ -51,7 +51,7 @@ async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -
 
 async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(bus, job)
-    assert mine.claim_with_the_end([one]) == {one: Verdict.UNWRITTEN}
+    assert mine.claim_with_the_end([one]) == {one: WriteOutcome.UNWRITTEN}
     await mine.apply([await mine.success(one, b"frame", batch=1)])
     found = await Records(bus).read(job.id)
     assert found is not None
@@ -72,7 +72,7 @@ async def test_of_two_that_end_without_a_claim_one_wins(bus: Bus, job: Job) -> N
     late = await first.success(one, b"first", batch=1)
     await second.apply([won])
     await first.apply([late])
-    assert (won.verdict, late.verdict) == (Verdict.OURS, Verdict.OVER)
+    assert (won.outcome, late.outcome) == (WriteOutcome.OURS, WriteOutcome.OVER)
     found = await Records(bus).read(job.id)
     assert found is not None
     assert found[2] == b"second"
@@ -104,12 +104,12 @@ async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone
 async def test_a_late_end_of_an_older_token_is_refused(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
     one, two = held(bus, job), held(bus, job)
-    assert await old.claim([one], Group()) == {one: Verdict.OURS}
+    assert await old.claim([one], Group()) == {one: WriteOutcome.OURS}
     await new.refresh(two)
-    assert await new.claim([two], Group()) == {two: Verdict.OURS}
+    assert await new.claim([two], Group()) == {two: WriteOutcome.OURS}
     late = await old.success(one, b"late", batch=1)
     await old.apply([late])
-    assert late.verdict is Verdict.LOST
+    assert late.outcome is WriteOutcome.LOST
     found = await Records(bus).read(job.id)
     assert found is not None
     assert (found[0].state, found[0].attempt, found[0].worker) == (State.RUNNING, 2, "w2")
@@ -119,20 +119,20 @@ async def test_a_late_unclaimed_end_of_an_older_token_is_refused_too(bus: Bus, j
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
     one, two = held(bus, job), held(bus, job)
     old.claim_with_the_end([one])
-    assert await new.claim([two], Group()) == {two: Verdict.OURS}
+    assert await new.claim([two], Group()) == {two: WriteOutcome.OURS}
     late = await old.success(one, b"late", batch=1)
     await old.apply([late])
-    assert late.verdict is Verdict.LOST
+    assert late.outcome is WriteOutcome.LOST
 
 
 async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
     one, two = held(bus, job), held(bus, job)
     new.claim_with_the_end([two])
-    assert await old.claim([one], Group()) == {one: Verdict.OURS}
+    assert await old.claim([one], Group()) == {one: WriteOutcome.OURS}
     change = await new.success(two, b"frame", batch=1)
     await new.apply([change])
-    assert change.verdict is Verdict.OURS
+    assert change.outcome is WriteOutcome.OURS
     found = await Records(bus).read(job.id)
     assert found is not None
     assert (found[0].state, found[0].attempt, found[0].worker) == (State.SUCCEEDED, 2, "w2")
@@ -141,19 +141,19 @@ async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end
 async def test_another_gpus_running_attempt_is_left_alone(bus: Bus, job: Job) -> None:
     theirs, mine = commits(bus, "w1", 9, gpu="CPU-other-0"), commits(bus, "w2", 6)
     one, two = held(bus, job), held(bus, job)
-    assert await theirs.claim([one], Group()) == {one: Verdict.OURS}
-    assert await mine.claim([two], Group()) == {two: Verdict.LOST}
+    assert await theirs.claim([one], Group()) == {one: WriteOutcome.OURS}
+    assert await mine.claim([two], Group()) == {two: WriteOutcome.LOST}
 
 
 async def test_a_job_cancelled_in_the_queue_is_over_for_claim_and_end(bus: Bus, job: Job) -> None:
     record = life.cancelled(life.first_record(job, State.QUEUED), now=time.time())
     await Records(bus).write(record, expect=0)
     mine, one, two = commits(bus, "w1", 5), held(bus, job), held(bus, job)
-    assert await mine.claim([one], Group()) == {one: Verdict.OVER}
+    assert await mine.claim([one], Group()) == {one: WriteOutcome.OVER}
     mine.claim_with_the_end([two])
     change = await mine.success(two, b"frame", batch=1)
     await mine.apply([change])
-    assert change.verdict is Verdict.OVER
+    assert change.outcome is WriteOutcome.OVER
 
 
 @pytest.mark.parametrize("is_success", [True, False])
@@ -210,7 +210,7 @@ async def test_an_end_heard_of_while_nats_was_away_is_not_written_over(
         return [Unavailable("NATS is away.") for _ in writes]
 
     monkeypatch.setattr(bus.grouped(Stream.STATE), "write_all", away)
-    assert await mine.claim([one], Group()) == {one: Verdict.OVER}
+    assert await mine.claim([one], Group()) == {one: WriteOutcome.OVER}
     assert await Records(bus).read(job.id) == found
 
 
@@ -225,12 +225,12 @@ async def test_claims_that_wait_for_the_disk_can_be_taken_back(bus: Bus) -> None
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert group.withdraw()
-    assert set((await waiting).values()) == {Verdict.UNWRITTEN}
-    assert set((await writing).values()) == {Verdict.OURS}
+    assert set((await waiting).values()) == {WriteOutcome.UNWRITTEN}
+    assert set((await writing).values()) == {WriteOutcome.OURS}
     assert not group.withdraw()
     changes = [await mine.success(one, b"frame", batch=20) for one in second]
     await mine.apply(changes)
-    assert {change.verdict for change in changes} == {Verdict.OURS}
+    assert {change.outcome for change in changes} == {WriteOutcome.OURS}
 
 
 async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(bus: Bus, job: Job) -> None:
@@ -238,7 +238,7 @@ async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(bus
     for token in (5, 6, 7):
         mine, one = commits(bus, f"w{token}", token), held(bus, job)
         await mine.refresh(one)
-        assert await mine.claim([one], Group()) == {one: Verdict.OURS}
+        assert await mine.claim([one], Group()) == {one: WriteOutcome.OURS}
         assert one.record is not None
         seen.append((one.record.vanished, one.record.crashes, one.is_alone))
     assert seen == [(0, 0, False), (1, 0, False), (2, 0, True)]
@@ -251,7 +251,7 @@ async def test_a_record_only_a_newer_program_understands_is_not_ours_to_write(bu
     mine.claim_with_the_end([one])
     change = await mine.success(one, b"frame", batch=1)
     await mine.apply([change])
-    assert change.verdict is Verdict.LOST
+    assert change.outcome is WriteOutcome.LOST
     found = await bus.leader_get(Stream.STATE, names.state(job.id))
     assert found is not None
     assert found.seq == revision
@@ -262,7 +262,7 @@ async def test_fields_a_newer_program_added_are_read_past(bus: Bus, job: Job) ->
     revision = await bus.write(names.state(job.id), headers={Header.RECORD: text})
     mine, one = commits(bus, "w1", 5), held(bus, job)
     await mine.refresh(one)
-    assert (one.revision, await mine.claim([one], Group())) == (revision, {one: Verdict.OURS})
+    assert (one.revision, await mine.claim([one], Group())) == (revision, {one: WriteOutcome.OURS})
 
 
 @pytest.mark.parametrize("number", [1, 12])
@@ -295,7 +295,7 @@ async def test_ends_that_find_no_room_for_records_are_written_when_there_is(bus:
         await refused.wait()
         await resize(info["config"]["max_bytes"])
         await ending
-    assert {change.verdict for change in changes} == {Verdict.OURS}
+    assert {change.outcome for change in changes} == {WriteOutcome.OURS}
 
 
 async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_and_is_forgotten(bus: Bus) -> None:
@@ -309,8 +309,8 @@ async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_an
     await forget(bus, ended)
     for one in kept.values():
         one.known_at -= 3600.0
-    verdicts = await mine.claim(list(kept.values()), Group())
-    assert verdicts == {kept[ended.id]: Verdict.LOST, kept[waiting.id]: Verdict.OURS}
+    written = await mine.claim(list(kept.values()), Group())
+    assert written == {kept[ended.id]: WriteOutcome.LOST, kept[waiting.id]: WriteOutcome.OURS}
     assert await Records(bus).read(ended.id) is None
 
 
@@ -321,7 +321,7 @@ async def test_a_record_that_was_seen_and_has_gone_since_is_not_written_anew(bus
     assert await mine.refresh(one)
     await forget(bus, job)
     one.known_at -= 3600.0
-    assert await mine.claim([one], Group()) == {one: Verdict.LOST}
+    assert await mine.claim([one], Group()) == {one: WriteOutcome.LOST}
     assert not await mine.refresh(one)
     assert await Records(bus).read(job.id) is None
 
@@ -350,7 +350,7 @@ async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(b
     record, revision, _ = await stored(bus, job)
     await Records(bus).write(record, expect=revision)
     await mine.apply([change])
-    assert change.verdict is Verdict.OURS
+    assert change.outcome is WriteOutcome.OURS
     record, _, frame = await stored(bus, job)
     assert (record.state, frame) == (State.SUCCEEDED, b"frame")
 
@@ -367,7 +367,7 @@ async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus,
     assert (after, moved) == (before, revision + 2)
     change = await mine.success(one, b"frame", batch=1)
     await mine.apply([change])
-    assert change.verdict is Verdict.OURS
+    assert change.outcome is WriteOutcome.OURS
 
 
 async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(bus: Bus, job: Job) -> None:
@@ -395,7 +395,7 @@ async def test_a_superseded_attempt_writes_neither_its_claim_again_nor_its_end(b
     await mine.renew(one)
     change = await mine.success(one, b"frame", batch=1)
     await mine.apply([change])
-    assert change.verdict is Verdict.LOST
+    assert change.outcome is WriteOutcome.LOST
     assert await stored(bus, job) == theirs
 
 

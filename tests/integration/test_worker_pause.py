@@ -129,7 +129,7 @@ async def test_what_the_server_hands_over_as_its_model_stops_reaches_the_worker(
         there = next(i for i, s in enumerate(servers) if s.name == info["cluster"]["leader"])
         here = (there + 1) % len(servers)
         ledger, heard = Ledger(everywhere[there]), asyncio.Event()
-        worker = intake.Intake(everywhere[here], lambda *_: heard.set(), lambda: None)
+        worker = intake.JobIntake(everywhere[here], lambda *_: heard.set(), lambda _: None)
         await worker.follow(["half"])
         worker.ask("half", 1, dict.fromkeys(PRIORITIES, 0))
         await asks(everywhere[there], "half")

@@ -24,7 +24,7 @@ from tests.rigs.submit import Ledger, floats
 from workers.host.quarantine import Quarantine
 from workers.recovery import reconciler as reconcile
 from workers.recovery.inputs import ORPHANED_S
-from workers.recovery.reconciler import Reconciler
+from workers.recovery.reconciler import JobReconciler
 
 GPU = "CPU-test-0"
 
@@ -50,9 +50,9 @@ class Rig:
         self.bus, self.ledger, self.records = bus, ledger, Records(bus)
         self.present: list[Worker] = []
 
-    def reconciler(self, name: str = "w1", **more: Any) -> Reconciler:
+    def reconciler(self, name: str = "w1", **more: Any) -> JobReconciler:
         settings: dict[str, Any] = {"settled_s": -60.0} | more
-        return Reconciler(
+        return JobReconciler(
             self.bus, self.records, workers=lambda: self.present, models=dict, worker=name, boot=name, **settings
         )
 
@@ -295,7 +295,7 @@ async def test_acknowledged_jobs_nobody_swept_are_swept(rig: Rig) -> None:
     await delivery.ack()
     await puller.close()
     assert await rig.is_queued(job)
-    reconciler = Reconciler(
+    reconciler = JobReconciler(
         rig.bus, rig.records, workers=list, models=lambda: {"half": Model(name="half")}, worker="w", boot="w"
     )
     await reconciler.turn()
@@ -377,7 +377,7 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         await rig.records.write(life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0)
         await rig.claim(lost)
         await rig.drop(lost)
-        reconciler = Reconciler(
+        reconciler = JobReconciler(
             buses[1],
             Records(buses[1]),
             workers=list,

@@ -17,9 +17,9 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Header, Stream
 from tests.rigs.submit import Ledger, floats
-from workers.recovery import leftovers, slots
+from workers.recovery import endedmessages, shortlived
 from workers.recovery import reconciler as reconcile
-from workers.recovery.reconciler import Reconciler
+from workers.recovery.reconciler import JobReconciler
 
 DAY_S = 86_400.0
 LEAST_S = 600.0
@@ -32,8 +32,8 @@ class Rig:
     def __init__(self, bus: Bus) -> None:
         self.bus, self.ledger, self.records = bus, Ledger(bus), Records(bus)
 
-    def reconciler(self, ahead_s: float, outlives_s: float = 0.0) -> Reconciler:
-        return Reconciler(
+    def reconciler(self, ahead_s: float, outlives_s: float = 0.0) -> JobReconciler:
+        return JobReconciler(
             self.bus,
             self.records,
             workers=list,
@@ -262,7 +262,7 @@ async def test_a_record_outlives_its_message_which_a_worker_may_have_by_then(rig
 
 
 async def test_no_record_goes_before_the_queue_was_looked_through(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "MAX_LOOKS", 2)
+    monkeypatch.setattr(endedmessages, "MAX_LOOKS", 2)
     jobs = [await rig.accepted() for _ in range(5)]
     await rig.ended(job=jobs[4])
     reconciler = rig.reconciler(2 * DAY_S)
@@ -319,12 +319,12 @@ async def test_what_was_written_after_the_look_stays(rig: Rig, monkeypatch: pyte
     now = time.time()
     early, late = await rig.accepted(slot=now), await rig.accepted(slot=now)
     await rig.ended(job=early)
-    purge = slots.Slots._purge
+    purge = shortlived.ShortLivedRecords._purge
 
-    async def late_end(self: slots.Slots, name: str, last_seq: int) -> None:
+    async def late_end(self: shortlived.ShortLivedRecords, name: str, last_seq: int) -> None:
         await rig.ended(job=late)
         await purge(self, name, last_seq)
 
-    monkeypatch.setattr(slots.Slots, "_purge", late_end)
+    monkeypatch.setattr(shortlived.ShortLivedRecords, "_purge", late_end)
     await rig.turn(SYNC_S + 60)
     assert [await rig.has(job) for job in (early, late)] == [False, True]

@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from workers.guard.link import GuardLink, Word
+from workers.guard.link import GuardLink, GuardReport
 
 RUNNER = [sys.executable, "-I", "-S", str(Path(__file__).with_name("idlerunner.py")), "good"]
 
 
 async def main(lock_path: str, seconds: float, mode: str = "good") -> None:
-    words: asyncio.Queue[Word] = asyncio.Queue()
-    guard = GuardLink(Path(lock_path), [*RUNNER[:-1], mode], {}, is_runner_kept=True, on_word=words.put_nowait)
+    words: asyncio.Queue[GuardReport] = asyncio.Queue()
+    guard = GuardLink(Path(lock_path), [*RUNNER[:-1], mode], {}, is_runner_kept=True, on_report=words.put_nowait)
 
     async def hear(verb: str) -> int:
         while (word := await words.get()).verb != verb:

@@ -3,22 +3,22 @@
 import asyncio
 import os
 
-from workers.guard.link import Word
+from workers.guard.link import GuardReport
 
 LIMIT_S = 60.0
 
 
 class Words:
-    """What a guard has said. :meth:`put` is its ``on_word``."""
+    """What a guard has said. :meth:`put` is its ``on_report``."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[Word] = asyncio.Queue()
+        self._queue: asyncio.Queue[GuardReport] = asyncio.Queue()
 
-    def put(self, word: Word) -> None:
+    def put(self, word: GuardReport) -> None:
         """Take one."""
         self._queue.put_nowait(word)
 
-    async def hear(self, verb: str) -> Word:
+    async def hear(self, verb: str) -> GuardReport:
         """The next ``verb``; what is said before it is forgotten."""
         async with asyncio.timeout(LIMIT_S):
             while (word := await self._queue.get()).verb != verb:

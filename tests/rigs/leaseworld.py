@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from signalbox.wire import messages
 from workers.lease import effects, events
-from workers.lease.machine import HELD, Claimant, Lease
+from workers.lease.machine import HELD, Claimant, LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 
@@ -22,7 +22,7 @@ HOST = "host/boot"
 class Orphan:
     """A write whose writer was told that it timed out."""
 
-    write: effects.Write
+    write: effects.WriteRecord
     node: "Node"
     at: float
 
@@ -44,10 +44,10 @@ class Node:
     """One worker: its machine, its guard, what is on its way to it and from it."""
 
     name: str
-    lease: Lease
+    lease: LeaseMachine
     guard: Guard = field(default_factory=Guard)
     inbox: deque[events.Event] = field(default_factory=deque)
-    op: effects.Write | None = None
+    op: effects.WriteRecord | None = None
     op_at: float = 0.0
     stored_at: float = -1000.0
     is_reading: bool = False
@@ -74,7 +74,7 @@ class World:
 
     def born(self, name: str, life: int) -> Node:
         me = Claimant(name, f"{name}-{life}", HOST)
-        node = Node(name, Lease(GPU, me, RULES, self.waiters), life=life)
+        node = Node(name, LeaseMachine(GPU, me, RULES, self.waiters), life=life)
         node.inbox.append(events.Tick())
         node.inbox.append(events.RunnerReady())
         return node
@@ -101,7 +101,7 @@ class World:
     def act(self, node: Node, effect: effects.Effect) -> None:
         guard = node.guard
         match effect:
-            case effects.Write():
+            case effects.WriteRecord():
                 assert node.op is None, "two writes in flight"
                 node.op, node.op_at = effect, self.now
             case effects.ReadLeader():
@@ -184,10 +184,10 @@ class World:
         for node in self.nodes:
             node.inbox.append(events.Observed(record, self.revision))
 
-    def apply(self, write: effects.Write) -> events.Event:
+    def apply(self, write: effects.WriteRecord) -> events.Event:
         self.expire()
         if write.expect != self.revision:
-            return events.Refused()
+            return events.WriteRefused()
         self.put(write.record, write.ttl_s or 0)
         return events.Written(self.revision)
 
@@ -218,20 +218,20 @@ class World:
             write, node.op = node.op, None
             if isinstance(self.apply(write), events.Written):
                 node.stored_at = node.op_at
-            node.inbox.append(events.Failed(is_unsure=True))
+            node.inbox.append(events.WriteFailed(is_unsure=True))
 
     def time_out(self, node: Node) -> None:
         """The write does not arrive in time; perhaps later."""
         if node.op is not None:
             self.orphans.append(Orphan(node.op, node, node.op_at))
             node.op = None
-            node.inbox.append(events.Failed(is_unsure=True))
+            node.inbox.append(events.WriteFailed(is_unsure=True))
 
     def refuse(self, node: Node) -> None:
         """NATS is away: certainly not stored."""
         if node.op is not None:
             node.op = None
-            node.inbox.append(events.Failed(is_unsure=False))
+            node.inbox.append(events.WriteFailed(is_unsure=False))
 
     def late(self, node: Node) -> None:
         """A write that timed out is applied after all."""

@@ -1,6 +1,6 @@
-"""A guard inside the test's own process, for tests with dozens of lanes: no flock, no runner, the same words.
+"""A guard inside the test's own process, for tests with dozens of workers: no flock, no runner, the same words.
 
-What it replaces is two processes a lane; leases, tickets and every request to NATS are the real thing. One
+What it replaces is two processes a worker; leases, tickets and every request to NATS are the real thing. One
 :class:`Device` stands for what the flock of a device is: one guard inside at a time, and the last token.
 """
 
@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from workers.guard.link import GuardWords, RunnerEnds, Word
+from workers.guard.link import GuardOrders, GuardReport, RunnerEnds
 from workers.runner import frames
 
 _pids: Final = count(1_000_000)
@@ -34,21 +34,21 @@ class Device:
         environment: Mapping[str, str],
         *,
         is_runner_kept: bool,
-        on_word: Callable[[Word], None],
+        on_report: Callable[[GuardReport], None],
         **more: object,
     ) -> "LightGuard":
-        """What a lane takes as ``start_guard``."""
+        """What a device takes as ``start_guard``."""
         del lock_path, runner_argv, environment, more
         assert is_runner_kept
-        return LightGuard(self, on_word)
+        return LightGuard(self, on_report)
 
 
-class LightGuard(GuardWords):
-    """One lane's guard."""
+class LightGuard(GuardOrders):
+    """One worker's guard."""
 
-    def __init__(self, device: Device, on_word: Callable[[Word], None]) -> None:
+    def __init__(self, device: Device, on_report: Callable[[GuardReport], None]) -> None:
         self._device = device
-        self._on_word = on_word
+        self._on_report = on_report
         self._loop = asyncio.get_running_loop()
         self._pid = next(_pids)
         self._sockets: tuple[socket.socket, ...] = ()
@@ -67,7 +67,7 @@ class LightGuard(GuardWords):
             ours.setblocking(False)
         self._sockets = (runner, heart)
         pid = next(_pids)
-        runner.sendall(frames.pack(frames.Ready(pid, 0.0)))
+        runner.sendall(frames.pack(frames.RunnerStarted(pid, 0.0)))
         self._beat(heart)
         self._tell("spawned", pid)
         return RunnerEnds(data, beats)
@@ -135,4 +135,4 @@ class LightGuard(GuardWords):
                 device.holder._tell("locked", device.token)
 
     def _tell(self, verb: str, number: int = 0) -> None:
-        self._loop.call_soon(self._on_word, Word(verb, number))
+        self._loop.call_soon(self._on_report, GuardReport(verb, number))

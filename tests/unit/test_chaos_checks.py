@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from verification.chaos.evidence.history import History
 from verification.chaos.laws import checks, waiters
 from verification.chaos.laws.checks import LAWS
-from workers.runner.intervals import Interval
+from workers.runner.intervals import DeviceInterval
 
 Entry = dict[str, Any]
 
@@ -98,8 +98,8 @@ GOOD = History(
     ],
     final=[{"seq": 2, "y": 3.0, **record("succeeded", 2, 1)}, {"end": True, "left": {}}],
     intervals=[
-        Interval(kind="in", gpu="g", pid=12, token=5, t_in=1.0),
-        Interval(kind="use", gpu="g", pid=12, token=5, t_in=2.0, t_out=3.0),
+        DeviceInterval(kind="in", gpu="g", pid=12, token=5, t_in=1.0),
+        DeviceInterval(kind="use", gpu="g", pid=12, token=5, t_in=2.0, t_out=3.0),
     ],
     logs={"worker.log": '{"event": "lease.acquired"}'},
     secrets={"ann's key": "sbx_secret"},
@@ -173,7 +173,7 @@ BROKEN: list[tuple[str, str, History]] = [
     (
         "overlaps",
         "used at once",
-        with_more(intervals=[Interval(kind="use", gpu="g", pid=99, token=6, t_in=2.5, t_out=4.0)]),
+        with_more(intervals=[DeviceInterval(kind="use", gpu="g", pid=99, token=6, t_in=2.5, t_out=4.0)]),
     ),
     ("overlaps", "the witness was taken", with_more(intervals=[replace(GOOD.intervals[0], kind="overlap")])),
     (

@@ -70,16 +70,3 @@ def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
     wanted = re.findall(r"signalbox_\w+", rules)
     assert len(wanted) > 7
     assert [name for name in wanted if name not in served] == []
-
-
-def test_every_private_word_of_the_glossary_is_still_in_the_file_it_names() -> None:
-    table = (DOCS / "glossary.md").read_text("utf-8").partition("## Words that the code still has")[2]
-    rows = re.findall(r"^\| (.+?) \| `([\w/]+\.py)` \|", table, re.MULTILINE)
-    assert rows
-    gone = [
-        (word, path)
-        for words, path in rows
-        for word in re.findall(r"`(\w+)`", words)
-        if word not in path and word not in (DOCS.parent / path).read_text("utf-8")
-    ]
-    assert gone == [], "renamed: take the row out of docs/glossary.md"

@@ -5,7 +5,7 @@ import pytest
 from signalbox.program.errors import Misconfigured
 from signalbox.wire import messages
 from workers.lease import effects, events
-from workers.lease.machine import FREE, HELD, Claimant, Flock, Lease, RunnerPlace
+from workers.lease.machine import FREE, HELD, Claimant, Flock, LeaseMachine, RunnerPlace
 from workers.lease.rules import Rules
 from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
 
@@ -21,16 +21,16 @@ def free(next_: str = "") -> messages.Lease:
     return messages.Lease(state=FREE, gpu="g", next=next_, reserved_s=2.0, boot="boot-other")
 
 
-def standby(record: messages.Lease | None = None, revision: int = 0) -> tuple[Lease, WaitQueue]:
+def standby(record: messages.Lease | None = None, revision: int = 0) -> tuple[LeaseMachine, WaitQueue]:
     """A lease that has read ``record`` and has no runner yet."""
     waiters = WaitQueue()
-    lease = Lease("g", ME, RULES, waiters)
+    lease = LeaseMachine("g", ME, RULES, waiters)
     lease.on(events.Tick(), 0.0)
     lease.on(events.Observed(record, revision, is_leader=True), 0.0)
     return lease, waiters
 
 
-def holder(revision: int = 10) -> tuple[Lease, WaitQueue]:
+def holder(revision: int = 10) -> tuple[LeaseMachine, WaitQueue]:
     """Inside since 0.0, under token ``revision``."""
     lease, waiters = standby()
     lease.on(events.RunnerReady(), 0.0)
@@ -45,8 +45,8 @@ def kinds(asked: list[effects.Effect]) -> list[type]:
     return [type(effect) for effect in asked]
 
 
-def write_of(asked: list[effects.Effect]) -> effects.Write:
-    (write,) = [effect for effect in asked if isinstance(effect, effects.Write)]
+def write_of(asked: list[effects.Effect]) -> effects.WriteRecord:
+    (write,) = [effect for effect in asked if isinstance(effect, effects.WriteRecord)]
     return write
 
 
@@ -68,7 +68,7 @@ def test_who_cannot_write_leaves_the_flock_to_others_for_a_while(is_unsure: bool
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
     lease.on(events.Locked(0), 0.0)
-    assert effects.Unlock in kinds(lease.on(events.Failed(is_unsure), 1.0))
+    assert effects.Unlock in kinds(lease.on(events.WriteFailed(is_unsure), 1.0))
     lease.on(events.Unlocked(), 1.0)
     stale = events.Observed(held_by("other"), 5, is_leader=True)
     assert effects.Lock not in kinds(lease.on(stale, 1.2))
@@ -77,23 +77,23 @@ def test_who_cannot_write_leaves_the_flock_to_others_for_a_while(is_unsure: bool
 
 def test_deadline_counts_from_the_send_time_of_the_acknowledged_beat() -> None:
     lease, _ = holder()
-    assert effects.Write in kinds(lease.on(events.Tick(), 2.5))
+    assert effects.WriteRecord in kinds(lease.on(events.Tick(), 2.5))
     assert lease.on(events.Written(11), 3.4)[0] == effects.Deadline(2.5 + RULES.fence_s)
 
 
 def test_refused_heartbeat_fences_at_once() -> None:
     lease, _ = holder()
     lease.on(events.Tick(), 2.0)
-    assert kinds(lease.on(events.Refused(), 2.1))[:2] == [effects.Fence, effects.Ended]
+    assert kinds(lease.on(events.WriteRefused(), 2.1))[:2] == [effects.Fence, effects.Ended]
     assert lease.held is None
 
 
 def test_beat_that_timed_out_and_arrived_is_recognised_as_ours() -> None:
     lease, _ = holder()
     lease.on(events.Tick(), 2.0)
-    lease.on(events.Failed(is_unsure=True), 3.0)
-    assert effects.Write in kinds(lease.on(events.Tick(), 3.2))
-    assert effects.ReadLeader in kinds(lease.on(events.Refused(), 3.21))
+    lease.on(events.WriteFailed(is_unsure=True), 3.0)
+    assert effects.WriteRecord in kinds(lease.on(events.Tick(), 3.2))
+    assert effects.ReadLeader in kinds(lease.on(events.WriteRefused(), 3.21))
     ours = held_by("me", token=10, beats=1)
     asked = lease.on(events.Observed(ours, 11, is_leader=True), 3.3)
     assert effects.Deadline(2.0 + RULES.fence_s) in asked  # of the beat that arrived, not of the last
@@ -103,9 +103,9 @@ def test_beat_that_timed_out_and_arrived_is_recognised_as_ours() -> None:
 def test_beat_that_timed_out_and_lost_is_recognised_as_lost() -> None:
     lease, _ = holder()
     lease.on(events.Tick(), 2.0)
-    lease.on(events.Failed(is_unsure=True), 3.0)
+    lease.on(events.WriteFailed(is_unsure=True), 3.0)
     lease.on(events.Tick(), 3.2)
-    lease.on(events.Refused(), 3.21)
+    lease.on(events.WriteRefused(), 3.21)
     asked = lease.on(events.Observed(held_by("other"), 12, is_leader=True), 3.3)
     assert effects.Fence in kinds(asked)
 
@@ -139,9 +139,9 @@ def test_holder_whose_beats_fate_is_unknown_is_at_risk_until_it_is_known() -> No
     lease, _ = holder()
     half = RULES.fence_s / 2
     lease.on(events.Tick(), half - 2.0)
-    lease.on(events.Failed(is_unsure=True), half - 1.0)
+    lease.on(events.WriteFailed(is_unsure=True), half - 1.0)
     lease.on(events.Tick(), half - 0.5)
-    lease.on(events.Refused(), half - 0.4)
+    lease.on(events.WriteRefused(), half - 0.4)
     assert effects.AtRisk() in lease.on(events.Tick(), half)
     ours = held_by("me", token=10, beats=1)
     assert effects.OutOfRisk() in lease.on(events.Observed(ours, 11, is_leader=True), half + 0.1)
@@ -151,7 +151,7 @@ def test_living_holder_is_left_alone_however_long_the_wait() -> None:
     lease, _ = standby(held_by("other"), 7)
     lease.on(events.RunnerReady(), 0.0)
     assert lease.flock is Flock.ASKED
-    assert effects.Write not in kinds(lease.on(events.Tick(), 1000.0))
+    assert effects.WriteRecord not in kinds(lease.on(events.Tick(), 1000.0))
 
 
 def test_flock_proves_the_holder_dead_and_the_leader_is_asked_first() -> None:
@@ -168,7 +168,7 @@ def test_flock_proves_nothing_about_a_holder_that_is_on_its_way_to_it() -> None:
     lease.on(events.Observed(free("new"), 8, is_leader=False), 1.0)
     lease.on(events.Observed(held_by("new"), 9, is_leader=False), 1.01)
     asked = lease.on(events.Locked(0), 1.02)  # the old holder let go, and we were first
-    assert effects.Write not in kinds(asked)
+    assert effects.WriteRecord not in kinds(asked)
     assert effects.Unlock in kinds(asked)
     lease.on(events.Unlocked(is_fenced=False), 1.03)
     lease.on(events.Tick(), 1.6)
@@ -186,8 +186,8 @@ def test_flock_proves_nothing_about_another_host() -> None:
 
 def test_reservation_of_another_is_waited_out() -> None:
     lease, _ = standby(free("other"), 7)
-    assert effects.Write not in kinds(lease.on(events.RunnerReady(), 0.0))
-    assert effects.Write not in kinds(lease.on(events.Tick(), 1.99))
+    assert effects.WriteRecord not in kinds(lease.on(events.RunnerReady(), 0.0))
+    assert effects.WriteRecord not in kinds(lease.on(events.Tick(), 1.99))
     assert write_of(lease.on(events.Tick(), 2.0)).expect == 7
 
 
@@ -201,21 +201,21 @@ def test_expired_lease_goes_to_the_line_before_those_without_a_ticket() -> None:
     lease, waiters = standby(None, 7)
     waiters.put("first", 1)
     waiters.put("second", 2)
-    assert effects.Write not in kinds(lease.on(events.RunnerReady(), 0.0))
-    assert effects.Write not in kinds(lease.on(events.Tick(), 3.9))
-    assert effects.Write in kinds(lease.on(events.Tick(), 4.0))
+    assert effects.WriteRecord not in kinds(lease.on(events.RunnerReady(), 0.0))
+    assert effects.WriteRecord not in kinds(lease.on(events.Tick(), 3.9))
+    assert effects.WriteRecord in kinds(lease.on(events.Tick(), 4.0))
 
 
 def test_lost_race_is_followed_by_a_look_at_the_leader() -> None:
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
-    assert kinds(lease.on(events.Refused(), 0.1)) == [effects.ReadLeader]
+    assert kinds(lease.on(events.WriteRefused(), 0.1)) == [effects.ReadLeader]
 
 
 def test_own_write_that_arrived_after_its_time_out_is_taken_up() -> None:
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
-    lease.on(events.Failed(is_unsure=True), 1.0)
+    lease.on(events.WriteFailed(is_unsure=True), 1.0)
     lease.on(events.Tick(), 1.2)
     write = write_of(lease.on(events.Observed(held_by("me"), 9, is_leader=True), 1.3))
     assert write.expect == 9
@@ -247,15 +247,15 @@ def test_device_whose_flock_never_comes_is_quarantined() -> None:
         now = lease.wake_at
         asked = lease.on(events.Tick(), now)
         told += kinds(asked)
-        while writes := [effect for effect in asked if isinstance(effect, effects.Write)]:
+        while writes := [effect for effect in asked if isinstance(effect, effects.WriteRecord)]:
             written = writes[0].record
             asked = lease.on(events.Written(int(now * 10)), now)
     assert now == RULES.lock_wait_s
     assert told.count(effects.NoFlock) == 1, "an operator should know"
     assert lease.held is None
     lease.on(events.Unlocked(), now)
-    assert effects.Write not in kinds(lease.on(events.Tick(), now + RULES.quarantine_s - 1))
-    assert effects.Write in kinds(lease.on(events.Tick(), now + RULES.quarantine_s))
+    assert effects.WriteRecord not in kinds(lease.on(events.Tick(), now + RULES.quarantine_s - 1))
+    assert effects.WriteRecord in kinds(lease.on(events.Tick(), now + RULES.quarantine_s))
 
 
 def test_release_names_the_first_ticket_and_leaves_after_it_is_stored() -> None:
@@ -271,8 +271,8 @@ def test_release_names_the_first_ticket_and_leaves_after_it_is_stored() -> None:
 def test_device_is_left_even_if_nats_cannot_be_told() -> None:
     lease, _ = holder()
     lease.on(events.ReleaseAsked(), 1.0)
-    assert effects.Leave in kinds(lease.on(events.Failed(is_unsure=False), 1.1))
-    assert effects.Write in kinds(lease.on(events.Tick(), 1.4))
+    assert effects.Leave in kinds(lease.on(events.WriteFailed(is_unsure=False), 1.1))
+    assert effects.WriteRecord in kinds(lease.on(events.Tick(), 1.4))
 
 
 def test_holder_keeps_the_lease_while_nobody_waits() -> None:
@@ -302,7 +302,7 @@ def test_nobody_is_asked_to_yield_before_the_runner_is_inside() -> None:
 
 def test_busy_holder_yields_at_the_end_of_its_quantum() -> None:
     lease, waiters = holder()
-    lease.on(events.Intent(is_idle=False), 0.0)
+    lease.busy()
     waiters.put("other", 3)
     revision = 10
     asked_at = 0.0
@@ -312,7 +312,7 @@ def test_busy_holder_yields_at_the_end_of_its_quantum() -> None:
         if effects.AskYield() in asked:
             asked_at = now
             break
-        if effects.Write in kinds(asked):
+        if effects.WriteRecord in kinds(asked):
             revision += 1
             lease.on(events.Written(revision), now)
     assert asked_at == RULES.quantum_s
@@ -323,14 +323,14 @@ def test_operator_gets_the_lease_moved_though_nobody_waits() -> None:
     assert effects.AskYield() in lease.on(events.YieldAsked(), 1.0)
     lease.on(events.ReleaseAsked(), 1.0)
     lease.on(events.Written(11), 1.0)
-    assert effects.Write not in kinds(lease.on(events.Unlocked(), 1.1))  # stands back for another
-    assert effects.Write in kinds(lease.on(events.Tick(), 3.5))
+    assert effects.WriteRecord not in kinds(lease.on(events.Unlocked(), 1.1))  # stands back for another
+    assert effects.WriteRecord in kinds(lease.on(events.Tick(), 3.5))
 
 
 def test_draining_worker_does_not_take_the_lease() -> None:
     lease, _ = standby()
     lease.on(events.Intent(is_allowed=False), 0.0)
-    assert effects.Write not in kinds(lease.on(events.RunnerReady(), 0.0))
+    assert effects.WriteRecord not in kinds(lease.on(events.RunnerReady(), 0.0))
 
 
 def test_crashed_runner_is_let_in_again_under_the_same_token() -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from signalbox.program.errors import Bug
 from workers.host import identity
 from workers.runner import frames, intervals
-from workers.runner.intervals import Interval
+from workers.runner.intervals import DeviceInterval
 
 REQUESTS: list[frames.Request] = [
     frames.Load(1, "m", 2, "/p", is_warm=True),
-    frames.Run(2, 9, "m", 2, "serving_default", [b"a", b""], ("y",)),
+    frames.RunSignature(2, 9, "m", 2, "serving_default", [b"a", b""], ("y",)),
     frames.Unload(3, "m", 2),
 ]
 
@@ -42,8 +42,8 @@ def test_rubbish_is_refused_and_never_more(body: bytes) -> None:
         return
 
 
-def line(kind: str, pid: int, token: int, t_in: float, t_out: float = 0.0) -> Interval:
-    return Interval(kind=kind, gpu="g", pid=pid, token=token, t_in=t_in, t_out=t_out)
+def line(kind: str, pid: int, token: int, t_in: float, t_out: float = 0.0) -> DeviceInterval:
+    return DeviceInterval(kind=kind, gpu="g", pid=pid, token=token, t_in=t_in, t_out=t_out)
 
 
 GOOD = [
@@ -69,7 +69,7 @@ def test_orderly_log_has_no_violations() -> None:
         (line("in", 9, 5, 1.5), "before 1 had left"),
     ],
 )
-def test_each_kind_of_violation_is_found(bad: Interval, said: str) -> None:
+def test_each_kind_of_violation_is_found(bad: DeviceInterval, said: str) -> None:
     assert any(said in found for found in intervals.violations([*GOOD, bad]))
 
 

@@ -79,7 +79,7 @@ class Peer:
         return asyncio.create_task(self.link.load("m", 1, "/m/1"))
 
     async def loaded(self, number: int) -> None:
-        await self.say(frames.pack(frames.Loaded(number, 1, 0.1, 0, {})))
+        await self.say(frames.pack(frames.VersionLoaded(number, 1, 0.1, 0, {})))
 
     def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[LoadReport]:
         return asyncio.create_task(self.link.load("n", 1, "/n/1", is_ahead=True, timeout_s=timeout_s))
@@ -125,7 +125,7 @@ async def test_a_process_counts_as_useful_from_its_first_answer_on(peer: Peer) -
     assert not peer.link.is_useful
     run = peer.run()
     await asyncio.get_running_loop().sock_recv(peer.theirs, LIMIT)
-    await peer.say(frames.pack(frames.Failed(1, "model_error", "no")))
+    await peer.say(frames.pack(frames.RequestFailed(1, "model_error", "no")))
     with pytest.raises(SignalboxError):
         await run
     assert peer.link.is_useful
@@ -155,7 +155,7 @@ async def test_an_error_that_names_a_path_is_told_without_it_and_logged_nowhere(
 ) -> None:
     run = peer.run()
     await asyncio.get_running_loop().sock_recv(peer.theirs, LIMIT)
-    await peer.say(frames.pack(frames.Failed(1, "model_error", "/srv/models/x; No such file")))
+    await peer.say(frames.pack(frames.RequestFailed(1, "model_error", "/srv/models/x; No such file")))
     with pytest.raises(ModelError) as caught:
         await run
     assert caught.value.public_message == "<path>; No such file"
@@ -182,11 +182,11 @@ def framed(body: bytes) -> bytes:
         (LIMIT + 1).to_bytes(4, "little"),
         b"\xff\xff\xff\xff",
         frames.pack(frames.Ran(99, 0.1, [b""], {})),
-        frames.pack(frames.Failed(0, "x", "y")),
+        frames.pack(frames.RequestFailed(0, "x", "y")),
         frames.pack(frames.Ran(1, 0.1, [], {})),
         frames.pack(frames.Ran(1, 0.1, [b"", b""], {})),
-        frames.pack(frames.Loaded(1, 1, 0.1, 0, {})),
-        frames.pack(frames.Unloaded(1)),
+        frames.pack(frames.VersionLoaded(1, 1, 0.1, 0, {})),
+        frames.pack(frames.VersionUnloaded(1)),
     ],
 )
 async def test_nonsense_is_a_crash_and_ends_the_process(peer: Peer, said: bytes) -> None:
@@ -253,7 +253,7 @@ async def test_a_runner_that_never_beats_is_frozen_from_when_it_is_ready() -> No
     beats.setblocking(False)
     with theirs, heart:
         await link.attach(RunnerEnds(ours, beats), 1)
-        theirs.sendall(frames.pack(frames.Ready(1, 0.1)))
+        theirs.sendall(frames.pack(frames.RunnerStarted(1, 0.1)))
         await asyncio.wait_for(killed.wait(), 60)
         link.detach(1)
 
@@ -403,7 +403,7 @@ async def test_inputs_beyond_the_limit_are_refused_before_they_are_sent(peer: Pe
 async def test_a_runners_words_are_cut_before_they_reach_a_caller(peer: Peer) -> None:
     running = peer.run()
     await asyncio.sleep(0)
-    await peer.say(frames.pack(frames.Failed(1, "no_such_code", "x" * (LIMIT - 100))))
+    await peer.say(frames.pack(frames.RequestFailed(1, "no_such_code", "x" * (LIMIT - 100))))
     with pytest.raises(ModelError) as raised:
         await running
     assert isinstance(raised.value, SignalboxError)

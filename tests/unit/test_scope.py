@@ -12,10 +12,10 @@ from verification.scope.nodes import Machines
 from verification.scope.steps import KINDS, faults_of
 from verification.scope.walk import walk_many
 from workers.guard.machine import LEAVE_NS, GuardMachine
-from workers.lease.machine import HELD, Flock, HeldLease, Lease
+from workers.lease.machine import HELD, Flock, HeldLease, LeaseMachine
 
 
-class SeizesFromOtherHosts(Lease):
+class SeizesFromOtherHosts(LeaseMachine):
     """Does not compare host and boot id."""
 
     def _turn_at(self, record: Record | None, now: float) -> float:
@@ -24,7 +24,7 @@ class SeizesFromOtherHosts(Lease):
         return super()._turn_at(record, now)
 
 
-class ReleasesWithoutComparing(Lease):
+class ReleasesWithoutComparing(LeaseMachine):
     """Overwrites whatever is there."""
 
     def _write(self, op: Any, record: Record, expect: int, ttl_s: int | None, now: float) -> None:
@@ -32,7 +32,7 @@ class ReleasesWithoutComparing(Lease):
         super()._write(op, record, blind, ttl_s, now)
 
 
-class CountsFromTheAnswer(Lease):
+class CountsFromTheAnswer(LeaseMachine):
     """The deadline counts from when the answer came instead of when the write was sent."""
 
     def _on_written(self, revision: int, now: float) -> None:
@@ -40,7 +40,7 @@ class CountsFromTheAnswer(Lease):
         super()._on_written(revision, now)
 
 
-class ForgetsTokens(Lease):
+class ForgetsTokens(LeaseMachine):
     """Does not go on from the token in the lock file."""
 
     def _raise_token(self, held: HeldLease) -> None:

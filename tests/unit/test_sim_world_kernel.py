@@ -14,7 +14,7 @@ from verification.simulation.kernel import Machine, Process
 from verification.simulation.loop import Clock, SimLoop, running
 from verification.simulation.runner import Device, SimRunner, Sockets
 from workers.guard import process as production
-from workers.guard.link import Word
+from workers.guard.link import GuardReport
 
 LOCK = "/locks/gpu.lock"
 
@@ -24,7 +24,7 @@ class Ear:
 
     def __init__(self, machine: Machine, device: Device, name: str) -> None:
         self.process = Process(machine, name, None)
-        self.words: asyncio.Queue[Word] = asyncio.Queue()
+        self.words: asyncio.Queue[GuardReport] = asyncio.Queue()
         self.runner: Process | None = None
 
         def start_runner(guard: Process, sockets: Sockets) -> Process:
@@ -33,10 +33,10 @@ class Ear:
             return self.runner
 
         self.link = SimGuardLink(
-            self.process, Path(LOCK), is_runner_kept=True, on_word=self.words.put_nowait, start_runner=start_runner
+            self.process, Path(LOCK), is_runner_kept=True, on_report=self.words.put_nowait, start_runner=start_runner
         )
 
-    async def hear(self, verb: str) -> Word:
+    async def hear(self, verb: str) -> GuardReport:
         while (word := await self.words.get()).verb != verb:
             pass
         return word

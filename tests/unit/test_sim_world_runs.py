@@ -23,10 +23,10 @@ from verification.simulation.hosts import Worker
 from verification.simulation.kernel import Machine
 from verification.simulation.runner import SimRunner, Task
 from verification.simulation.world import LONG, SHORT, Outcome, World, draw
-from workers.device.lane import Lane
+from workers.device.leased import LeasedDevice
 from workers.guard import process
 from workers.guard.machine import GuardMachine
-from workers.lease.machine import Lease
+from workers.lease.machine import LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 from workers.runner import frames, wire
@@ -240,13 +240,13 @@ def test_guard_that_ignores_its_deadline_is_found_out(monkeypatch: pytest.Monkey
 
 def test_deadline_counted_from_the_acknowledgement_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert late_fences() == []
-    on_written: Callable[..., None] = Lease._on_written
+    on_written: Callable[..., None] = LeaseMachine._on_written
 
-    def late(self: Lease, revision: int, now: float) -> None:
+    def late(self: LeaseMachine, revision: int, now: float) -> None:
         self._sent_at = now
         on_written(self, revision, now)
 
-    monkeypatch.setattr(Lease, "_on_written", late)
+    monkeypatch.setattr(LeaseMachine, "_on_written", late)
     assert late_fences() != []
 
 
@@ -283,7 +283,7 @@ def test_machine_that_was_suspended_serves_again() -> None:
 
 def test_lease_counted_on_a_clock_that_sleeps_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deadlines are the guard's past: whoever is let in is ended at once, for ever."""
-    defaults = Lane.__init__.__kwdefaults__
+    defaults = LeasedDevice.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "clock", lambda: time.monotonic())  # noqa: PLW0108  see _adapted
     assert violations(played(SuspendHolder, lull_s=60.0)) != []

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway_plugin.service.jobs import JobService
 from signalbox.bus.connection import parse_headers
 from signalbox.bus.writes import Group
-from signalbox.jobs.changes import RecordChange, Verdict
+from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, Conflict, Unavailable
@@ -164,8 +164,8 @@ class Recording(RuleBasedStateMachine):
         held = InFlightJob(cast("Any", None), self.jobs[job], now_s=self.loop.now)
         await hold.commits.refresh(held)
         if self.holds[GPU_OF[hold.worker]] is hold:  # else its lease ended meanwhile
-            verdicts = await hold.commits.claim([held], Group())
-            if verdicts[held] is Verdict.OURS:
+            written = await hold.commits.claim([held], Group())
+            if written[held] is WriteOutcome.OURS:
                 self.claimed.append(Attempt(hold, held))
 
     @rule(number=_NUMBER, pause=_PAUSE)
@@ -205,7 +205,7 @@ class Recording(RuleBasedStateMachine):
         else:
             change = commits.requeue(held, Unavailable("No."), is_crash=True)
         await commits.apply([change])
-        if change.verdict is Verdict.OURS and change.record and change.record.state.is_terminal:
+        if change.outcome is WriteOutcome.OURS and change.record and change.record.state.is_terminal:
             self._tell(held.job.id, change.record.state)
 
     @rule(job=st.sampled_from(JOBS), pause=_PAUSE)

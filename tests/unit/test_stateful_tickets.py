@@ -30,7 +30,8 @@ _WORKER = st.sampled_from(WORKERS)
 
 
 class Waiter:
-    """One worker's ticket and its view of the wait queue, carried as :class:`workers.device.lane.Lane` carries them."""
+    """One worker's ticket and its view of the wait queue, carried as
+    :class:`workers.device.leased.LeasedDevice` carries them."""
 
     def __init__(self, loop: SimLoop, bus: Bus, name: str) -> None:
         self.loop, self.bus, self.name = loop, bus, name

@@ -19,11 +19,12 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.wire.messages import Job, Limits, Model, Record, State
+from signalbox.wire.messages import Job, Limits, Record, State
 from workers.runner.link import RunReport
 from workers.runner.wire import RunnerLost
 from workers.serving.activity import Activity
-from workers.serving.execution import BatchRun, Execution
+from workers.serving.batchrun import BatchRun
+from workers.serving.execution import Executor
 from workers.serving.inflight import InFlightJob, InFlightJobs
 from workers.serving.residency import Renew
 from workers.serving.statistics import Statistics
@@ -119,8 +120,8 @@ class Fleet:
         def concerns(_model: str) -> bool:
             return False
 
-    def find(self, name: str) -> Model:
-        return Model(name=name, limits=Limits())
+    def limits(self, _name: str) -> Limits:
+        return Limits()
 
 
 class Message:
@@ -145,29 +146,23 @@ def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> InFlightJob:
     return InFlightJob(cast("Any", Message(data)), job, now_s=0.0)
 
 
-def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Execution:
+def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Executor:
     nothing: Any = None
     statistics = Statistics()
-    return Execution(
+    return Executor(
         bus=nothing,
         runner=cast("Any", runner),
         residency=cast("Any", memory or Memory()),
-        commits=nothing,
         fleet=cast("Any", Fleet()),
         statistics=statistics,
         activity=Activity(statistics, lambda: 0.0, lambda: None),
-        ack=nothing,
-        drop=nothing,
-        nak=nothing,
-        free=lambda: None,
         clock=clock,
     )
 
 
-async def outcomes(made: Execution, batch_run: BatchRun) -> list[object]:
+async def outcomes(made: Executor, batch_run: BatchRun) -> list[object]:
     """``bytes`` for a result, else the kind of error."""
-    found = await made._outcomes(batch_run)
-    made.end(batch_run)
+    found = await made.run(batch_run)
     return [FINE if isinstance(each, bytes) else type(each) for each in found]
 
 
@@ -177,7 +172,7 @@ def test_each_job_of_a_batch_meets_its_own_fate_and_a_death_costs_one_restart(in
         runner = Runner(fits)
         made = execution(runner)
         jobs = [held(data) for data in inputs]
-        return await outcomes(made, made.begin(jobs)), runner, jobs
+        return await outcomes(made, BatchRun(jobs)), runner, jobs
 
     found, runner, jobs = asyncio.run(run())
     fates: dict[bytes, object] = {FINE: FINE, REFUSED: ModelError, KILLER: RunnerCrashed}
@@ -195,13 +190,13 @@ async def test_a_result_above_its_bound_fails_its_own_job_and_no_other() -> None
     made = execution(Runner())
     made._max_result_bytes = len(FINE)
     jobs = [held(FINE), held(FINE + b"and more"), held(FINE)]
-    assert await outcomes(made, made.begin(jobs)) == [FINE, ResultTooLarge, FINE]
+    assert await outcomes(made, BatchRun(jobs)) == [FINE, ResultTooLarge, FINE]
 
 
 async def test_memory_used_up_is_found_once_and_not_by_every_part() -> None:
     runner = Runner(fits=4)
     made = execution(runner)
-    found = await outcomes(made, made.begin([held(FINE) for _ in range(32)]))
+    found = await outcomes(made, BatchRun([held(FINE) for _ in range(32)]))
     assert set(found) == {FINE}
     assert [size for size in runner.runs if size > 4] == [32, 16, 8]
 
@@ -210,19 +205,19 @@ async def test_one_caller_s_large_rows_leave_the_others_batches_as_they_are() ->
     runner = Runner(fits=1)
     made = execution(runner)
     large = [held(FINE, "s|8000,8000,3") for _ in range(2)]
-    assert await outcomes(made, made.begin(large)) == [FINE, FINE]
+    assert await outcomes(made, BatchRun(large)) == [FINE, FINE]
     runner.fits, runner.runs = 1000, []
-    assert set(await outcomes(made, made.begin([held(FINE) for _ in range(32)]))) == {FINE}
+    assert set(await outcomes(made, BatchRun([held(FINE) for _ in range(32)]))) == {FINE}
     assert runner.runs == [32]
 
 
 async def test_a_version_that_dies_loading_is_not_its_jobs_fault() -> None:
     runner = Runner()
     made = execution(runner, Memory(deaths=3))
-    found = await outcomes(made, made.begin([held(FINE) for _ in range(8)]))
+    found = await outcomes(made, BatchRun([held(FINE) for _ in range(8)]))
     assert found == [NotServing] * 8
     assert runner.restarts == 2
-    found = await outcomes(made, made.begin([held(FINE)]))
+    found = await outcomes(made, BatchRun([held(FINE)]))
     assert found == [NotServing], "what is known of it is not tried out again and again"
     assert runner.restarts == 3
 
@@ -230,7 +225,7 @@ async def test_a_version_that_dies_loading_is_not_its_jobs_fault() -> None:
 async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
     runner = Runner()
     made = execution(runner, Memory(deaths=1))
-    found = await outcomes(made, made.begin([held(FINE) for _ in range(8)]))
+    found = await outcomes(made, BatchRun([held(FINE) for _ in range(8)]))
     assert found == [FINE] * 8
     assert runner.restarts == 1
 
@@ -238,7 +233,7 @@ async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
 async def test_who_takes_a_runner_down_that_was_made_for_him_is_to_blame() -> None:
     runner = Runner()
     made = execution(runner, Memory(is_full=True))
-    assert await outcomes(made, made.begin([held(KILLER)])) == [RunnerCrashed]
+    assert await outcomes(made, BatchRun([held(KILLER)])) == [RunnerCrashed]
     assert runner.runs == [1]
     assert runner.restarts == 2, "one for the load, one for the death"
 
@@ -247,11 +242,12 @@ async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:
     runner = Runner()
     runner.gate = asyncio.Event()
     made = execution(runner)
-    first, second = made.begin([held(FINE), held(FINE)]), made.begin([held(FINE)])
+    first, second = BatchRun([held(FINE), held(FINE)]), BatchRun([held(FINE)])
     running = [asyncio.create_task(outcomes(made, batch_run)) for batch_run in (first, second)]
     await runner.both_run.wait()
-    unused: Any = None
-    await made.cancel(second.jobs[0], unused, 0, grace_s=0.0)
+    cancelled = second.jobs[0]
+    cancelled.is_cancelled = True
+    await made.stop(second, cancelled, grace_s=0.0)
     runner.gate = None
     assert await running[0] == [FINE, FINE]
     assert await running[1] == [Unavailable], "it is not run again, and ends cancelled"
@@ -262,7 +258,7 @@ async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:
 async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unblamed() -> None:
     runner = Runner()
     made = execution(runner)
-    first, second = made.begin([held(KILLER)]), made.begin([held(FINE), held(FINE)])
+    first, second = BatchRun([held(KILLER)]), BatchRun([held(FINE), held(FINE)])
     runner.gate = asyncio.Event()
     running = [asyncio.create_task(outcomes(made, batch_run)) for batch_run in (first, second)]
     await runner.both_run.wait()
@@ -292,7 +288,7 @@ async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins
         job.job = replace(job.job, id=str(number))
         in_flight.take(job)
     runner.on_restart = lambda: None if len(runner.runs) > 1 else restarted()
-    assert await outcomes(made, made.begin(jobs)) == [RunnerCrashed, FINE, FINE, FINE]
+    assert await outcomes(made, BatchRun(jobs)) == [RunnerCrashed, FINE, FINE, FINE]
     assert [job.phases["started"] / 1000 for job in jobs] == [11.0, 12.0, 13.0, 14.0]
     assert [job.phases.get("computed", 0) / 1000 for job in jobs] == [0, 13.0, 14.0, 15.0]
 
@@ -305,7 +301,7 @@ async def test_halves_of_a_batch_that_used_the_memory_up_wait_until_each_begins(
         job.job = replace(job.job, id=str(number))
         in_flight.take(job)
     runner.on_run = lambda: waited.append(in_flight.waiting().get("m", 0))
-    assert await outcomes(made, made.begin(jobs)) == [FINE, FINE]
+    assert await outcomes(made, BatchRun(jobs)) == [FINE, FINE]
     assert waited == [0, 1, 0]
 
 
@@ -319,7 +315,7 @@ async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_run
     with made._activity.loading(("other", 1), is_ahead=True):
         jobs = [held(FINE)]
         jobs[0].job = replace(jobs[0].job, rows=8)
-        batch_run = made.begin(jobs)
+        batch_run = BatchRun(jobs)
         running = asyncio.create_task(outcomes(made, batch_run))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -330,7 +326,7 @@ async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_run
     assert not made._statistics.batch_limits.rows(batch_run.limit_key)
     assert not made._activity.has_suspect
     runner.errors = [error]
-    assert await outcomes(made, made.begin(jobs)) == [type(error)], "alone"
+    assert await outcomes(made, BatchRun(jobs)) == [type(error)], "alone"
 
 
 async def test_a_job_that_has_taken_a_runner_down_runs_beside_no_load_ahead() -> None:
@@ -350,7 +346,7 @@ async def test_a_job_that_has_taken_a_runner_down_runs_beside_no_load_ahead() ->
         crashes=1,
     )
     with made._activity.loading(("other", 1), is_ahead=True):
-        running = asyncio.create_task(outcomes(made, made.begin([again])))
+        running = asyncio.create_task(outcomes(made, BatchRun([again])))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not runner.runs
@@ -361,6 +357,6 @@ async def test_no_load_ahead_begins_while_the_suspects_of_a_death_run_alone() ->
     runner, suspected = Runner(), list[bool]()
     made = execution(runner)
     runner.on_restart = runner.on_run = lambda: suspected.append(made._activity.has_suspect)
-    assert await outcomes(made, made.begin([held(FINE), held(KILLER)])) == [FINE, RunnerCrashed]
+    assert await outcomes(made, BatchRun([held(FINE), held(KILLER)])) == [FINE, RunnerCrashed]
     assert suspected == [False, True, True, True, True], "run, restart, run, run, restart"
     assert not made._activity.has_suspect

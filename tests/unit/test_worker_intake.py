@@ -9,7 +9,7 @@ import pytest
 from signalbox.jobs.commits import persist
 from signalbox.program.errors import Unavailable
 from signalbox.wire.names import PRIORITIES
-from workers.queue.intake import Intake
+from workers.queue.intake import JobIntake
 
 
 class Puller:
@@ -47,7 +47,7 @@ class Bus:
 @pytest.mark.parametrize("silent_at", range(1, 2 * len(PRIORITIES) + 1))
 async def test_one_request_that_nobody_answered_leaves_no_model_without_pullers(silent_at: int) -> None:
     bus = Bus(silent_at)
-    intake = Intake(cast("Any", bus), lambda *_: None, lambda: None)
+    intake = JobIntake(cast("Any", bus), lambda *_: None, lambda _: None)
     async with asyncio.timeout(5):
         await persist(lambda: intake.follow(["half", "slow"]))
     assert intake.models == {"half", "slow"}

@@ -5,6 +5,7 @@ import itertools
 import time
 
 from tests.unit.test_worker_execution import FINE, Runner, execution, held, outcomes
+from workers.serving.batchrun import BatchRun
 
 ABORTED_S = 5.0
 """A loop that stands still for so long ends its process."""
@@ -21,7 +22,7 @@ async def test_the_loop_turns_while_a_batch_runs() -> None:
     loop.call_soon(beat)
     await asyncio.sleep(0)
     made = execution(Runner())
-    assert await outcomes(made, made.begin([held(FINE)])) == [FINE]
+    assert await outcomes(made, BatchRun([held(FINE)])) == [FINE]
     beats.append(time.monotonic())
     gaps = [after - before for before, after in itertools.pairwise(beats)]
     assert max(gaps) < ABORTED_S

@@ -15,7 +15,7 @@ def loaded(**env: str) -> WorkerSettings:
 
 
 def test_the_defaults_fit_each_other_and_the_lease(tmp_path: Path) -> None:
-    loaded(LOCK_DIR=str(tmp_path)).lane().check()
+    loaded(LOCK_DIR=str(tmp_path)).leased_device().check()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(env: dict[str, str], named
 
 def test_a_lease_shorter_than_its_fence_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured):
-        loaded(LOCK_DIR=str(tmp_path), LEASE_TTL_S="14").lane().check()
+        loaded(LOCK_DIR=str(tmp_path), LEASE_TTL_S="14").leased_device().check()
 
 
 def test_check_config_prints_every_setting_and_no_secret(capsys: pytest.CaptureFixture[str]) -> None:

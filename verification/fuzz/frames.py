@@ -55,7 +55,7 @@ class _Transport(asyncio.Transport):
 
 
 async def _talk(data: bytes) -> Hashable:
-    ready: list[frames.Ready] = []
+    ready: list[frames.RunnerStarted] = []
     refused: list[bool] = []
     wire = RunnerWire(LIMIT, on_ready=ready.append, kill=lambda: refused.append(True))
     transport = _Transport()
@@ -73,7 +73,7 @@ async def _talk(data: bytes) -> Hashable:
             assert future.done(), "somebody waits for a runner that was given up"
         if future.done() and future.exception() is None:
             answer = future.result()
-            assert not isinstance(answer, frames.Ready)
+            assert not isinstance(answer, frames.RunnerStarted)
             assert answer.id == number
             kinds.append(type(answer).__name__)
     if not wire.is_broken:

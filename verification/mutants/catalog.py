@@ -55,7 +55,7 @@ MUTANTS: Final = (
         7,
         "deadline on the wall clock",
         "integration",
-        _pytest("tests/integration/test_lease_lanes.py", "frozen_holder_is_fenced"),
+        _pytest("tests/integration/test_lease_devices.py", "frozen_holder_is_fenced"),
     ),
     Mutant(
         8,
@@ -90,7 +90,10 @@ MUTANTS: Final = (
         instead="idempotency by JetStream's dedupe id: ours is a record, so it is the record's compare-and-set",
     ),
     Mutant(
-        14, "decided on direct reads", "integration", _pytest("tests/integration/test_lease_lanes.py", "killed_holder")
+        14,
+        "decided on direct reads",
+        "integration",
+        _pytest("tests/integration/test_lease_devices.py", "killed_holder"),
     ),
     Mutant(
         15,
@@ -116,7 +119,7 @@ MUTANTS: Final = (
         18,
         "waiters look once a second",
         "integration",
-        _pytest("tests/integration/test_lease_lanes.py", "hears_of_a_release"),
+        _pytest("tests/integration/test_lease_devices.py", "hears_of_a_release"),
         instead="a deaf waiter: the flock wakes it as well as the event, so both are late",
     ),
     Mutant(19, "five deliveries and no more", "integration", _pytest("tests/integration/test_core_deliveries.py")),
@@ -144,7 +147,7 @@ MUTANTS: Final = (
         27,
         "job that kills runners makes every restart wait longer",
         "unit",
-        _pytest("tests/unit/test_worker_keeper.py"),
+        _pytest("tests/unit/test_worker_guardedrunner.py"),
     ),
     Mutant(
         28, "runner born and dead in one breath waited for for ever", "unit", _pytest("tests/unit/test_runner_link.py")
@@ -178,7 +181,7 @@ MUTANTS: Final = (
         34,
         "device kept by a worker that cannot keep its token",
         "integration",
-        _pytest("tests/integration/test_lease_lanes.py", "cannot_be_kept"),
+        _pytest("tests/integration/test_lease_devices.py", "cannot_be_kept"),
     ),
     Mutant(35, "jobs expired by the machine's own clock", "simulation", _sim(45, 2)),
     Mutant(
@@ -241,7 +244,7 @@ MUTANTS: Final = (
         51,
         "dead holder's jobs looked for once",
         "integration",
-        _pytest("tests/integration/test_worker_rescue.py", "given_back_again"),
+        _pytest("tests/integration/test_worker_orphans.py", "given_back_again"),
     ),
     Mutant(
         52,

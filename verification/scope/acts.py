@@ -27,7 +27,7 @@ def server_answers(world: World, node: Node) -> None:
 
 def write_fails(world: World, node: Node) -> None:
     node.op = None
-    world.todo.append((node.name, events.Failed(is_unsure=False)))
+    world.todo.append((node.name, events.WriteFailed(is_unsure=False)))
 
 
 def flock_comes_free_for(world: World, node: Node) -> None:
@@ -106,7 +106,7 @@ def is_connected_again(world: World, node: Node) -> None:
     if not node.is_frozen:
         world.todo.append((node.name, events.Tick()))
     if not node.is_frozen:
-        world.read(node)  # as Lane._resync does
+        world.read(node)  # as LeasedDevice._resync does
 
 
 def starts_again(world: World, node: Node) -> None:
@@ -176,7 +176,7 @@ def time_passes(world: World, _: str) -> None:
             world.feed(world.own(name), "timer")
         if node.op is not None and node.op.fate != "sent" and world.now > node.op.at:
             world.own(name).op = None
-            world.post(name, events.Failed(is_unsure=True))
+            world.post(name, events.WriteFailed(is_unsure=True))
     due = {name for name, node in world.nodes.items() if not (node.is_frozen or node.is_down) and is_due(world, node)}
     world.todo += [(name, events.Tick()) for name in world.in_order(due)]
 
@@ -210,9 +210,9 @@ def connection_is_cut(world: World, node: Node) -> None:
     if node.op is not None and node.op.fate != "sent":
         node.op = None
         if not node.is_frozen:
-            world.todo.append((node.name, events.Failed(is_unsure=True)))
+            world.todo.append((node.name, events.WriteFailed(is_unsure=True)))
         else:
-            node.inbox = (events.Failed(is_unsure=True),)
+            node.inbox = (events.WriteFailed(is_unsure=True),)
 
 
 def runner_crashes(world: World, node: Node) -> None:
@@ -248,7 +248,7 @@ def answer_tarries(world: World, node: Node) -> None:
     op = node.op
     assert op is not None
     answer = world.store(op.write, node.name, node.lease.me.boot, op.at)
-    node.op = op._replace(fate="slow", answer=cast("events.Written | events.Refused", answer))
+    node.op = op._replace(fate="slow", answer=cast("events.Written | events.WriteRefused", answer))
 
 
 def write_is_late(world: World, node: Node) -> None:

@@ -17,7 +17,7 @@ from verification.scope.nodes import RULES, Node, Op
 from verification.scope.world import NS, World
 from workers.guard.machine import GuardMachine
 from workers.lease import events
-from workers.lease.machine import HELD, Flock, HeldLease, Lease
+from workers.lease.machine import HELD, Flock, HeldLease, LeaseMachine
 
 PAST: Final = RULES.ttl_s + 1
 """Ticks after which the past is only past: nothing counts longer than a record lives."""
@@ -348,7 +348,7 @@ class _View:
             ),
         )
 
-    def lease(self, lease: Lease) -> tuple[Any, ...]:
+    def lease(self, lease: LeaseMachine) -> tuple[Any, ...]:
         at, due, since = self.at, self.due, self.since
         assert lease.__dict__.keys() == _LEASE_FIELDS, "the lease has a field that the key does not know"
         seen, is_locked = lease._seen, lease.flock is Flock.HELD

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from signalbox.wire.messages import Record
 from workers.guard.machine import GuardMachine
 from workers.lease import effects, events
-from workers.lease.machine import Claimant, HeldLease, Lease
+from workers.lease.machine import Claimant, HeldLease, LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import OwnTicket, WaitQueue
 
@@ -41,10 +41,10 @@ class Op(NamedTuple):
     """A lease write under way. fate: ``sent`` until the server has it; ``slow`` if its answer tarries;
     ``lost`` if its writer will hear nothing but its own time-out."""
 
-    write: effects.Write
+    write: effects.WriteRecord
     at: int
     fate: str = "sent"
-    answer: events.Written | events.Refused | None = None
+    answer: events.Written | events.WriteRefused | None = None
 
 
 class InHand(NamedTuple):
@@ -69,7 +69,7 @@ class Node:
     name: str
     life: int
     host: str
-    lease: Lease
+    lease: LeaseMachine
     ticket: OwnTicket
     guard: GuardMachine
     runner: str = "out"
@@ -104,7 +104,7 @@ _all_of: Final = attrgetter(*(one.name for one in fields(Node)))
 _all_of_guard: Final = attrgetter(*GuardMachine.__slots__)
 
 
-def copied_lease(lease: Lease) -> Lease:
+def copied_lease(lease: LeaseMachine) -> LeaseMachine:
     """The same state in another object; records are immutable and shared."""
     twin = type(lease).__new__(type(lease))
     twin.__dict__.update(lease.__dict__)
@@ -143,7 +143,7 @@ class Machines:
     """The machines to explore; a test may pass broken ones. is_kept: whether a runner outlives a
     hand-over. hosts: of each worker; workers of one host share a flock."""
 
-    lease: type[Lease] = Lease
+    lease: type[LeaseMachine] = LeaseMachine
     guard: type[GuardMachine] = GuardMachine
     is_kept: bool = False
     hosts: tuple[str, ...] = field(default=("h", "h", "h"))

@@ -2,7 +2,7 @@
 
 A state is a :class:`World`; it is copied before it is changed. ``now`` counts ticks. Each public method
 of :mod:`verification.scope.steps` is one step of the exploration; this module holds what they have in common:
-carrying out effects as :mod:`workers.device.lane` and :mod:`workers.guard.process` do, and the laws that are checked
+carrying out effects as :mod:`workers.device.leased` and :mod:`workers.guard.process` do, and the laws that are checked
 at every change.
 """
 
@@ -58,7 +58,7 @@ class Late(NamedTuple):
     boot: str
     at: int
     expect: int
-    lease: effects.Write | None = None
+    lease: effects.WriteRecord | None = None
     record: messages.Record | None = None
 
 
@@ -195,7 +195,7 @@ class World:
         self.check()
 
     def settle(self, node: Node) -> None:
-        """What :meth:`Lane._settle` does, and what a session does when it sees what has changed."""
+        """What :meth:`LeasedDevice._settle` does, and what a session does when it sees what has changed."""
         lease = node.lease
         if lease.held is None and self.used[0] == lease.me.boot:
             self.used = ("", 0)  # that stay is over: its token is used up
@@ -255,7 +255,7 @@ class World:
     def act(self, node: Node, effect: effects.Effect) -> None:
         """Carry out one effect of a lease."""
         match effect:
-            case effects.Write():
+            case effects.WriteRecord():
                 self.send(node, effect)
             case effects.ReadLeader():
                 self.read(node)
@@ -288,7 +288,7 @@ class World:
         else:
             self.todo.append((node.name, seen))
 
-    def send(self, node: Node, write: effects.Write) -> None:
+    def send(self, node: Node, write: effects.WriteRecord) -> None:
         """A lease write goes out. A lease that another still holds may be seized only under the flock."""
         if node.op is not None:
             raise Violation(f"{node.name} has two writes in flight")
@@ -363,7 +363,7 @@ class World:
         self.feed(node, "taken", self.floors.get(node.host, 0))
 
     def tell(self, node: Node, text: str) -> None:
-        """A report of the guard, as :meth:`Lane._on_word` reads it."""
+        """A report of the guard, as :meth:`LeasedDevice._on_report` reads it."""
         verb, *numbers = text.split()
         match verb:
             case "locked":
@@ -407,11 +407,11 @@ class World:
 
     # -- NATS: the lease -------------------------------------------------------------------------------
 
-    def store(self, write: effects.Write, name: str, boot: str, at: int) -> events.Event:
+    def store(self, write: effects.WriteRecord, name: str, boot: str, at: int) -> events.Event:
         """Compare and set. All workers hear of what is stored."""
         expect: int | None = write.expect  # a broken machine may expect nothing
         if expect is not None and expect != self.revision:
-            return events.Refused()
+            return events.WriteRefused()
         if write.record.state == HELD and not write.ttl_s:
             raise Violation(f"{boot} holds the lease for ever")
         self.check_chain(write.record)
@@ -460,7 +460,7 @@ class World:
                 hand = hand._replace(record=job.record, revision=job.revision)
             self.set_job(number, job._replace(owner=node.lease.me.boot, is_again=True))
             node.hand = hand
-            self.todo.append((node.name, events.Intent(is_idle=False)))
+            node.lease.busy()
             return
 
     def let_go(self, node: Node, *, is_said: bool = True) -> None:
@@ -471,7 +471,7 @@ class World:
         job = self.jobs[hand.job]
         if is_said and not node.is_cut and job.owner == node.lease.me.boot:
             self.set_job(hand.job, job._replace(owner=""))
-        self.todo.append((node.name, events.Intent(is_idle=True)))
+        self.todo.append((node.name, events.Idle(self.now)))
 
     def acknowledge(self, node: Node) -> None:
         """S8: only what has ended leaves the queue."""

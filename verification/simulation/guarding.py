@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from verification.simulation.kernel import End, Process
 from verification.simulation.runner import Sockets
 from workers.guard import process as production
-from workers.guard.link import GuardWords, RunnerEnds, Word, parse
+from workers.guard.link import GuardOrders, GuardReport, RunnerEnds, parse
 from workers.guard.machine import GuardMachine
 
 START_S: Final = 0.03
@@ -58,7 +58,7 @@ class SimGuard:
         while self.given:
             self.given.pop().close()
 
-    def _on_word(self, message: bytes | None) -> None:
+    def _on_report(self, message: bytes | None) -> None:
         if message is None:
             self.words = None
             self.feed("mute")
@@ -114,7 +114,7 @@ class SimGuard:
         self.lock.share(self.runner)
         self.words = ours
         self.runner.watch(self.process, self._on_runner_exit)
-        ours.listen(self._on_word)
+        ours.listen(self._on_report)
         self.feed("spawned", self.runner.pid)
 
     def _kill(self, _: object) -> None:
@@ -151,7 +151,7 @@ class SimGuard:
         self.process.exit(0)
 
 
-class SimGuardLink(GuardWords):
+class SimGuardLink(GuardOrders):
     """The supervisor's side: what :class:`workers.guard.link.GuardLink` is on a real kernel."""
 
     def __init__(
@@ -160,11 +160,11 @@ class SimGuardLink(GuardWords):
         lock_path: Path,
         *,
         is_runner_kept: bool,
-        on_word: Callable[[Word], None],
+        on_report: Callable[[GuardReport], None],
         start_runner: StartRunner,
     ) -> None:
         machine = supervisor.machine
-        self._supervisor, self._on_word = supervisor, on_word
+        self._supervisor, self._on_report = supervisor, on_report
         self._ours, theirs = machine.pipe(supervisor, supervisor)
         self._process = Process(machine, f"guard of {supervisor.name}", supervisor)
         theirs.give(self._process)
@@ -230,14 +230,14 @@ class SimGuardLink(GuardWords):
             if not self._is_gone:
                 self._is_gone = True
                 self._ours.close()
-                self._on_word(Word("gone"))
+                self._on_report(GuardReport("gone"))
             return
         word = parse(message)
         if word.verb == "spawned":
             self._runner_pid = word.number
         elif word.verb == "died":
             self._runner_pid = 0
-        self._on_word(word)
+        self._on_report(word)
 
 
 class SimSocket:
@@ -278,8 +278,8 @@ class SimTransport(asyncio.Transport):
         self._end.close()
 
 
-def starter(supervisor: Process, start_runner: StartRunner) -> Callable[..., GuardWords]:
-    """What a :class:`workers.device.lane.Lane` takes as ``start_guard``."""
+def starter(supervisor: Process, start_runner: StartRunner) -> Callable[..., GuardOrders]:
+    """What a :class:`workers.device.leased.LeasedDevice` takes as ``start_guard``."""
 
     def start_guard(
         lock_path: Path,
@@ -287,11 +287,11 @@ def starter(supervisor: Process, start_runner: StartRunner) -> Callable[..., Gua
         environment: Mapping[str, str],
         *,
         is_runner_kept: bool,
-        on_word: Callable[[Word], None],
+        on_report: Callable[[GuardReport], None],
         **_: object,
-    ) -> GuardWords:
+    ) -> GuardOrders:
         return SimGuardLink(
-            supervisor, lock_path, is_runner_kept=is_runner_kept, on_word=on_word, start_runner=start_runner
+            supervisor, lock_path, is_runner_kept=is_runner_kept, on_report=on_report, start_runner=start_runner
         )
 
     return start_guard

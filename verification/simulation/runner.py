@@ -90,7 +90,7 @@ class SimRunner:
         process.is_large = True
         process.last_words.append(self._is_out)
         self.data.listen(self._on_data)
-        self.words.listen(self._on_word)
+        self.words.listen(self._on_report)
         process.machine.loop.spawn(process.program, self._serve(import_s))
         process.machine.loop.spawn(process.program, self._beat())
 
@@ -101,7 +101,7 @@ class SimRunner:
             self.asked.append(message)
             self.awake.set()
 
-    def _on_word(self, message: bytes | None) -> None:
+    def _on_report(self, message: bytes | None) -> None:
         if message is None:
             self.process.exit(1)
         else:
@@ -115,7 +115,7 @@ class SimRunner:
 
     async def _serve(self, import_s: float) -> None:
         await asyncio.sleep(import_s)
-        self._send(frames.Ready(self.process.pid, import_s))
+        self._send(frames.RunnerStarted(self.process.pid, import_s))
         while True:
             if self.heard:
                 self._obey(self.heard.popleft())
@@ -153,21 +153,21 @@ class SimRunner:
 
     async def _answer(self, request: frames.Request) -> frames.Answer:
         if self.stay is None:
-            return frames.Failed(request.id, LeaseLost.code, "The runner is outside the device.")
+            return frames.RequestFailed(request.id, LeaseLost.code, "The runner is outside the device.")
         if isinstance(request, frames.Load):
             await asyncio.sleep(0.05)
             self.loaded.add((request.model, request.version))
-            return frames.Loaded(request.id, 1 << 20, 0.05, 0, {})
+            return frames.VersionLoaded(request.id, 1 << 20, 0.05, 0, {})
         if isinstance(request, frames.Unload):
             self.loaded.discard((request.model, request.version))
-            return frames.Unloaded(request.id)
+            return frames.VersionUnloaded(request.id)
         if request.token != self.stay.token:
-            return frames.Failed(request.id, LeaseLost.code, "Another token.")
+            return frames.RequestFailed(request.id, LeaseLost.code, "Another token.")
         if (request.model, request.version) not in self.loaded:
-            return frames.Failed(request.id, NotFound.code, "Not loaded.")
+            return frames.RequestFailed(request.id, NotFound.code, "Not loaded.")
         return await self._run(request)
 
-    async def _run(self, request: frames.Run) -> frames.Answer:
+    async def _run(self, request: frames.RunSignature) -> frames.Answer:
         tasks = [_decode(body) for body in request.inputs]
         does = {task.does for task in tasks}
         if "hang" in does:
@@ -178,7 +178,7 @@ class SimRunner:
             await asyncio.sleep(3600.0)
         if "refused" in does:
             error = InvalidInput if len(tasks) == 1 else ModelError
-            return frames.Failed(request.id, error.code, "The model refuses its input.")
+            return frames.RequestFailed(request.id, error.code, "The model refuses its input.")
         return frames.Ran(request.id, 0.01, [task.job.encode() for task in tasks], {})
 
     def _send(self, answer: frames.Answer) -> None:

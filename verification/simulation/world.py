@@ -31,11 +31,11 @@ from verification.simulation.nats.link import Link
 from verification.simulation.oracle import Oracle, SeenBus, SeenServer
 from verification.simulation.runner import Device
 from workers import supervisor
-from workers.device import devices, lane
+from workers.device import devices, leased
 from workers.host.quarantine import Quarantine
 from workers.lease.rules import Rules
-from workers.recovery.leader import Tenure
-from workers.recovery.reconciler import Reconciler
+from workers.recovery.leader import LeaderLease
+from workers.recovery.reconciler import JobReconciler
 
 if TYPE_CHECKING:
     from verification.simulation.faults import Faults
@@ -344,16 +344,16 @@ class World:
 def _adapted(shape: Shape) -> Iterator[None]:
     """What a simulation replaces beside clocks and chance: this machine's own facts, and costly formalities."""
     with ExitStack() as stack:
-        for class_ in (Reconciler, Quarantine, Tenure):
+        for class_ in (JobReconciler, Quarantine, LeaderLease):
             # A clock that is a default argument was bound when its module was read, before there was a world.
             defaults = class_.__init__.__kwdefaults__
             stack.enter_context(patch.dict(defaults, clock=lambda: time.time()))  # noqa: PLW0108
         if shape.is_brief:
             often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
-            stack.enter_context(patch.dict(Reconciler.__init__.__kwdefaults__, often))
+            stack.enter_context(patch.dict(JobReconciler.__init__.__kwdefaults__, often))
         stack.enter_context(patch.object(topology, "require", _trust))
         stack.enter_context(patch.object(supervisor, "_rss_bytes", lambda: 40 << 20))
-        stack.enter_context(patch.object(lane, "is_local", lambda _: True))
+        stack.enter_context(patch.object(leased, "is_local", lambda _: True))
         yield
 
 

@@ -8,7 +8,7 @@ from workers.runner.link import RunnerLink
 
 
 class HeldDevice(Protocol):
-    """What a lease handle needs of its device's lane."""
+    """What a lease handle needs of its device's leased."""
 
     @property
     def is_at_risk(self) -> bool:
@@ -34,7 +34,7 @@ class LeaseHandle:
     idle: finish the batch and :meth:`release`. on_change: called when ``is_at_risk`` or ``is_shared`` has changed.
     """
 
-    def __init__(self, lane: HeldDevice, *, token: int, gpu: str, runner: RunnerLink) -> None:
+    def __init__(self, device: HeldDevice, *, token: int, gpu: str, runner: RunnerLink) -> None:
         self.token = token
         self.gpu = gpu
         self.runner = runner
@@ -42,7 +42,7 @@ class LeaseHandle:
         self.yield_asked = asyncio.Event()
         self.ended = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
-        self._lane = lane
+        self._device = device
 
     @property
     def is_at_risk(self) -> bool:
@@ -50,14 +50,14 @@ class LeaseHandle:
 
         Also where the whole fence has passed unnoticed, as the process or its machine slept.
         """
-        return self._lane.is_at_risk or self._lane.lease_slack_s <= 0
+        return self._device.is_at_risk or self._device.lease_slack_s <= 0
 
     @property
     def is_shared(self) -> bool:
         """Whether a foreign process computes on the GPU: load nothing; what is loaded may run."""
-        return self._lane.is_shared
+        return self._device.is_shared
 
     async def release(self) -> None:
         """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""
-        self._lane.release(self)
+        self._device.release(self)
         await self.ended.wait()

@@ -19,10 +19,10 @@ from workers.guard.output import BURST_BYTES, RunnerOutput
 _PROGRAM: Final = "import sys; sys.path.append(sys.argv.pop(1)); from workers.guard.process import main; main()"
 """Isolated and without site-packages, so that it stays tiny; it may import only this package."""
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
-_WORD_BYTES: Final = 4096
+_REPORT_BYTES: Final = 4096
 
 
-class Word(NamedTuple):
+class GuardReport(NamedTuple):
     """One report: ``guard pid``, ``spawned pid``, ``locked stored-token``, ``busy``, ``unlocked``,
     ``replaced``, ``entered token``, ``left``, ``pong deadline``, ``died pid status``,
     ``fenced is-deadline``; ``error spawn``, ``error lock`` and ``error enter`` with an errno, for what could not be
@@ -45,8 +45,8 @@ class RunnerEnds(NamedTuple):
         self.beats.close()
 
 
-class GuardWords(ABC):
-    """The orders that a lane gives its guard."""
+class GuardOrders(ABC):
+    """The orders that a guard takes."""
 
     def lock(self, hold_ns: int = 0) -> None:
         """Take the flock now or as soon as it is free; answered by ``locked`` (and ``busy`` before).
@@ -102,7 +102,7 @@ class GuardWords(ABC):
 
 
 class StartGuard(Protocol):
-    """Starts a guard for one flock; ``on_word`` hears what it says."""
+    """Starts a guard for one flock; ``on_report`` hears what it says."""
 
     def __call__(
         self,
@@ -111,12 +111,12 @@ class StartGuard(Protocol):
         environment: Mapping[str, str],
         *,
         is_runner_kept: bool,
-        on_word: Callable[[Word], None],
-    ) -> GuardWords:
+        on_report: Callable[[GuardReport], None],
+    ) -> GuardOrders:
         """Start it, in the main thread: the guard's parent-death signal is bound to the thread."""
 
 
-class GuardLink(GuardWords):
+class GuardLink(GuardOrders):
     """One guard process. Sends never block; a full socket means a frozen guard, which ends it.
 
     Must be made in the main thread: the guard's parent-death signal is bound to the thread.
@@ -129,11 +129,11 @@ class GuardLink(GuardWords):
         environment: Mapping[str, str],
         *,
         is_runner_kept: bool,
-        on_word: Callable[[Word], None],
+        on_report: Callable[[GuardReport], None],
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self._on_word = on_word
+        self._on_report = on_report
         self._socket = ours
         self._runner_pidfd = -1
         self._output = RunnerOutput(self._on_flood, time.monotonic)
@@ -204,7 +204,7 @@ class GuardLink(GuardWords):
     def _on_readable(self) -> None:
         while True:
             try:
-                data = self._socket.recv(_WORD_BYTES)
+                data = self._socket.recv(_REPORT_BYTES)
             except BlockingIOError:
                 return
             except OSError:
@@ -212,19 +212,19 @@ class GuardLink(GuardWords):
             if not data:
                 self._log_last_output(self._process.pid, 0)
                 self._hang_up()
-                self._on_word(Word("gone"))
+                self._on_report(GuardReport("gone"))
                 return
-            word = parse(data)
-            if word.verb == "spawned":
-                self._follow(word.number)
-            elif word.verb == "died":
+            report = parse(data)
+            if report.verb == "spawned":
+                self._follow(report.number)
+            elif report.verb == "died":
                 self._unfollow()
-                self._log_last_output(word.number, word.status)
-            self._on_word(word)
+                self._log_last_output(report.number, report.status)
+            self._on_report(report)
 
     def _on_flood(self) -> None:
         log.error("runner.flooded", bytes=BURST_BYTES)
-        self._on_word(Word("flooded"))
+        self._on_report(GuardReport("flooded"))
 
     def _log_last_output(self, pid: int, status: int) -> None:
         """Log what a runner printed before its end, unless it was killed."""
@@ -249,10 +249,10 @@ class GuardLink(GuardWords):
             self._output.close()
 
 
-def parse(data: bytes) -> Word:
+def parse(data: bytes) -> GuardReport:
     """A guard's report."""
     verb, *words = data.decode().split()
     if verb == "error":
         verb = f"error {words.pop(0)}"
     numbers = [int(word) if word.lstrip("-").isdigit() else 0 for word in words]
-    return Word(verb, *numbers[:2])
+    return GuardReport(verb, *numbers[:2])

@@ -122,7 +122,7 @@ class Guard:
         os.read(self.told_to_end, 64)
         self.feed("hung_up")
 
-    def on_word(self) -> None:
+    def on_report(self) -> None:
         """Read a report of the runner: ``in <token>`` or ``left``."""
         if self.words is None:
             return
@@ -236,7 +236,7 @@ class Guard:
         theirs.close()
         self.runner, self.runner_pidfd, self.words = pid, os.pidfd_open(pid), ours
         self.watch(self.runner_pidfd, self.on_runner_died)
-        self.watch(ours.fileno(), self.on_word)
+        self.watch(ours.fileno(), self.on_report)
         self.feed("spawned", pid)
 
     def try_lock(self, _: object) -> None:

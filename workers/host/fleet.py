@@ -10,7 +10,7 @@ from typing import Any
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire import rollout
-from signalbox.wire.messages import Desired, Model, Serving, Worker
+from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
 from workers.host.quarantine import Quarantine
@@ -73,7 +73,7 @@ def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
     return worker.device.id, worker.host, worker.state == "draining", worker.serves
 
 
-class Fleet:
+class FleetTables:
     """The tables behind placement, kept current.
 
     describe: this worker's own presence. on_change: called when placement, a model or a desired state has changed.
@@ -114,6 +114,11 @@ class Fleet:
     def find(self, name: str) -> Model | None:
         """The catalog's document of one model."""
         return self.models.get(token(name))
+
+    def limits(self, name: str) -> Limits:
+        """The limits of one model's jobs."""
+        found = self.find(name)
+        return found.limits if found is not None else Limits()
 
     def assigned(self) -> dict[str, Model]:
         """The models that this worker serves now."""

@@ -6,8 +6,8 @@ from signalbox.wire import messages
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """Write ``record`` expecting revision ``expect``; the answer is the event Written, Refused or Failed."""
+class WriteRecord:
+    """Write ``record`` expecting revision ``expect``; the answer is the event Written, WriteRefused or WriteFailed."""
 
     record: messages.Lease
     expect: int
@@ -89,7 +89,7 @@ class Ended:
 
 
 Effect = (
-    Write
+    WriteRecord
     | ReadLeader
     | Lock
     | Unlock

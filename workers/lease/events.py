@@ -25,12 +25,12 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class WriteRefused:
     """This worker's write was refused: the revision is not the one that it expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WriteFailed:
     """This worker's write was not stored, or (``is_unsure``) may still be."""
 
     is_unsure: bool
@@ -86,13 +86,18 @@ class DeviceUnusable:
 class Intent:
     """What the worker intends with the lease; ``None`` leaves a value as it is.
 
-    is_wanted: take a ticket while another worker holds it. is_allowed: it may be taken at all. is_idle: no job is in
-    flight, so that it may be handed over early.
+    is_wanted: take a ticket while another worker holds it. is_allowed: it may be taken at all.
     """
 
     is_wanted: bool | None = None
     is_allowed: bool | None = None
-    is_idle: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """No job has been in flight since then, so that the lease may be handed over early."""
+
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,8 @@ class Tick:
 Event = (
     Observed
     | Written
-    | Refused
-    | Failed
+    | WriteRefused
+    | WriteFailed
     | ReadFailed
     | Locked
     | Unlocked
@@ -124,6 +129,7 @@ Event = (
     | GuardGone
     | DeviceUnusable
     | Intent
+    | Idle
     | ReleaseAsked
     | YieldAsked
     | Tick

@@ -83,7 +83,7 @@ class HeldLease:
     is_at_risk: bool = False
 
 
-class Lease:
+class LeaseMachine:
     """The lease of one GPU as one worker sees and changes it.
 
     ``on`` takes an event and returns effects, to be carried out in order. ``wake_at`` is when to send
@@ -154,6 +154,10 @@ class Lease:
 
     # -- events --------------------------------------------------------------------------------------
 
+    def busy(self) -> None:
+        """Jobs are in flight from now on: no idle hand-over. Nothing has to be done about that, so it is no event."""
+        self._idle_since = None
+
     def on(self, event: Event, now: float) -> list[Effect]:
         """Take ``event`` in and return the effects to carry out."""
         self._out = []
@@ -162,9 +166,9 @@ class Lease:
                 self._on_observed(event, now)
             case events.Written(revision):
                 self._on_written(revision, now)
-            case events.Refused():
+            case events.WriteRefused():
                 self._on_refused()
-            case events.Failed(is_unsure):
+            case events.WriteFailed(is_unsure):
                 self._on_failed(is_unsure, now)
             case events.ReadFailed():
                 self._is_reading, self._retry_at = False, now + _RETRY_S
@@ -187,7 +191,9 @@ class Lease:
                     self._stand_back_until = now + self.rules.quarantine_s
                     self.held.is_releasing = True
             case events.Intent():
-                self._on_intent(event, now)
+                self._on_intent(event)
+            case events.Idle(since):
+                self._idle_since = since
             case events.ReleaseAsked():
                 if self.held:
                     self.held.is_releasing = True
@@ -198,13 +204,11 @@ class Lease:
         self._decide(now)
         return self._out
 
-    def _on_intent(self, intent: events.Intent, now: float) -> None:
+    def _on_intent(self, intent: events.Intent) -> None:
         if intent.is_wanted is not None:
             self._is_wanted = intent.is_wanted
         if intent.is_allowed is not None:
             self._is_allowed = intent.is_allowed
-        if intent.is_idle is not None:
-            self._idle_since = (self._idle_since or now) if intent.is_idle else None
 
     def _on_observed(self, seen: events.Observed, now: float) -> None:
         if seen.is_leader:
@@ -570,7 +574,7 @@ class Lease:
 
     def _write(self, op: Op, record: messages.Lease, expect: int, ttl_s: int | None, now: float) -> None:
         self._op, self._sent_at, self._sent = op, now, record
-        self._out.append(effects.Write(record, expect, ttl_s))
+        self._out.append(effects.WriteRecord(record, expect, ttl_s))
 
     def _read(self, now: float) -> None:
         if self._is_reading:

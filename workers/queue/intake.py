@@ -6,7 +6,8 @@ asked for still come: a job that the server is about to deliver when a request i
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from signalbox.bus.client import Bus, Delivery, Puller
@@ -25,14 +26,14 @@ STARTING_S: Final = 10.0
 OnDelivery = Callable[[str, Delivery], None]
 
 
-class Intake:
+class JobIntake:
     """The pullers of one session.
 
     on_delivery: called with the model and each delivery as it is read; must be quick.
-    on_credit: called when jobs that were asked for did not come, so that credits are free again.
+    on_credit: called with a model when jobs of it that were asked for did not come, so that credits are free again.
     """
 
-    def __init__(self, bus: Bus, on_delivery: OnDelivery, on_credit: Callable[[], None]) -> None:
+    def __init__(self, bus: Bus, on_delivery: OnDelivery, on_credit: Callable[[str], None]) -> None:
         self._bus = bus
         self._on_delivery = on_delivery
         self._on_credit = on_credit
@@ -65,7 +66,7 @@ class Intake:
             except NotFound:
                 log.warning("intake.no_consumer", model=model)
 
-    def ask(self, model: str, wanted: int, waiting: dict[Priority, int]) -> None:
+    def ask(self, model: str, wanted: int, waiting: Mapping[Priority, int]) -> None:
         """Ask for as many jobs of a model as are missing from ``wanted``."""
         pullers = self._pullers.get(model)
         if pullers is None:
@@ -93,9 +94,9 @@ class Intake:
         try:
             for priority in PRIORITIES:
                 puller = opened[priority] = await self._bus.pull(
-                    names.consumer(model, priority), lambda delivery: self._on_delivery(model, delivery)
+                    names.consumer(model, priority), partial(self._on_delivery, model)
                 )
-                puller.on_idle = self._on_credit
+                puller.on_idle = partial(self._on_credit, model)
         except BaseException:
             await self._close(opened.values())
             raise

@@ -40,7 +40,7 @@ class _Recordless(NamedTuple):
     last_seq: int
 
 
-class Inputs:
+class InputRemoval:
     """What the reconciler knows of ``INPUTS``. clock: UTC seconds."""
 
     def __init__(self, bus: Bus, records: Records, *, clock: Callable[[], float]) -> None:

@@ -18,8 +18,8 @@ from signalbox.wire.messages import LeaderLeaseRecord, decode, encode
 from signalbox.wire.names import Bucket
 
 
-class Tenure:
-    """One worker's claim to one duty. ttl_s: it is free so long after its last word. clock: UTC seconds."""
+class LeaderLease:
+    """One worker's claim to one duty. ttl_s: it is free so long after its last write. clock: UTC seconds."""
 
     def __init__(
         self, bus: Bus, name: str, *, worker: str, boot: str, ttl_s: int, clock: Callable[[], float] = time.time

@@ -3,7 +3,8 @@
 One worker does it for all, every half minute (:mod:`workers.recovery.leader`). A turn
 
 1. reads on in ``STATE``: records that are a minute old and not terminal are remembered as open;
-2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`, :mod:`workers.recovery.slots`),
+2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`,
+   :mod:`workers.recovery.shortlived`),
    before it writes any: a full ``STATE`` takes no ends;
 3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
 4. looks at open records again: one that its worker still runs is left alone, the others are put right
@@ -35,10 +36,10 @@ from signalbox.wire.messages import Job, LeaderLeaseRecord, Model, Record, State
 from signalbox.wire.names import PRIORITIES, RECONCILER, Header, Stream, token
 from workers.host import gauges
 from workers.queue.sweep import purge_acknowledged, remove
-from workers.recovery.inputs import Inputs
-from workers.recovery.leader import Tenure
-from workers.recovery.records import Retention, take_out
-from workers.recovery.slots import Slots
+from workers.recovery.inputs import InputRemoval
+from workers.recovery.leader import LeaderLease
+from workers.recovery.records import RecordRetention, take_out
+from workers.recovery.shortlived import ShortLivedRecords
 from workers.recovery.walk import walk
 
 PERIOD_S: Final = 30.0
@@ -60,10 +61,10 @@ _READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
 """The others need nothing."""
 
 
-class Reconciler:
+class JobReconciler:
     """One worker's part. workers, models: presence and catalog as known here. clock: UTC seconds.
 
-    outlives_s: how much longer a record stays than its job's message (:mod:`workers.recovery.leftovers`).
+    outlives_s: how much longer a record stays than its job's message (:mod:`workers.recovery.endedmessages`).
     """
 
     def __init__(
@@ -90,14 +91,16 @@ class Reconciler:
         self._period_s = period_s
         self._settled_s = settled_s
         self._clock = clock
-        self._tenure = Tenure(bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock)
-        self._retention = Retention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
-        self._slots = Slots(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
+        self._leadership = LeaderLease(
+            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
+        )
+        self._retention = RecordRetention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
+        self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
         self._least_kept_s = least_kept_s
         self._foreign: list[int] = []
         self._is_behind = False
         self._cancelled: list[str] = []
-        self._inputs = Inputs(bus, records, clock=clock)
+        self._inputs = InputRemoval(bus, records, clock=clock)
         self._duty: LeaderLeaseRecord | None = None
         self._read_to = 0
         self._open: dict[str, tuple[int, Record]] = {}
@@ -121,11 +124,11 @@ class Reconciler:
         """Give the duty up for another to take at once."""
         await self._inputs.rest()
         if self._duty is not None:
-            await self._tenure.give_up(self._remembered(self._duty))
+            await self._leadership.give_up(self._remembered(self._duty))
 
     async def turn(self) -> bool:
         """Do the duty once, if it is ours. Raises :class:`Unavailable` and others where NATS is away."""
-        duty = await self._tenure.take()
+        duty = await self._leadership.take()
         if duty is None:
             self._duty = None
             self._open.clear()
@@ -159,7 +162,7 @@ class Reconciler:
         gauges.RECONCILER_OPEN.set(len(self._open))
         self._read_to = state_seq
         self._duty = replace(duty, jobs_seq=jobs_seq)
-        if not await self._tenure.note(self._remembered(self._duty)):
+        if not await self._leadership.note(self._remembered(self._duty)):
             self._duty = None
         gauges.RECONCILED.labels("done").inc()
         return True

@@ -5,7 +5,7 @@ What has ended is removed here, the oldest first and never anything above the ol
 their time (a day), or after the least time that results are kept where the stream is getting full. Below that the
 gateways accept nothing more. So no open record may stay old: a worker writes those of what it runs again
 (:meth:`signalbox.jobs.commits.Commits.renew`), the reconciler those of jobs that no worker runs. Records of synchronous
-calls go sooner, a slot at a time (:mod:`workers.recovery.slots`).
+calls go sooner, a slot at a time (:mod:`workers.recovery.shortlived`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
 from signalbox.wire.names import Stream
 from workers.queue.sweep import remove
-from workers.recovery.leftovers import Leftovers
+from workers.recovery.endedmessages import EndedMessages
 from workers.recovery.walk import first_since
 
 CROWDED: Final = 0.6
@@ -27,10 +27,10 @@ _STEP: Final = 5_000
 _IN_FLIGHT: Final = 16
 
 
-class Retention:
+class RecordRetention:
     """Removes records of ended jobs. kept_s, least_s: how long they stay, and how long in any case.
 
-    outlives_s: see :class:`Leftovers`. clock: UTC seconds.
+    outlives_s: see :class:`EndedMessages`. clock: UTC seconds.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Retention:
 
     def begin(self) -> None:
         """Forget what was looked at: another did this meanwhile, or the streams are others now."""
-        self._left = Leftovers(self._bus, outlives_s=self._outlives_s)
+        self._left = EndedMessages(self._bus, outlives_s=self._outlives_s)
 
     async def turn(self, low: int, info: Mapping[str, Any]) -> int:
         """Remove what is due below ``low``, under which every job has ended. info: of ``STATE``, as the server told it.

@@ -41,7 +41,7 @@ class Unload(msgspec.Struct, frozen=True, array_like=True, tag=True):
     version: int
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RunSignature(msgspec.Struct, frozen=True, array_like=True, tag="Run"):
     """Run a signature on jobs whose inputs are concatenated along dimension 0.
 
     token: fencing token of the stay; refused where it is not the one the guard let in.
@@ -57,11 +57,11 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
     outputs: tuple[str, ...]
 
 
-Request = Load | Unload | Run
+Request = Load | Unload | RunSignature
 
 
-class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """First word of a runner: TensorFlow is imported, the device untouched. ``seconds``: since exec.
+class RunnerStarted(msgspec.Struct, frozen=True, array_like=True, tag="Ready"):
+    """The first frame of a runner: TensorFlow is imported, the device untouched. ``seconds``: since exec.
 
     sandbox: what of it is in force.
     """
@@ -71,7 +71,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
     sandbox: Confinement = Confinement()
 
 
-class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class VersionLoaded(msgspec.Struct, frozen=True, array_like=True, tag="Loaded"):
     """size_bytes: growth of the process (or of the GPU's memory). warmed: warm-up requests run."""
 
     id: int
@@ -81,7 +81,7 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
     signatures: dict[str, Signature]
 
 
-class Unloaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class VersionUnloaded(msgspec.Struct, frozen=True, array_like=True, tag="Unloaded"):
     """The version is gone from the runner."""
 
     id: int
@@ -96,7 +96,7 @@ class Ran(msgspec.Struct, frozen=True, array_like=True, tag=True):
     errors: dict[int, tuple[str, str]]
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag="Failed"):
     """The request failed as a whole; ``code`` is one of :mod:`signalbox.program.errors`."""
 
     id: int
@@ -104,7 +104,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     message: str
 
 
-Answer = Ready | Loaded | Unloaded | Ran | Failed
+Answer = RunnerStarted | VersionLoaded | VersionUnloaded | Ran | RequestFailed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final = msgspec.msgpack.Decoder(Request)

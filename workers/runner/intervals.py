@@ -34,7 +34,7 @@ _DYING_S: Final = 5.0
 _LOOK_S: Final = 0.005
 
 
-class Interval(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class DeviceInterval(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of the log: a stay of a runner in a device, or a use of the device."""
 
     kind: str
@@ -100,7 +100,7 @@ class Intervals:
             self._append("use", t_in, now())
 
     def _append(self, kind: str, t_in: float, t_out: float = 0.0) -> None:
-        line = Interval(kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out)
+        line = DeviceInterval(kind=kind, gpu=self._gpu, pid=os.getpid(), token=self._token, t_in=t_in, t_out=t_out)
         os.write(self._log, msgspec.json.encode(line) + b"\n")  # one write: lines never mix
 
 
@@ -115,19 +115,19 @@ def _is_dying(pid: int) -> bool:
     return fields[0] in {b"Z", b"X"} or bool(int(fields[6]) & _PF_EXITING)
 
 
-def read(path: Path) -> list[Interval]:
+def read(path: Path) -> list[DeviceInterval]:
     """All lines, in the order they were written."""
-    decode = msgspec.json.Decoder(Interval).decode
+    decode = msgspec.json.Decoder(DeviceInterval).decode
     return [decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def violations(lines: list[Interval]) -> list[str]:
+def violations(lines: list[DeviceInterval]) -> list[str]:
     """What must never happen: uses that overlap, a witness that was taken, a token that fell; in words.
 
     A stay without its end (a killed runner) counts until its last use.
     """
     found = [f"{x.pid} entered {x.gpu} while another was inside" for x in lines if x.kind == "overlap"]
-    by_gpu: defaultdict[str, list[Interval]] = defaultdict(list)
+    by_gpu: defaultdict[str, list[DeviceInterval]] = defaultdict(list)
     for line in lines:
         by_gpu[line.gpu].append(line)
     for gpu, log in by_gpu.items():
@@ -146,6 +146,6 @@ def violations(lines: list[Interval]) -> list[str]:
     return found
 
 
-def _is_new(before: Interval, after: Interval) -> bool:
+def _is_new(before: DeviceInterval, after: DeviceInterval) -> bool:
     """Whether two stays under one token are more than one runner crashing and being replaced."""
     return before.pid == after.pid

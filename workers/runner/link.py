@@ -76,7 +76,7 @@ class RunnerLink:
     def __init__(
         self, kill: Callable[[], None], *, stage: Stage, frame_limit_bytes: int, frozen_s: float = FROZEN_S
     ) -> None:
-        """``kill`` ends the present process at once (the guard does it); the lane starts the next.
+        """``kill`` ends the present process at once (the guard does it); another is started then.
 
         stage: shows the process the files of a version while it loads them. frozen_s: a process that has not beaten
         for so long is ended.
@@ -101,7 +101,7 @@ class RunnerLink:
     @property
     def loaded(self) -> Mapping[tuple[str, int], LoadReport]:
         """(model, version) in the memory of the present process; empty after a crash or a hand-over
-        that ended it. The only truth about residency: read it after every :meth:`Lane.held`."""
+        that ended it. The only truth about residency: read it after every :meth:`LeasedDevice.held`."""
         return self._loaded
 
     @property
@@ -150,7 +150,7 @@ class RunnerLink:
                 "load",
                 is_ahead=is_ahead,
             )
-        if not isinstance(answer, frames.Loaded) or answer.size_bytes < 0:
+        if not isinstance(answer, frames.VersionLoaded) or answer.size_bytes < 0:
             raise self._nonsense(answer)
         if self._usable() is not wire:
             raise RunnerLost("The runner was replaced while it loaded the version.")
@@ -186,7 +186,7 @@ class RunnerLink:
         token = self.token
         jobs = list(inputs)
         answer = await self._ask(
-            lambda id_: frames.Run(id_, token, model, version, signature, jobs, outputs), timeout_s, "run"
+            lambda id_: frames.RunSignature(id_, token, model, version, signature, jobs, outputs), timeout_s, "run"
         )
         is_fitting = isinstance(answer, frames.Ran) and len(answer.frames) == len(jobs)
         if not isinstance(answer, frames.Ran) or not is_fitting:
@@ -205,13 +205,13 @@ class RunnerLink:
         self._kill()
 
     def kill(self) -> None:
-        """End the process now; runs in flight raise :class:`RunnerCrashed`. The lane starts another."""
+        """End the process now; runs in flight raise :class:`RunnerCrashed`. Another is started."""
         self._end()
 
     async def restart(self) -> None:
         """Kill the process if it lives and wait until the next one is inside the device, empty.
 
-        Bounded by the lane: if the lease is lost meanwhile this raises :class:`LeaseLost`.
+        Bounded by the lease: if the lease is lost meanwhile this raises :class:`LeaseLost`.
         """
         if not self.died.is_set():
             if self._wire is not None:
@@ -224,7 +224,7 @@ class RunnerLink:
         if not self.token:
             raise LeaseLost("The lease was lost while the runner restarted.")
 
-    # -- used by the lane ---------------------------------------------------------------------------
+    # -- used by the device ------------------------------------------------------------------------
 
     async def attach(self, ends: RunnerEnds, pid: int) -> None:
         """A new process serves this link from now on, unless it is known to have died already.
@@ -292,7 +292,7 @@ class RunnerLink:
             raise RunnerLost("The runner is not running.")
         return self._wire
 
-    def _on_ready(self, ready: frames.Ready) -> None:
+    def _on_ready(self, ready: frames.RunnerStarted) -> None:
         self.sandbox = ready.sandbox
         self.ready.set()
 
@@ -313,7 +313,7 @@ class RunnerLink:
             await self.died.wait()  # it was ended for that: no further request may go to it
             raise
         self.is_useful = True
-        if isinstance(answer, frames.Failed):
+        if isinstance(answer, frames.RequestFailed):
             if answer.code == errors.OutOfMemory.code:
                 gauges.OUT_OF_MEMORY.labels(phase).inc()
             raise _error(answer.code, answer.message)

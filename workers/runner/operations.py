@@ -49,7 +49,7 @@ def known() -> Mapping[str, Known]:
     return {name: Known(*what.split(": ")) for name, _, what in parted}
 
 
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
+class OperationFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The operations of a model that need approval.
 
     forbidden: kind of operation to what it does. unknown: kinds that were never reviewed.
@@ -92,7 +92,7 @@ class Operations(NamedTuple):
         )
 
 
-def judge(operations: Operations) -> Findings:
+def judge(operations: Operations) -> OperationFindings:
     """Find the operations that may not serve before a person has approved them."""
     forbidden: dict[str, str] = {}
     unknown = []
@@ -107,7 +107,7 @@ def judge(operations: Operations) -> Findings:
                 forbidden[kind] = "reads or writes files when a request is answered"
         elif found.does != _COMPUTES and found.attribute == attribute:
             forbidden[kind] = found.does
-    return Findings(forbidden=forbidden, unknown=tuple(unknown))
+    return OperationFindings(forbidden=forbidden, unknown=tuple(unknown))
 
 
 def _functions(library: memoryview) -> dict[str, list[_Node]]:

@@ -33,7 +33,7 @@ from workers.sandbox.confinement import Confinement, Sandbox
 REFUSED: Final = 78
 """Exit status of a runner whose sandbox does not hold: it has served no job."""
 _READ_BYTES: Final = 1 << 18
-_WORD_BYTES: Final = 256
+_ORDER_BYTES: Final = 256
 
 
 class LoadReport(Protocol):
@@ -86,7 +86,7 @@ class Runner:
     def serve(self, started: float, confinement: Confinement) -> None:
         """Until either socket ends."""
         seconds = round(time.monotonic() - started, 3)
-        self._send(frames.Ready(os.getpid(), seconds, confinement))
+        self._send(frames.RunnerStarted(os.getpid(), seconds, confinement))
         poll = select.poll()
         data, guard = self._data.fileno(), self._guard.fileno()
         poll.register(guard, select.POLLIN)
@@ -94,7 +94,7 @@ class Runner:
         while True:
             ready = {fd for fd, _ in poll.poll()}
             if guard in ready:  # first: who is told to leave begins nothing new
-                self._on_word()
+                self._on_guard()
             elif data in ready:
                 received = self._data.recv(_READ_BYTES)
                 if not received:
@@ -123,9 +123,9 @@ class Runner:
             self._loading.join()
             self._loading = None
 
-    def _on_word(self) -> None:
-        word = self._guard.recv(_WORD_BYTES).decode()
-        verb, _, number = word.partition(" ")
+    def _on_guard(self) -> None:
+        order = self._guard.recv(_ORDER_BYTES).decode()
+        verb, _, number = order.partition(" ")
         if verb == "enter":
             if not self._token:
                 self._token = int(number)
@@ -142,20 +142,20 @@ class Runner:
 
     def _answer(self, request: frames.Request) -> frames.Answer:
         if not self._token:
-            return frames.Failed(request.id, LeaseLost.code, "The runner is outside the device.")
+            return frames.RequestFailed(request.id, LeaseLost.code, "The runner is outside the device.")
         t_in = now()
         try:
             return self._perform(request)
         except RunnerCrashed:
             os._exit(70)  # the device's context is beyond repair; a new process gets a new one
         except SignalboxError as error:
-            return frames.Failed(request.id, error.code, error.public_message)
+            return frames.RequestFailed(request.id, error.code, error.public_message)
         finally:
             self._intervals.use(t_in)
 
     def _perform(self, request: frames.Request) -> frames.Answer:
         start = time.perf_counter()
-        if isinstance(request, frames.Run):
+        if isinstance(request, frames.RunSignature):
             if request.token != self._token:
                 raise LeaseLost("The token is not the one the runner was let in with.")
             results, failed = self._engine.run(
@@ -167,10 +167,10 @@ class Runner:
                 request.model, request.version, request.path, is_warm=request.is_warm, digest=request.digest
             )
             seconds = time.perf_counter() - start
-            return frames.Loaded(request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures)
+            return frames.VersionLoaded(request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures)
         if isinstance(request, frames.Unload):
             self._engine.unload(request.model, request.version)
-            return frames.Unloaded(request.id)
+            return frames.VersionUnloaded(request.id)
         raise NotFound(type(request).__name__)
 
     def _send(self, answer: frames.Answer) -> None:
@@ -178,7 +178,7 @@ class Runner:
         if len(data) - frames.LENGTH_BYTES > self._limit:
             # The supervisor would take a frame of this size for nonsense, and this process for crashed.
             why = f"The results take {len(data)} bytes; {self._limit} are taken."
-            data = frames.pack(frames.Failed(getattr(answer, "id", 0), ResultTooLarge.code, why))
+            data = frames.pack(frames.RequestFailed(getattr(answer, "id", 0), ResultTooLarge.code, why))
         with self._one_answer:
             self._data.sendall(data)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.messages import Signature, TensorSpec
-from workers.runner.operations import Findings, Operations, judge, rules
+from workers.runner.operations import OperationFindings, Operations, judge, rules
 from workers.runner.protowire import number, single, submessages, text
 
 FILE: Final = "saved_model.pb"
@@ -47,7 +47,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
     signatures: dict[str, Signature]
     ops: tuple[str, ...]
-    verdict: Findings
+    verdict: OperationFindings
     size_bytes: int
     digest: str
     rules: str = ""

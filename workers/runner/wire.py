@@ -21,7 +21,7 @@ class RunnerLost(RunnerCrashed):
     """The process died, but not of this request: it worked on another, or on none."""
 
 
-class _Asked(NamedTuple):
+class _Pending(NamedTuple):
     """A request without an answer; the task that sent it may have ended."""
 
     future: asyncio.Future[frames.Answer]
@@ -34,24 +34,24 @@ class _Thread:
     No request exceeds its time while the process is frozen: that is decided at its next beat.
     """
 
-    def __init__(self, on_overdue: Callable[[_Asked], None]) -> None:
-        self.asked: dict[int, _Asked] = {}
+    def __init__(self, on_overdue: Callable[[_Pending], None]) -> None:
+        self.asked: dict[int, _Pending] = {}
         self._on_overdue = on_overdue
         self._is_overdue = False
         self._clock = Countdown(self._over)
 
     @property
-    def first(self) -> _Asked | None:
+    def first(self) -> _Pending | None:
         """The request that the process works on."""
         return next(iter(self.asked.values()), None)
 
-    def add(self, id_: int, asked: _Asked) -> None:
+    def add(self, id_: int, asked: _Pending) -> None:
         """It was asked for."""
         self.asked[id_] = asked
         if len(self.asked) == 1:
             self._start_clock()
 
-    def take(self, id_: int) -> _Asked:
+    def take(self, id_: int) -> _Pending:
         """It is answered."""
         is_first = id_ == next(iter(self.asked))
         asked = self.asked.pop(id_)
@@ -95,7 +95,7 @@ class RunnerWire(asyncio.Protocol):
         self,
         limit: int,
         *,
-        on_ready: Callable[[frames.Ready], None],
+        on_ready: Callable[[frames.RunnerStarted], None],
         kill: Callable[[], None],
         frozen_s: float = FROZEN_S,
     ) -> None:
@@ -132,7 +132,7 @@ class RunnerWire(asyncio.Protocol):
             self._refuse()  # a runner that sends malformed frames counts as crashed
             return
         for answer in answers:
-            if isinstance(answer, frames.Ready):
+            if isinstance(answer, frames.RunnerStarted):
                 self.heartbeat.expect()
                 self._on_ready(answer)
             elif (thread := self._thread_of(answer.id)) is not None:
@@ -148,11 +148,11 @@ class RunnerWire(asyncio.Protocol):
             return self._work
         return self._ahead if id_ in self._ahead.asked else None
 
-    def _on_overdue(self, asked: _Asked) -> None:
+    def _on_overdue(self, asked: _Pending) -> None:
         self.is_ended_by_us = True
         self._on_overdue_ahead(asked)
 
-    def _on_overdue_ahead(self, asked: _Asked) -> None:
+    def _on_overdue_ahead(self, asked: _Pending) -> None:
         if not asked.future.done():
             message = f"The model did not finish within {asked.timeout_s:g} s."
             asked.future.set_exception(DeadlineExceeded(message))
@@ -190,7 +190,7 @@ class RunnerWire(asyncio.Protocol):
         else:
             self._highest = id_
             self._transport.write(data)
-            (self._ahead if is_ahead else self._work).add(id_, _Asked(future, timeout_s))
+            (self._ahead if is_ahead else self._work).add(id_, _Pending(future, timeout_s))
         return future
 
     def fail(self, first: SignalboxError | None = None) -> None:

@@ -26,8 +26,8 @@ import msgspec
 from signalbox.program.errors import Misconfigured
 from workers.sandbox import landlock, privileges, seccomp, selftest
 from workers.sandbox.confinement import Confinement, Sandbox
-from workers.sandbox.landlock import Grant
-from workers.sandbox.privileges import User
+from workers.sandbox.landlock import PathGrant
+from workers.sandbox.privileges import SystemUser
 from workers.sandbox.selftest import Layer
 
 SCRATCH_BYTES: Final = 256 << 20
@@ -151,24 +151,24 @@ def _judged(sandbox: Sandbox, before: selftest.Before, missing: dict[Layer, str]
 
 def _fence(sandbox: Sandbox, kind: str, devices: list[Path], scratch: Path, version: int) -> int:
     whole = landlock.everything(version)
-    grants = [*_grants(kind, devices), Grant(scratch, whole & ~landlock.EXECUTE)]
-    grants += [Grant(Path(folder), landlock.READ) for folder in sandbox.model_folders]
+    grants = [*_grants(kind, devices), PathGrant(scratch, whole & ~landlock.EXECUTE)]
+    grants += [PathGrant(Path(folder), landlock.READ) for folder in sandbox.model_folders]
     withheld = whole if sandbox.model_folders else whole & ~landlock.READ
     return landlock.ruleset(grants, withheld=withheld, version=version)
 
 
-def _grants(kind: str, devices: list[Path]) -> Iterator[Grant]:
+def _grants(kind: str, devices: list[Path]) -> Iterator[PathGrant]:
     """What every runner needs, whatever model it runs."""
     code = landlock.READ | landlock.EXECUTE
     for path in (*_SYSTEM, *_python()):
-        yield Grant(Path(path), code)
+        yield PathGrant(Path(path), code)
     for path in _DEVICES:
-        yield Grant(Path(path), landlock.READ_FILE | landlock.WRITE_FILE)
+        yield PathGrant(Path(path), landlock.READ_FILE | landlock.WRITE_FILE)
     if kind == "nvidia":
         rights = landlock.READ | landlock.WRITE_FILE | landlock.IOCTL_DEV
-        yield from (Grant(path, rights) for path in devices)
-        yield from (Grant(Path(path), code) for path in _NVIDIA_READ)
-        yield Grant(Path("/proc"), landlock.READ | landlock.WRITE_FILE)
+        yield from (PathGrant(path, rights) for path in devices)
+        yield from (PathGrant(Path(path), code) for path in _NVIDIA_READ)
+        yield PathGrant(Path("/proc"), landlock.READ | landlock.WRITE_FILE)
 
 
 def _python() -> Iterator[str]:
@@ -189,7 +189,7 @@ def _nvidia_devices() -> list[Path]:
     return sorted(found for pattern in _NVIDIA for found in Path("/dev").glob(pattern))
 
 
-def _scratch(user: User | None) -> Path:
+def _scratch(user: SystemUser | None) -> Path:
     """A new private folder; those of runners that are gone are removed."""
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{_SCRATCH}*"):
@@ -202,7 +202,7 @@ def _scratch(user: User | None) -> Path:
     return folder
 
 
-def _remove_if_stale(old: Path, user: User | None) -> None:
+def _remove_if_stale(old: Path, user: SystemUser | None) -> None:
     fd = os.open(old, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         facts = os.fstat(fd)

@@ -28,7 +28,7 @@ _SCOPES: Final = 0b11
 """Neither signals to, nor abstract Unix sockets of, processes outside."""
 
 
-class Grant(NamedTuple):
+class PathGrant(NamedTuple):
     """A right on everything below a path, or on the one file it is."""
 
     path: Path
@@ -48,7 +48,7 @@ def everything(version: int) -> int:
     return rights | (IOCTL_DEV if version >= 5 else 0)
 
 
-def ruleset(grants: Iterable[Grant], *, withheld: int, version: int) -> int:
+def ruleset(grants: Iterable[PathGrant], *, withheld: int, version: int) -> int:
     """Descriptor of a ruleset that withholds ``withheld`` everywhere but where ``grants`` say.
 
     Also withheld where the kernel can: TCP, signals and abstract sockets across the border. A path

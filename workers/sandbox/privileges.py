@@ -30,7 +30,7 @@ THREADS: Final = 4096
 """Processes and threads of a user that only runners have."""
 
 
-class User(NamedTuple):
+class SystemUser(NamedTuple):
     """The user that a runner becomes. groups: supplementary ones, those of the device only."""
 
     uid: int
@@ -38,7 +38,7 @@ class User(NamedTuple):
     groups: tuple[int, ...] = ()
 
 
-def find_user(name: str, devices: Sequence[Path]) -> User:
+def find_user(name: str, devices: Sequence[Path]) -> SystemUser:
     """The user called ``name`` (or with that number). Raises :class:`Misconfigured`."""
     try:
         entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
@@ -47,10 +47,10 @@ def find_user(name: str, devices: Sequence[Path]) -> User:
     if entry.pw_uid == 0:
         raise Misconfigured("SIGNALBOX_WORKER_RUNNER_USER must not be root.")
     groups = {path.stat().st_gid for path in devices} - {0, entry.pw_gid}
-    return User(entry.pw_uid, entry.pw_gid, tuple(sorted(groups)))
+    return SystemUser(entry.pw_uid, entry.pw_gid, tuple(sorted(groups)))
 
 
-def become(user: User) -> None:
+def become(user: SystemUser) -> None:
     """Become ``user`` for good. Clears the parent-death signal, as every change of user does."""
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
@@ -87,7 +87,7 @@ def isolate(*, may_be_user: bool) -> str:
     return ""
 
 
-def mount_scratch(folder: Path, size_bytes: int, user: User | None) -> str:
+def mount_scratch(folder: Path, size_bytes: int, user: SystemUser | None) -> str:
     """Mount an empty file system in memory on ``folder``, seen by this process only. Returns why not, or nothing."""
     uid, gid = (user.uid, user.gid) if user else (os.geteuid(), os.getegid())
     options = f"size={size_bytes},mode=700,uid={uid},gid={gid}"

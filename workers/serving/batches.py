@@ -57,9 +57,9 @@ class BatchQueue(Generic[H]):
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    def count(self, priority: Priority) -> int:
-        """Waiting jobs of one priority."""
-        return len(self._queues[priority])
+    def counts(self) -> dict[Priority, int]:
+        """Waiting jobs by priority."""
+        return {priority: len(queue) for priority, queue in self._queues.items()}
 
     def add(self, held: H) -> None:
         """Add a job, behind those of its priority that arrived before."""
@@ -81,7 +81,8 @@ class BatchQueue(Generic[H]):
         head = self.head
         if head is None:
             return None
-        if not self._may_share(head) or self._rows[compatibility(head.job)] >= self._most(head):
+        most = self._most(head)
+        if most <= 1 or self._rows[compatibility(head.job)] >= most:
             return 0.0
         return max(0.0, head.arrived_s + self.batching.max_delay_ms / 1000 - now_s)
 
@@ -111,23 +112,22 @@ class BatchQueue(Generic[H]):
         self._rows.clear()
         return everything
 
-    def _may_share(self, held: H) -> bool:
-        return bool(held.job.batch_key) and not held.is_alone and self._most(held) > 1
-
     def _most(self, held: H) -> int:
-        """Rows that may run together with this job."""
+        """Rows that may run together with this job; 1: it runs alone."""
+        if not held.job.batch_key or held.is_alone:
+            return 1
         row_limit = self._row_limit(held.job)
         return min(self.batching.max_size, row_limit) if row_limit else self.batching.max_size
 
     def _gather(self, head: H) -> list[H]:
-        if not self._may_share(head):
+        most = self._most(head)
+        if most <= 1:
             self._queues[head.job.priority].popleft()
             self._forget(head)
             return [head]
         key = compatibility(head.job)
         batch: list[H] = []
         rows = size = 0
-        most = self._most(head)
         for queue in self._queues.values():
             passed: list[H] = []
             while queue and rows < most:

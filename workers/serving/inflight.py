@@ -60,11 +60,13 @@ class InFlightJobs:
         self._held[held.job.id] = held
         self.bytes += len(held.delivery.data)
 
-    def drop(self, held: InFlightJob) -> None:
-        """Forget a job that this worker is done with. Idempotent."""
-        if self._held.get(held.job.id) is held:
-            del self._held[held.job.id]
-            self.bytes -= len(held.delivery.data)
+    def drop(self, held: InFlightJob) -> bool:
+        """Forget a job that this worker is done with. False where it is not in flight."""
+        if self._held.get(held.job.id) is not held:
+            return False
+        del self._held[held.job.id]
+        self.bytes -= len(held.delivery.data)
+        return True
 
     def touch(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
         """Tell the server of jobs that it has not heard of for ``older_than_s``: they are worked on. Returns them."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from verification.chaos.evidence import journal
 from verification.chaos.evidence.journal import Entry
 from workers.runner import intervals
-from workers.runner.intervals import Interval
+from workers.runner.intervals import DeviceInterval
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "expired"})
 
@@ -23,7 +23,7 @@ class History(NamedTuple):
     processes: Sequence[Entry] = ()
     faults: Sequence[Entry] = ()
     final: Sequence[Entry] = ()
-    intervals: Sequence[Interval] = ()
+    intervals: Sequence[DeviceInterval] = ()
     logs: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
 

@@ -2,12 +2,12 @@
 
 import sys
 
-import workers.device.keeper
-import workers.device.lane
+import workers.device.guardedrunner
+import workers.device.leased
 from tests.rigs.unstaged import Unstaged
 from workers.main import main
 
 if __name__ == "__main__":
-    workers.device.keeper.RUNNER = "verification.chaos.rig.toyrunner"
-    vars(workers.device.lane)["Staging"] = Unstaged  # its versions lie nowhere
+    workers.device.guardedrunner.RUNNER = "verification.chaos.rig.toyrunner"
+    vars(workers.device.leased)["Staging"] = Unstaged  # its versions lie nowhere
     sys.exit(main())

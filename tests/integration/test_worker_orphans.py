@@ -13,7 +13,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put
 from signalbox.bus.writes import Group
-from signalbox.jobs.changes import Verdict
+from signalbox.jobs.changes import WriteOutcome
 from signalbox.jobs.commits import Commits
 from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
@@ -26,10 +26,10 @@ from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from verification.chaos.environment.proxy import Proxy
-from workers.host.fleet import Fleet
-from workers.queue import rescue
+from workers.host.fleet import FleetTables
+from workers.queue import orphans
 from workers.queue.intake import PARKED_S
-from workers.queue.rescue import Rescue
+from workers.queue.orphans import OrphanedDeliveries
 from workers.serving.inflight import InFlightJob
 
 CONSUMER = names.consumer("half", "mid")
@@ -76,7 +76,7 @@ class Peer(NamedTuple):
             clock=time.time,
         )
         held = InFlightJob(delivery, delivery.job, now_s=0.0)
-        assert await commits.claim([held], Group()) == {held: Verdict.OURS}
+        assert await commits.claim([held], Group()) == {held: WriteOutcome.OURS}
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ async def ledger(bus: Bus) -> Ledger:
     return await Ledger(bus).start()
 
 
-def heir(nats: NatsServer, folder: Path) -> WorkerProcess:
+def successor(nats: NatsServer, folder: Path) -> WorkerProcess:
     """Another worker, whose runner computes with a toy."""
-    return WorkerProcess(nats.url, folder, "heir", program="verification.chaos.rig.toyworker")
+    return WorkerProcess(nats.url, folder, "successor", program="verification.chaos.rig.toyworker")
 
 
 async def deliveries(bus: Bus) -> int:
@@ -113,33 +113,33 @@ async def deliveries(bus: Bus) -> int:
 async def test_a_running_job_given_back_into_a_dead_workers_request_is_given_back_again(
     nats: NatsServer, bus: Bus, ledger: Ledger, dead: Peer, tmp_path: Path
 ) -> None:
-    async with heir(nats, tmp_path) as worker:
+    async with successor(nats, tmp_path) as worker:
         hold = await worker.said("lease.acquired")
         await dead.park(2)
         job = await ledger.submit("half", floats(1.0))
         await dead.claim(gpu=hold["gpu"], token=hold["token"] - 1)
         dead.proxy.strand()
-        await register(bus, "half", models.half_plus_two())  # the heir looks at its queues now
+        await register(bus, "half", models.half_plus_two())  # the successor looks at its queues now
         (record,) = await ledger.ended(job, timeout_s=SOON_S)
-    assert (record.state, record.worker, record.attempt) == (State.SUCCEEDED, "heir", 2)
-    assert await deliveries(bus) == 3  # to the dead, to what it had parked, to the heir
+    assert (record.state, record.worker, record.attempt) == (State.SUCCEEDED, "successor", 2)
+    assert await deliveries(bus) == 3  # to the dead, to what it had parked, to the successor
 
 
 async def test_a_job_submitted_into_a_dead_workers_request_after_the_first_look_is_given_back(
     nats: NatsServer, bus: Bus, ledger: Ledger, dead: Peer, tmp_path: Path
 ) -> None:
-    async def is_heir_asking() -> bool:
+    async def is_successor_asking() -> bool:
         return (await bus.consumer_info(CONSUMER)).num_waiting == 2
 
-    async with heir(nats, tmp_path) as worker:
+    async with successor(nats, tmp_path) as worker:
         await worker.said("lease.acquired")
         await dead.park(2)
         dead.proxy.strand()
         await register(bus, "half", models.half_plus_two())
-        await becomes(is_heir_asking)
+        await becomes(is_successor_asking)
         job = await ledger.submit("half", floats(1.0))
         (record,) = await ledger.ended(job, timeout_s=SOON_S)
-    assert (record.state, record.worker, record.attempt) == (State.SUCCEEDED, "heir", 1)
+    assert (record.state, record.worker, record.attempt) == (State.SUCCEEDED, "successor", 1)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -147,25 +147,27 @@ async def test_a_second_look_takes_nothing_from_another_home_that_has_not_claime
     bus: Bus, ledger: Ledger, dead: Peer, monkeypatch: pytest.MonkeyPatch, replicas: int
 ) -> None:
     """The record still speaks of the dead, and NATS would deliver it anew, were it given back a second time."""
-    monkeypatch.setattr(rescue, "AGAIN_S", 0.0)
+    monkeypatch.setattr(orphans, "AGAIN_S", 0.0)
     if replicas > 1:
         await put(bus, Bucket.WORKERS, token(ELSEWHERE.id), ELSEWHERE)
     model = await register(bus, "half", models.half_plus_two(), replicas=replicas)
-    fleet = Fleet(bus, worker=HERE.id, device=HERE.device.id, allowed=(), describe=lambda: HERE, on_change=lambda: None)
+    fleet = FleetTables(
+        bus, worker=HERE.id, device=HERE.device.id, allowed=(), describe=lambda: HERE, on_change=lambda: None
+    )
     await fleet.start()
     await dead.park(1)
     await ledger.submit("half", floats(1.0))
     await dead.claim(gpu=HERE.device.id, token=HERE.token - 1)
     looks: list[Coroutine[Any, Any, None]] = []
-    heir = Rescue(
-        bus, Records(bus), fleet, gpu=HERE.device.id, token=HERE.token, is_in_hand=lambda _: False, spawn=looks.append
+    recovery = OrphanedDeliveries(
+        bus, Records(bus), fleet, gpu=HERE.device.id, token=HERE.token, is_in_flight=lambda _: False, spawn=looks.append
     )
     await dead.park(2)  # a living one from here on
-    await heir.follow({"half": model})
+    await recovery.follow({"half": model})
     await dead.deliveries.get()
     for look in looks:
         await look
     await bus.flush()
     assert await deliveries(bus) == (2 if replicas > 1 else 3)
-    heir.forget()
+    recovery.forget()
     await fleet.close()

@@ -1,6 +1,6 @@
-"""A lane in a process of its own, for tests that kill or freeze it: commands on stdin, facts on stdout.
+"""A leased device in a process of its own, for tests that kill or freeze it: commands on stdin, facts on stdout.
 
-``python -m tests.rigs.lanehost JSON`` with ``url, worker, lock_dir, interval_log`` and lane settings in
+``python -m tests.rigs.devicehost JSON`` with ``url, worker, lock_dir, interval_log`` and device settings in
 ``rules``. Without ``"is_light": false`` the runner is that of :mod:`tests.rigs.lightrunner`. Prints one
 JSON object a line: ``{"event": "held", "token": 7, "at": <boottime>}``. Commands: ``want``,
 ``release``, ``run SECONDS``, ``half X``, ``restart``, ``close``, ``block SECONDS``.
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import workers.device.keeper
+import workers.device.guardedrunner
 from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -25,7 +25,8 @@ from signalbox.wire.tensors import Tensor
 from tests.rigs import models
 from workers.device import devices
 from workers.device.handle import LeaseHandle
-from workers.device.lane import Lane, LaneSettings
+from workers.device.leased import LeasedDevice
+from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
 
 
@@ -42,16 +43,16 @@ def frame(name: str, value: float) -> bytes:
 
 
 class Host:
-    """The lane and what it is told to do with it."""
+    """The device and what it is told to do with it."""
 
-    def __init__(self, lane: Lane, *, is_yielding: bool) -> None:
-        self.lane, self.is_yielding = lane, is_yielding
+    def __init__(self, leased: LeasedDevice, *, is_yielding: bool) -> None:
+        self.leased, self.is_yielding = leased, is_yielding
 
     async def follow(self) -> None:
         """Report every hold from its beginning to its end; yield when asked to."""
         while True:
-            lease = await self.lane.held()
-            say("held", token=lease.token, runner=lease.runner.pid, guard=self.lane.guard_pid)
+            lease = await self.leased.held()
+            say("held", token=lease.token, runner=lease.runner.pid, guard=self.leased.guard_pid)
             if self.is_yielding:
                 await asyncio.wait(
                     {asyncio.ensure_future(lease.yield_asked.wait()), asyncio.ensure_future(lease.ended.wait())},
@@ -66,23 +67,23 @@ class Host:
         """Carry out one command and report it."""
         verb, *words = line.split()
         if verb == "want":
-            self.lane.want(True)
+            self.leased.want(True)
         elif verb == "release":
-            lease = await self.lane.held()
+            lease = await self.leased.held()
             await lease.release()
         elif verb == "restart":
-            lease = await self.lane.held()
+            lease = await self.leased.held()
             await lease.runner.restart()
             say("restarted", token=lease.token, runner=lease.runner.pid)
         elif verb == "block":
             time.sleep(float(words[0]))  # noqa: ASYNC251  what is tested is a loop that does not turn
         elif verb in {"run", "half"}:
-            lease = await self.lane.held()
+            lease = await self.leased.held()
             await self.infer(lease, verb, float(words[0]))
 
     async def infer(self, lease: LeaseHandle, verb: str, value: float) -> None:
         """One job on the slow model or on half_plus_two."""
-        self.lane.busy()
+        self.leased.busy()
         try:
             model, path, name = (
                 ("slow", models.slow(), "seconds") if verb == "run" else ("half", models.half_plus_two(), "x")
@@ -95,7 +96,7 @@ class Host:
         except SignalboxError as error:
             say("failed", code=error.code)
         finally:
-            self.lane.idle()
+            self.leased.idle()
 
 
 async def main(facts: dict[str, Any]) -> None:
@@ -103,29 +104,29 @@ async def main(facts: dict[str, Any]) -> None:
     log.configure(program=facts["worker"])
     bus = await Bus.connect(Wire(nats_url=facts["url"]), role="worker")
     lock_dir = Path(facts["lock_dir"])
-    settings = LaneSettings(lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {}))
+    settings = DeviceSettings(lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {}))
     if facts.get("is_light", True):
-        workers.device.keeper.RUNNER = "tests.rigs.lightrunner"
-    lane = Lane(
+        workers.device.guardedrunner.RUNNER = "tests.rigs.lightrunner"
+    leased = LeasedDevice(
         bus,
         Device(**facts["device"]) if "device" in facts else devices.virtual(0, lock_dir),
         WorkerIdentity.of_this_process(facts["worker"], lock_dir),
         settings,
     )
-    host = Host(lane, is_yielding=facts.get("is_yielding", False))
-    await lane.start()
+    host = Host(leased, is_yielding=facts.get("is_yielding", False))
+    await leased.start()
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(host.follow())
         jobs: set[asyncio.Task[None]] = set()
-        await lane.runner.ready.wait()
-        say("ready", runner=lane.runner.pid, guard=lane.guard_pid)
+        await leased.runner.ready.wait()
+        say("ready", runner=leased.runner.pid, guard=leased.guard_pid)
         while (line := (await reader.readline()).decode().strip()) not in {"", "close"}:
             jobs.add(group.create_task(host.obey(line)))
         for job in jobs:
             await job
-        await lane.close()
+        await leased.close()
         following.cancel()
     await bus.close()
     say("closed")

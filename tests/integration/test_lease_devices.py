@@ -45,7 +45,7 @@ def now() -> float:
 
 
 class Worker:
-    """One lane host and the facts it prints."""
+    """One host of a device and the facts it prints."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process, self.log = process, log
@@ -57,7 +57,7 @@ class Worker:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "tests.rigs.lanehost",
+                "tests.rigs.devicehost",
                 json.dumps(facts),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -35,7 +35,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, Model, State, decode
 from signalbox.wire.names import PRIORITIES, Header, Priority, Stream
 from workers.host import gauges
-from workers.host.fleet import Fleet
+from workers.host.fleet import FleetTables
 from workers.queue.intake import PARKED_S
 
 AGAIN_S: Final = PARKED_S + 1.0
@@ -44,28 +44,28 @@ MAX_LOOKS: Final = 2_000
 """Most messages looked at in one queue; what lies behind them waits for ``ack_wait``."""
 
 
-class Answer(Enum):
+class Acknowledgement(Enum):
     """What the queue is told of a delivery."""
 
     ACK = b"+ACK"
     NAK = b"-NAK"
 
 
-class Rescue:
+class OrphanedDeliveries:
     """Naks the deliveries of earlier holders of this GPU.
 
-    is_in_hand: whether this worker itself has a job. gpu, token: of the present hold. spawn: runs a second look.
+    is_in_flight: whether this worker itself has a job. gpu, token: of the present hold. spawn: runs a second look.
     """
 
     def __init__(
         self,
         bus: Bus,
         records: Records,
-        fleet: Fleet,
+        fleet: FleetTables,
         *,
         gpu: str,
         token: int,
-        is_in_hand: Callable[[str], bool],
+        is_in_flight: Callable[[str], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._bus = bus
@@ -73,7 +73,7 @@ class Rescue:
         self._fleet = fleet
         self._gpu = gpu
         self._token = token
-        self._is_in_hand = is_in_hand
+        self._is_in_flight = is_in_flight
         self._spawn = spawn
         self._looked: dict[str, asyncio.TimerHandle] = {}
 
@@ -129,7 +129,7 @@ class Rescue:
             answer = await self._judge(found[1], is_only_home=is_only_home)
             if answer is not None:
                 self._answer(consumer, found[0], info["delivered"].get("consumer_seq", 0), answer)
-                given += answer is Answer.NAK
+                given += answer is Acknowledgement.NAK
         return given
 
     async def _next(self, model: str, priority: Priority, sequence: int) -> tuple[int, Job | None] | None:
@@ -146,26 +146,26 @@ class Rescue:
         except msgspec.MsgspecError:
             return stored["seq"], None
 
-    async def _judge(self, job: Job, *, is_only_home: bool) -> Answer | None:
+    async def _judge(self, job: Job, *, is_only_home: bool) -> Acknowledgement | None:
         """What to answer in the earlier holder's name, None to leave the delivery alone."""
-        if self._is_in_hand(job.id):
+        if self._is_in_flight(job.id):
             return None
         try:
             found = await self._records.read(job.id)
         except NewerVersion:
             return None
-        if self._is_in_hand(job.id):  # it came while we read
+        if self._is_in_flight(job.id):  # it came while we read
             return None
         if found is None:
-            return Answer.NAK if is_only_home else None
+            return Acknowledgement.NAK if is_only_home else None
         record = found[0]
         if record.state.is_terminal:
-            return Answer.ACK  # its end is durable; the acknowledgement may have died with its holder
+            return Acknowledgement.ACK  # its end is durable; the acknowledgement may have died with its holder
         is_running = record.state is State.RUNNING
         is_lost = is_running and record.gpu == self._gpu and record.token <= self._token
-        return Answer.NAK if is_lost else None
+        return Acknowledgement.NAK if is_lost else None
 
-    def _answer(self, consumer: str, sequence: int, consumer_sequence: int, answer: Answer) -> None:
+    def _answer(self, consumer: str, sequence: int, consumer_sequence: int, answer: Acknowledgement) -> None:
         # The server identifies a pending delivery by its stream sequence and ignores what is not
         # pending; the consumer sequence only has to lie within what was delivered (measured, ADR 0030).
         subject = f"$JS.ACK.{Stream.JOBS}.{consumer}.1.{sequence}.{consumer_sequence}.0.0"

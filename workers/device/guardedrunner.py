@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from signalbox.program import log
 from signalbox.wire.messages import Device
-from workers.guard.link import GuardLink, GuardWords, StartGuard, Word
+from workers.guard.link import GuardLink, GuardOrders, GuardReport, StartGuard
 from workers.runner.link import RunnerLink, Stage
 from workers.runner.wire import FROZEN_S
 
@@ -34,10 +34,10 @@ class Timing(NamedTuple):
     frozen_s: float = FROZEN_S
 
 
-class Keeper:
-    """The guard and the runner of one lane.
+class GuardedRunner:
+    """The guard and the runner of one leased.
 
-    on_word: each report of the guard, after the runner's link knows of it. on_ready: called when a runner is ready,
+    on_report: each report of the guard, after the runner's link knows of it. on_ready: called when a runner is ready,
     outside the device. on_gone: called when the guard has ended, and its runner with it. start_guard: makes a guard's
     process. stage: shows the runner the files of what it loads.
     """
@@ -52,7 +52,7 @@ class Keeper:
         is_runner_kept: bool,
         timing: Timing,
         frame_limit_bytes: int,
-        on_word: Callable[[Word], None],
+        on_report: Callable[[GuardReport], None],
         on_ready: Callable[[], None],
         on_gone: Callable[[], None],
         start_guard: StartGuard = GuardLink,
@@ -63,9 +63,9 @@ class Keeper:
         self._device, self._lock_path = device, lock_path
         self._argv, self._is_runner_kept = ["-m", RUNNER, *runner_argv], is_runner_kept
         self._timing = timing
-        self._on_word, self._on_ready, self._on_gone = on_word, on_ready, on_gone
+        self._on_report, self._on_ready, self._on_gone = on_report, on_ready, on_gone
         self._make_guard = start_guard
-        self._guard: GuardWords | None = None
+        self._guard: GuardOrders | None = None
         self._is_gone = asyncio.Event()
         self._spawned: asyncio.Future[int] | None = None
         self._silence: asyncio.TimerHandle | None = None
@@ -77,7 +77,7 @@ class Keeper:
         return self._guard.pid if self._guard is not None else 0
 
     def order(self, verb: str, *numbers: int) -> bool:
-        """Tell the guard to do something (a method of :class:`GuardWords`); False where there is none."""
+        """Tell the guard to do something (a method of :class:`GuardOrders`); False where there is none."""
         if self._guard is None:
             return False
         getattr(self._guard, verb)(*numbers)
@@ -111,18 +111,18 @@ class Keeper:
             backoff_s = _next_backoff(backoff_s, was_well=was_well)
             await asyncio.sleep(backoff_s)
 
-    def _start_guard(self) -> GuardWords:
+    def _start_guard(self) -> GuardOrders:
         self._is_gone.clear()
         self._guard = self._make_guard(
             self._lock_path,
             [sys.executable, *self._argv],
             _environment(self._device),
             is_runner_kept=self._is_runner_kept,
-            on_word=self._hear,
+            on_report=self._hear,
         )
         return self._guard
 
-    async def _keep_runner(self, guard: GuardWords) -> None:
+    async def _keep_runner(self, guard: GuardOrders) -> None:
         """Start a runner whenever there is none; with a growing delay if it dies before it has answered anything.
 
         One that has answered is replaced at once: a job that kills runners is counted, and must not delay others.
@@ -149,23 +149,23 @@ class Keeper:
             backoff_s = _next_backoff(backoff_s, was_well=was_well)
             await asyncio.sleep(backoff_s)
 
-    def _hear(self, word: Word) -> None:
+    def _hear(self, report: GuardReport) -> None:
         self._hear_something()
-        if word.verb == "gone":
+        if report.verb == "gone":
             self._is_gone.set()
             return
-        if word.verb == "spawned" and self._spawned is not None and not self._spawned.done():
-            self._spawned.set_result(word.number)
-        elif word.verb == "died":
-            self._log.info("runner.died", pid=word.number, status=word.status)
-            self.runner.detach(word.number)
-        elif word.verb == "flooded":
+        if report.verb == "spawned" and self._spawned is not None and not self._spawned.done():
+            self._spawned.set_result(report.number)
+        elif report.verb == "died":
+            self._log.info("runner.died", pid=report.number, status=report.status)
+            self.runner.detach(report.number)
+        elif report.verb == "flooded":
             self.runner.flooded()
-        elif word.verb.startswith("error"):
-            self._log.error("guard.order_failed", what=word.verb.removeprefix("error "), errno=word.number)
-            if word.verb != "error enter" and self._guard is not None:
+        elif report.verb.startswith("error"):
+            self._log.error("guard.order_failed", what=report.verb.removeprefix("error "), errno=report.number)
+            if report.verb != "error enter" and self._guard is not None:
                 self._guard.kill_all()  # no room for another process; the next guard starts after a growing delay
-        self._on_word(word)
+        self._on_report(report)
 
     def _hear_something(self) -> None:
         if self._silence is not None:

@@ -1,4 +1,4 @@
-"""How long a lane goes without a runner, on the simulated kernel: what dies before it is any use comes back slower."""
+"""How long a worker is without a runner, on the simulated kernel: one that dies before use comes back slower."""
 
 import asyncio
 import errno
@@ -14,8 +14,8 @@ from verification.simulation import runner as simulated
 from verification.simulation.guarding import SimGuard, starter
 from verification.simulation.kernel import Machine, Process
 from verification.simulation.loop import Clock, SimLoop, running
-from workers.device.keeper import Keeper, Timing
-from workers.guard.link import Word
+from workers.device.guardedrunner import GuardedRunner, Timing
+from workers.guard.link import GuardReport
 
 RESTARTS = 8
 FOR_EVER_NS = 10**18
@@ -23,7 +23,7 @@ CRASH = simulated.encode(simulated.Task("deadly", does="crash"))
 
 
 class House:
-    """A keeper whose runners are let into the device. pauses: seconds from each runner's death to the next one."""
+    """A guard whose runners are let into the device. pauses: seconds from each runner's death to the next one."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -31,7 +31,7 @@ class House:
         self._died_at = 0.0
         machine = Machine(loop, "host", "boot", Clock())
         self.process = Process(machine, "worker", None)
-        self.keeper = Keeper(
+        self.guarded = GuardedRunner(
             Device(id="0", kind="gpu", name="0"),
             Path("/locks/gpu.lock"),
             [],
@@ -39,7 +39,7 @@ class House:
             is_runner_kept=True,
             timing=Timing(ready_s=10.0, answer_s=5.0, kill_s=5.0),
             frame_limit_bytes=simulated.FRAME_LIMIT_BYTES,
-            on_word=self._hear,
+            on_report=self._hear,
             on_ready=lambda: self._order("lock"),
             on_gone=lambda: None,
             start_guard=starter(self.process, self._start_runner),
@@ -51,20 +51,20 @@ class House:
         return process
 
     def _order(self, verb: str, *numbers: int) -> None:
-        assert self.keeper.order(verb, *numbers)
+        assert self.guarded.order(verb, *numbers)
 
-    def _hear(self, word: Word) -> None:
+    def _hear(self, word: GuardReport) -> None:
         if word.verb == "locked":
             self._order("enter", 1, FOR_EVER_NS)
         elif word.verb == "entered":
-            self.keeper.runner.admit(1)
+            self.guarded.runner.admit(1)
         elif word.verb == "died":
             self._died_at = self.loop.now
         elif word.verb == "spawned" and self._died_at:
             self.pauses.append(self.loop.now - self._died_at)
 
     async def crash_by_a_job(self) -> None:
-        runner = self.keeper.runner
+        runner = self.guarded.runner
         await runner.entered.wait()
         await runner.load("m", 1, "/m")
         with pytest.raises(RunnerCrashed):
@@ -72,16 +72,16 @@ class House:
         await runner.died.wait()
 
     async def crash_unasked(self) -> None:
-        runner = self.keeper.runner
+        runner = self.guarded.runner
         await runner.ready.wait()
         runner.kill()
         await runner.died.wait()
 
     async def restarts(self, *, is_asked: bool) -> list[float]:
-        keeping = asyncio.create_task(self.keeper.run())
+        keeping = asyncio.create_task(self.guarded.run())
         for _ in range(RESTARTS):
             await (self.crash_by_a_job() if is_asked else self.crash_unasked())
-        await self.keeper.runner.ready.wait()
+        await self.guarded.runner.ready.wait()
         keeping.cancel()
         await asyncio.wait([keeping])
         return self.pauses
@@ -122,8 +122,8 @@ def test_guard_that_cannot_fork_is_replaced_later_and_later(monkeypatch: pytest.
         house = House(loop)
 
         async def live() -> None:
-            keeping = asyncio.create_task(house.keeper.run())
-            await house.keeper.runner.ready.wait()
+            keeping = asyncio.create_task(house.guarded.run())
+            await house.guarded.runner.ready.wait()
             keeping.cancel()
             await asyncio.wait([keeping])
 

@@ -18,65 +18,34 @@ import msgspec
 
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.program import log
-from signalbox.program.errors import Ambiguous, Misconfigured, SignalboxError, StaleRevision
-from signalbox.wire import messages, names
-from signalbox.wire.messages import Device, Ticket
-from signalbox.wire.names import Bucket, Header
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.wire import names
+from signalbox.wire.messages import Device
+from signalbox.wire.names import Bucket
 from workers.device import devices
 from workers.device.foreign import Watch
+from workers.device.guardedrunner import GuardedRunner, Timing
 from workers.device.handle import LeaseHandle
-from workers.device.keeper import Keeper, Timing
-from workers.guard.link import GuardLink, StartGuard, Word
+from workers.device.leaserecord import LeaseRecord
+from workers.device.settings import DeviceSettings
+from workers.device.waitingtickets import WaitingTickets
+from workers.guard.link import GuardLink, GuardReport, StartGuard
 from workers.host import gauges
 from workers.host.identity import WorkerIdentity, is_local
 from workers.lease import effects, events
 from workers.lease.effects import Effect
 from workers.lease.events import Event
-from workers.lease.machine import Claimant, Flock, Lease
-from workers.lease.rules import Rules
-from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
+from workers.lease.machine import Claimant, Flock, LeaseMachine
+from workers.lease.tickets import DropTicket, OwnTicket, PutTicket
 from workers.runner.link import RunnerLink
 from workers.runner.staging import MakeStages, Stages, Staging
-from workers.runner.wire import FROZEN_S
 from workers.sandbox import privileges
-from workers.sandbox.confinement import Sandbox
 
-LaneState = Literal["standby", "waiting", "held"]
+HoldState = Literal["standby", "waiting", "held"]
 _LONGEST_SLEEP_S: Final = 30.0
 
 
-class LaneSettings(Rules, frozen=True, kw_only=True):
-    """The rules of the lease, and how the runner is run; :meth:`check` holds them against each other.
-
-    lock_dir: directory of the flock files, shared by every worker of this host, on a local disk.
-    ready_timeout_s: for a runner to import TensorFlow. frozen_s: for one without a beat to count as
-    frozen. intra_threads, inter_threads: of TensorFlow, 0 = its own choice. frame_limit_bytes:
-    largest batch on the runner's socket. is_runner_kept: whether a runner survives a hand-over,
-    outside the device; ``None`` decides by device: a GPU's memory comes back only when the process
-    ends, a virtual device has none to give.
-    interval_log: see :mod:`workers.runner.intervals`. sandbox: what the runner is confined to.
-    gpu_idle_bytes: what an idle GPU shows as used. staging_dir: below it lies what the runner is shown of
-    versions; ``None`` = the directory for temporary files.
-    """
-
-    lock_dir: Path
-    ready_timeout_s: float = 120.0
-    frozen_s: float = FROZEN_S
-    intra_threads: int = 1
-    inter_threads: int = 1
-    frame_limit_bytes: int = 1 << 30
-    is_runner_kept: bool | None = None
-    interval_log: str = ""
-    sandbox: Sandbox = Sandbox()
-    gpu_idle_bytes: int = 0
-    staging_dir: Path | None = None
-
-    def is_kept(self, device: Device) -> bool:
-        """Whether a runner of ``device`` outlives a hand-over."""
-        return device.kind == "cpu" if self.is_runner_kept is None else self.is_runner_kept
-
-
-class Lane:
+class LeasedDevice:
     """The lease, the guard and the runner of one device, for one worker.
 
     Make and start it in the main thread (the guard's parent-death signal is bound to the thread).
@@ -90,7 +59,7 @@ class Lane:
         bus: Bus,
         device: Device,
         worker: WorkerIdentity,
-        settings: LaneSettings,
+        settings: DeviceSettings,
         *,
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         jitter: Callable[[], float] = lambda: random.uniform(0.9, 1.1),  # noqa: S311  not a secret
@@ -99,29 +68,29 @@ class Lane:
     ) -> None:
         self.device, self.worker, self.settings = device, worker, settings
         self._stages = self._make_stages(make_stages or Staging)
-        self._keeper = self._make_keeper(start_guard)
-        self.runner: RunnerLink = self._keeper.runner
+        self._guarded = self._make_guarded_runner(start_guard)
+        self.runner: RunnerLink = self._guarded.runner
         self._watch = Watch(device, lambda: self.runner.pid, self._tell_holder)
         self.on_lost: Callable[[str], None] | None = None
         self.on_ready: Callable[[], None] | None = None
-        self._bus, self._clock, self._jitter = bus, clock, jitter
-        self._key = names.key(Bucket.LEASES, names.token(device.id))
-        self._ticket_key = names.key(Bucket.WAITERS, names.ticket(device.id, worker.id))
-        self._waiters = WaitQueue()
-        epoch = time.time() - clock()
-        me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
-        self._lease = Lease(device.id, me, settings, self._waiters, epoch=epoch, jitter=jitter)
+        self._bus, self._clock = bus, clock
+        self._log = log.get_logger(gpu=device.id, worker=worker.id)
+        timeout_s, epoch = settings.request_timeout_s, time.time() - clock()
+        self._record = LeaseRecord(bus, device.id, timeout_s=timeout_s, log=self._log)
         self._ticket = OwnTicket(device.id, worker.id, worker.boot, ttl_s=settings.ttl_s, epoch=epoch)
+        self._tickets = WaitingTickets(bus, device.id, worker.id, self._ticket, timeout_s=timeout_s, clock=clock)
+        me = Claimant(worker.id, worker.boot, worker.host, worker.pid, worker.pid_start)
+        self._lease = LeaseMachine(device.id, me, settings, self._tickets.queue, epoch=epoch, jitter=jitter)
         self._handle: LeaseHandle | None = None
         self._gained = asyncio.Event()
         self._left = asyncio.Event()
         self._events: deque[Event] = deque()
         self._is_stepping = self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._acts: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._subscriptions: list[Subscription] = []
-        self._log = log.get_logger(gpu=device.id, worker=worker.id)
 
     def _make_stages(self, make: MakeStages) -> Stages:
         sandbox = self.settings.sandbox
@@ -129,7 +98,7 @@ class Lane:
         parent = self.settings.staging_dir or Path(tempfile.gettempdir())
         return make(parent, sandbox.model_folders, reader.gid if reader else None)
 
-    def _make_keeper(self, start_guard: StartGuard) -> Keeper:
+    def _make_guarded_runner(self, start_guard: StartGuard) -> GuardedRunner:
         settings, device = self.settings, self.device
         timing = Timing(
             ready_s=settings.ready_timeout_s,
@@ -156,7 +125,7 @@ class Lane:
             "--sandbox",
             sandbox.argument(),
         ]
-        return Keeper(
+        return GuardedRunner(
             device,
             settings.lock_dir / f"gpu-{names.token(device.id)}.lock",
             argv,
@@ -164,7 +133,7 @@ class Lane:
             is_runner_kept=settings.is_kept(device),
             timing=timing,
             frame_limit_bytes=settings.frame_limit_bytes,
-            on_word=self._on_word,
+            on_report=self._on_report,
             on_ready=self._runner_ready,
             on_gone=lambda: self._feed(events.GuardGone()),
             start_guard=start_guard,
@@ -173,7 +142,7 @@ class Lane:
     # -- for the worker ------------------------------------------------------------------------------
 
     @property
-    def state(self) -> LaneState:
+    def state(self) -> HoldState:
         """``held`` means that the runner is inside the device."""
         if self._handle is not None:
             return "held"
@@ -207,7 +176,7 @@ class Lane:
     @property
     def guard_pid(self) -> int:
         """Process id of the guard; 0 while there is none."""
-        return self._keeper.guard_pid
+        return self._guarded.guard_pid
 
     async def start(self) -> None:
         """Watch the lease, start the guard and a standby runner (TensorFlow imported, device untouched).
@@ -234,8 +203,8 @@ class Lane:
             await self._bus.subscribe(names.ask_release(self.device.id), lambda _: self._feed(events.YieldAsked())),
         ]
         self._bus.on_reconnect(self._on_reconnect)
-        await self._sync_waiters()
-        self._tending = asyncio.create_task(self._keeper.run(), name=f"lane {self.device.id}")
+        await self._tickets.sync()
+        self._tending = asyncio.create_task(self._guarded.run(), name=f"guard and runner of {self.device.id}")
         self._feed(events.Tick())
 
     def want(self, is_wanted: bool) -> None:
@@ -248,11 +217,16 @@ class Lane:
 
     def busy(self) -> None:
         """Note that jobs are in flight: no idle hand-over."""
-        self._feed(events.Intent(is_idle=False))
+        self._lease.busy()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     def idle(self) -> None:
-        """Note that no job is in flight."""
-        self._feed(events.Intent(is_idle=True))
+        """Note that no job is in flight. The lease hears of it when it matters: when that has lasted for ``idle_s``."""
+        if self._idle_timer is None:
+            idle = events.Idle(self._clock())
+            self._idle_timer = asyncio.get_running_loop().call_later(self.settings.idle_s, self._feed, idle)
 
     async def held(self) -> LeaseHandle:
         """Wait until this worker holds the lease and the flock, and its runner is inside the device."""
@@ -280,8 +254,9 @@ class Lane:
         self._is_closing = True
         for subscription in self._subscriptions:
             await subscription.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         tending, self._tending = self._tending, None
         for task in (tending, *self._acts):
             task.cancel()
@@ -308,7 +283,7 @@ class Lane:
     def _settle(self) -> None:
         now = self._clock()
         lease = self._lease
-        self._waiters.forget(now - 2 * self.settings.ttl_s)
+        self._tickets.queue.forget(now - 2 * self.settings.ttl_s)
         if lease.flock is Flock.NONE and (lease.held is None or lease.held.is_releasing):
             self._left.set()
             if self._handle is not None:
@@ -325,48 +300,17 @@ class Lane:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._feed, events.Tick())
 
     def _on_lease_event(self, message: Message) -> None:
-        sequence = int(message.headers.get(Header.SEQUENCE, "0"))
-        self._observe(message.headers, message.data, sequence, is_leader=False)
+        if (seen := self._record.heard(message)) is not None:
+            self._feed(seen)
 
     def _runner_ready(self) -> None:
         self._feed(events.RunnerReady())
         if self.on_ready is not None:
             self.on_ready()
 
-    def _observe(self, headers: Any, data: bytes, revision: int, *, is_leader: bool) -> None:
-        if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
-            self._feed(events.Observed(None, revision, is_leader))
-            return
-        try:
-            record = messages.decode(messages.Lease, data)
-        except msgspec.MsgspecError as error:  # perhaps of a newer version: this worker must not overwrite it
-            self._log.error("lease.unreadable", revision=revision, error=str(error))
-            if is_leader:
-                self._feed(events.ReadFailed())
-            return
-        self._feed(events.Observed(record, revision, is_leader))
-
     def _on_ticket_event(self, message: Message) -> None:
-        sequence = int(message.headers.get(Header.SEQUENCE, "0"))
-        self._put_ticket(message.subject, message.headers, message.data, sequence)
+        self._tickets.heard(message)
         self._feed(events.Tick())
-
-    def _put_ticket(self, subject: str, headers: Any, data: bytes, sequence: int) -> None:
-        worker = names.untoken(subject.rpartition(".")[2])
-        if not data or Header.MARKER_REASON in headers or Header.KV_OPERATION in headers:
-            self._waiters.drop(worker)
-            return
-        with suppress(msgspec.MsgspecError):
-            number = messages.decode(Ticket, data).number or sequence
-            self._waiters.put(worker, number, self._clock())
-
-    async def _sync_waiters(self) -> None:
-        """Read the wait queue as it is now: events of tickets may have been lost."""
-        pattern = names.key(Bucket.WAITERS, f"{names.token(self.device.id)}.*")
-        found = await self._bus.list_latest(Bucket.WAITERS.stream, [pattern])
-        self._waiters.clear()
-        for stored in found:
-            self._put_ticket(stored.subject, stored.headers, stored.data, stored.seq)
 
     def _on_reconnect(self) -> None:
         if not self._is_closing:
@@ -374,7 +318,7 @@ class Lane:
 
     async def _resync(self) -> None:
         try:
-            await self._sync_waiters()
+            await self._tickets.sync()
         except SignalboxError as error:
             self._log.warning("lane.resync_failed", error=str(error))
         await self._read()
@@ -383,7 +327,7 @@ class Lane:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case effects.Write():
+            case effects.WriteRecord():
                 self._begin(self._write(effect))
             case effects.ReadLeader():
                 self._begin(self._read())
@@ -464,60 +408,14 @@ class Lane:
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)
 
-    async def _write(self, write: effects.Write) -> None:
-        try:
-            revision = await self._bus.write(
-                self._key,
-                messages.encode(write.record),
-                expect=write.expect,
-                ttl_s=write.ttl_s,
-                timeout_s=self.settings.request_timeout_s,
-            )
-        except StaleRevision as error:
-            # Without a number another write is in flight and may come to nothing: this one may still be stored.
-            refusal = events.Refused() if error.last is not None else events.Failed(is_unsure=False)
-            self._feed(refusal)
-        except Ambiguous:
-            self._feed(events.Failed(is_unsure=True))
-        except SignalboxError:
-            self._feed(events.Failed(is_unsure=False))
-        else:
-            self._feed(events.Written(revision))
+    async def _write(self, write: effects.WriteRecord) -> None:
+        self._feed(await self._record.write(write))
 
     async def _read(self) -> None:
-        try:
-            stored = await self._bus.leader_get(Bucket.LEASES.stream, self._key)
-        except SignalboxError:
-            self._feed(events.ReadFailed())
-            return
-        if stored is None:
-            self._feed(events.Observed(None, 0, is_leader=True))
-        else:
-            self._observe(stored.headers, stored.data, stored.seq, is_leader=True)
+        self._feed(await self._record.read())
 
     async def _write_ticket(self, write: PutTicket | DropTicket) -> None:
-        try:
-            if isinstance(write, PutTicket):
-                sequence = await self._bus.write(
-                    self._ticket_key,
-                    messages.encode(write.ticket),
-                    expect=write.expect,
-                    ttl_s=write.ttl_s,
-                    timeout_s=self.settings.request_timeout_s,
-                )
-            else:
-                sequence = await self._bus.write(
-                    self._ticket_key,
-                    headers={Header.KV_OPERATION: "DEL"},
-                    expect=write.expect,
-                    timeout_s=self.settings.request_timeout_s,
-                )
-        except StaleRevision as error:
-            self._ticket.refused(error.last, self._clock())
-        except SignalboxError:
-            self._ticket.failed(self._clock())
-        else:
-            self._ticket.written(sequence, self._clock())
+        await self._tickets.write(write)
         self._feed(events.Tick())
 
     async def _enter(self, enter: effects.Enter) -> None:
@@ -543,15 +441,15 @@ class Lane:
         self._order("lock", int(self.settings.fence_s * 1e9))
 
     def _order(self, verb: str, *numbers: int) -> None:
-        if not self._keeper.order(verb, *numbers) and verb in {"unlock", "leave", "fence"}:
+        if not self._guarded.order(verb, *numbers) and verb in {"unlock", "leave", "fence"}:
             self._events.append(events.Unlocked())  # the flock went with the guard
 
-    def _on_word(self, word: Word) -> None:
-        match word.verb:
+    def _on_report(self, report: GuardReport) -> None:
+        match report.verb:
             case "guard" if self._lease.flock is Flock.ASKED:
                 self._lock()
             case "locked":
-                self._feed(events.Locked(word.number))
+                self._feed(events.Locked(report.number))
             case "left" | "unlocked":
                 self._feed(events.Unlocked())
             case "fenced":
@@ -559,9 +457,9 @@ class Lane:
             case "replaced":
                 self._log.error("lock.replaced", lock_dir=str(self.settings.lock_dir))
             case "entered":
-                self._feed(events.Entered(word.number))
-            case "error enter" if word.number != errno.EAGAIN:  # EAGAIN: the guard has reported another event first
-                self._leave_alone("disk", errno=word.number)
+                self._feed(events.Entered(report.number))
+            case "error enter" if report.number != errno.EAGAIN:  # EAGAIN: the guard has reported another event first
+                self._leave_alone("disk", errno=report.number)
                 self._feed(events.DeviceUnusable())
             case "died":
                 self._feed(events.RunnerDied())

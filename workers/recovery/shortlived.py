@@ -3,7 +3,7 @@
 They lie among records that stay for a day, so they cannot be removed by sequence. Each record's subject holds the
 second of its acceptance, its slot (:func:`signalbox.wire.names.slot_of`), and one purge removes a whole slot: the
 server looks at some hundred subjects for it, not at all. A slot goes when its newest record is old enough, all its
-jobs have ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.leftovers`). The knowledge
+jobs have ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.endedmessages`). The knowledge
 of slots comes from the reconciler's reading of ``STATE``; the next reconciler reads on where the oldest slot began.
 """
 
@@ -15,7 +15,7 @@ from signalbox.program import log
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
-from workers.recovery.leftovers import Leftovers
+from workers.recovery.endedmessages import EndedMessages
 
 MAX_PURGED: Final = 200
 """Slots removed in one turn; each holds up other writes for some milliseconds."""
@@ -31,10 +31,10 @@ class _Slot:
         self.last_at = 0.0
 
 
-class Slots:
+class ShortLivedRecords:
     """What the reconciler has read of short-lived records.
 
-    kept_s: how long they stay. outlives_s: see :class:`Leftovers`. clock: UTC seconds.
+    kept_s: how long they stay. outlives_s: see :class:`EndedMessages`. clock: UTC seconds.
     """
 
     def __init__(self, bus: Bus, *, kept_s: float, outlives_s: float, clock: Callable[[], float]) -> None:
@@ -47,7 +47,7 @@ class Slots:
     def begin(self) -> None:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
         self._slots: dict[str, _Slot] = {}
-        self._left = Leftovers(self._bus, outlives_s=self._outlives_s, fits=names.slot_of)
+        self._left = EndedMessages(self._bus, outlives_s=self._outlives_s, fits=names.slot_of)
 
     def saw(self, subject: str, seq: int, at: float) -> None:
         """A record was read, stored at ``at``; in order."""

@@ -48,7 +48,7 @@ def _any(_job_id: str) -> bool:
     return True
 
 
-class Leftovers:
+class EndedMessages:
     """A round looks at each message once, over as many turns as that takes.
 
     outlives_s: how much longer a record is to stay than its message. fits: whose records are about to go.

@@ -1,0 +1,130 @@
+"""Which batch leaves next, and which models jobs are asked of, with many models that have nothing to do."""
+
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signalbox.wire.messages import Batching, Job, Model
+from signalbox.wire.names import PRIORITIES, Priority
+from workers.serving.dispatch import QUICK_RUN_S, Dispatcher
+from workers.serving.inflight import InFlightJob
+from workers.serving.statistics import Statistics
+
+NOW_S = 100.0
+
+
+class Message:
+    data = b""
+
+
+def held(model: str, *, arrived_s: float = NOW_S, priority: Priority = "mid", batch_key: str = "") -> InFlightJob:
+    job = Job(
+        id=f"{model}{arrived_s}{priority}",
+        model=model,
+        version=1,
+        signature="s",
+        key_id="k",
+        created_at=0.0,
+        deadline_at=9e9,
+        batch_key=batch_key,
+        priority=priority,
+        rows=1,
+    )
+    return InFlightJob(cast("Any", Message()), job, now_s=arrived_s)
+
+
+def dispatcher(*quick: str) -> Dispatcher:
+    statistics = Statistics()
+    for model in quick:
+        statistics.ran(model, jobs=1, seconds=QUICK_RUN_S / 10, size_bytes=1)
+    return Dispatcher(statistics)
+
+
+def leaves(made: Dispatcher, now_s: float = NOW_S) -> str:
+    """The model of the batch that leaves and has ended at once; empty where none does."""
+    batch_run = made.next(now_s)
+    if batch_run is None:
+        return ""
+    assert made.end(batch_run)
+    return batch_run.model
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(PRIORITIES), st.integers(0, 50)), max_size=40))
+def test_the_most_important_head_leaves_first_then_the_oldest(
+    arrivals: list[tuple[int, Priority, int]],
+) -> None:
+    made = dispatcher()
+    waiting: list[tuple[int, float, str]] = []
+    for number, priority, tens in sorted(arrivals, key=lambda arrival: arrival[2]):
+        job = held(f"m{number}", arrived_s=tens / 10 + len(waiting) / 1000, priority=priority)
+        made.add(job, Batching())
+        waiting.append((PRIORITIES.index(priority), job.arrived_s, job.job.model))
+    assert [leaves(made) for _ in waiting] == [model for _, _, model in sorted(waiting)]
+    assert leaves(made) == ""
+
+
+def test_a_batch_waits_for_others_and_leaves_when_its_time_has_come() -> None:
+    made = dispatcher()
+    made.add(held("m", batch_key="k"), Batching(max_size=8, max_delay_ms=10))
+    assert leaves(made) == ""
+    due_in_s = made.due_in_s(NOW_S)
+    assert due_in_s is not None
+    assert abs(due_in_s - 0.01) < 1e-6
+    assert leaves(made, NOW_S + 0.011) == "m"
+    assert made.due_in_s(NOW_S + 0.011) is None
+
+
+def test_a_batch_that_is_full_leaves_at_once() -> None:
+    made = dispatcher()
+    for number in range(8):
+        made.add(held("m", arrived_s=NOW_S + number / 1e6, batch_key="k"), Batching(max_size=8, max_delay_ms=1000))
+    assert leaves(made, NOW_S + 0.001) == "m"
+
+
+def test_a_second_batch_is_given_only_behind_a_quick_one() -> None:
+    for made, second in ((dispatcher(), None), (dispatcher("m"), "m")):
+        for number in range(3):
+            made.add(held("m", arrived_s=NOW_S + number), Batching())
+        first = made.next(NOW_S)
+        assert first is not None
+        behind = made.next(NOW_S)
+        assert (behind.model if behind is not None else None) == second
+        assert made.next(NOW_S) is None, "no third"
+        assert made.end(first)
+        assert first.over.is_set()
+        assert not made.end(first), "a slot is given back once"
+
+
+def test_only_models_that_have_changed_are_asked_for_more_jobs() -> None:
+    made = dispatcher("m")
+    made.credits_changed(*(f"idle{number}" for number in range(1000)))
+    assert len(made.changed()) == 1000
+    job = held("m")
+    made.add(job, Batching())
+    batch_run = made.next(NOW_S)
+    assert made.changed() == {"m"}
+    assert batch_run is not None
+    made.end(batch_run)
+    assert made.changed() == set(), "as many are asked for beside a quick run as after it"
+
+
+def test_a_job_taken_out_of_its_queue_leaves_in_no_batch() -> None:
+    made = dispatcher()
+    job = held("m")
+    made.add(job, Batching())
+    assert made.remove(job)
+    assert not made.remove(job)
+    assert leaves(made) == ""
+    assert made.run_of(job) is None
+
+
+def test_jobs_of_a_model_that_is_served_no_more_are_given_back() -> None:
+    made = dispatcher()
+    kept, left = held("kept"), held("left")
+    made.add(kept, Batching())
+    made.add(left, Batching())
+    assert made.follow({"kept": Model(name="kept")}) == [left]
+    assert (leaves(made), leaves(made)) == ("kept", "")
+    made.add(left, Batching())
+    assert made.clear() == [left]

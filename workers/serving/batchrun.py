@@ -1,0 +1,54 @@
+"""One batch from its start to its end, and what may come of a job in it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from signalbox.program.errors import SignalboxError
+from workers.serving import batchlimits
+from workers.serving.activity import Request
+from workers.serving.inflight import InFlightJob
+
+Outcome = bytes | SignalboxError
+"""The frame of a job's result, or why there is none."""
+
+
+class BatchRun:
+    """One batch from its start to its end. over: set when it has no slot any more. part: the jobs that run now.
+
+    generation: of the runner that it runs in; the death of another one is not its fault. tries: runs that ended and
+    are no job's fault. request: the last one for a run.
+    """
+
+    __slots__ = ("generation", "jobs", "key", "limit_key", "model", "over", "part", "request", "tries", "version")
+
+    def __init__(self, jobs: list[InFlightJob]) -> None:
+        first = jobs[0].job
+        self.jobs = jobs
+        self.model = first.model
+        self.version = first.version
+        self.key = (first.model, first.version)
+        self.limit_key: batchlimits.Key = (first.model, first.version, first.batch_key)
+        self.over = asyncio.Event()
+        self.part: Sequence[InFlightJob] = ()
+        self.generation = 0
+        self.tries = 0
+        self.request: Request | None = None
+
+    @property
+    def was_beside_load(self) -> bool:
+        """Whether the load of a version was under way during its last run."""
+        return self.request is not None and self.request.is_beside_load
+
+
+def rows_of(part: Sequence[InFlightJob]) -> int:
+    """The rows of some jobs together."""
+    rows = 0
+    for held in part:
+        rows += held.job.rows
+    return rows
+
+
+def halves(part: list[InFlightJob]) -> list[list[InFlightJob]]:
+    """Two parts of about the same size."""
+    middle = len(part) // 2
+    return [part[:middle], part[middle:]]

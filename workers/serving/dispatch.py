@@ -1,0 +1,191 @@
+"""Which batch leaves next, for which slot of the runner, and of which models more jobs are asked. No I/O.
+
+Only models whose queue or credits have changed are looked at; what is due, and what is due later, lies in two heaps.
+"""
+
+import heapq
+from collections.abc import Mapping
+from typing import Final
+
+from signalbox.wire.messages import Batching, Job, Model
+from signalbox.wire.names import PRIORITIES, Priority
+from workers.serving.batches import BatchQueue
+from workers.serving.batchrun import BatchRun
+from workers.serving.inflight import InFlightJob
+from workers.serving.statistics import Statistics
+
+QUICK_RUN_S: Final = 0.1
+"""Below this the runner is given a second batch before it has finished the first."""
+_NONE_WAITS: Final = dict.fromkeys(PRIORITIES, 0)
+
+Rank = tuple[float, float]
+
+
+class _Order:
+    """Models by rank, the lowest first. A model's old ranks stay in the heap until they are at its top."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[str, Rank] = {}
+        self._heap: list[tuple[Rank, str]] = []
+
+    def put(self, model: str, rank: Rank) -> None:
+        if self.ranks.get(model) == rank:
+            return
+        self.ranks[model] = rank
+        heapq.heappush(self._heap, (rank, model))
+        if len(self._heap) > 2 * len(self.ranks) + 16:
+            self._heap = sorted((rank, model) for model, rank in self.ranks.items())
+
+    def first(self) -> tuple[Rank, str] | None:
+        while self._heap:
+            rank, model = self._heap[0]
+            if self.ranks.get(model) == rank:
+                return rank, model
+            heapq.heappop(self._heap)
+        return None
+
+
+class Dispatcher:
+    """The batch queues of one session, and the batches that are with the runner."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+        self._queues: dict[str, BatchQueue[InFlightJob]] = {}
+        self._running: list[BatchRun] = []
+        self._unsorted: set[str] = set()
+        """Models whose queue has changed since it was put in order."""
+        self._unasked: set[str] = set()
+        """Models whose queue or credits have changed since jobs of theirs were asked for."""
+        self._due = _Order()
+        self._later = _Order()
+
+    # ------------------------------------------------------------------------------ changes
+
+    def follow(self, models: Mapping[str, Model]) -> list[InFlightJob]:
+        """Keep the queues of these models; returns the jobs of the others."""
+        left: list[InFlightJob] = []
+        for name in self._queues.keys() - models.keys():
+            left += self._queues.pop(name).clear()
+            self._unsorted.add(name)
+        for name, queue in self._queues.items():
+            queue.batching = models[name].batching
+            self._unsorted.add(name)
+        return left
+
+    def add(self, held: InFlightJob, batching: Batching) -> None:
+        """Let a job wait. batching: of its model, where none waited before."""
+        model = held.job.model
+        queue = self._queues.get(model)
+        if queue is None:
+            queue = self._queues[model] = BatchQueue(batching, row_limit=self._row_limit)
+        queue.add(held)
+        self._unsorted.add(model)
+        self._unasked.add(model)
+
+    def remove(self, held: InFlightJob) -> bool:
+        """Take a job out of its queue. False where it does not wait there."""
+        model = held.job.model
+        queue = self._queues.get(model)
+        if queue is None or queue.remove(held.job.id) is None:
+            return False
+        self._unsorted.add(model)
+        self._unasked.add(model)
+        return True
+
+    def clear(self) -> list[InFlightJob]:
+        """Take all jobs out of their queues."""
+        return self.follow({})
+
+    def credits_changed(self, *models: str) -> None:
+        """Note that jobs of models that were asked for have come, or will not come, or that more may be asked for."""
+        self._unasked.update(models)
+
+    # ------------------------------------------------------------------------------ what to do
+
+    def next(self, now_s: float) -> BatchRun | None:
+        """The batch that leaves now, most important head first, then the oldest; it has a slot until :meth:`end`."""
+        if not self.has_slot:
+            return None
+        self._sort(now_s)
+        while self._due.ranks and (first := self._due.first()) is not None:
+            model = first[1]
+            jobs = self._queues[model].take(now_s)
+            self._unsorted.add(model)
+            self._unasked.add(model)
+            if jobs:
+                batch_run = BatchRun(jobs)
+                self._running.append(batch_run)
+                return batch_run
+            self._sort(now_s)
+        return None
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Seconds until another batch may leave, None where only a change can bring one."""
+        first = self._later.first() if self._later.ranks else None
+        return max(0.0, first[0][0] - now_s) if first is not None and self.has_slot else None
+
+    def changed(self) -> set[str]:
+        """The models to ask for more jobs of, since this was last called."""
+        unasked, self._unasked = self._unasked, set()
+        return unasked
+
+    def waiting(self, model: str) -> Mapping[Priority, int]:
+        """Waiting jobs of a model by priority."""
+        queue = self._queues.get(model)
+        return queue.counts() if queue is not None else _NONE_WAITS
+
+    def is_running(self, model: str) -> bool:
+        """Whether a batch of the model is with the runner."""
+        return any(batch_run.model == model for batch_run in self._running)
+
+    def run_of(self, held: InFlightJob) -> BatchRun | None:
+        """The batch with the runner that the job is in."""
+        return next((batch_run for batch_run in self._running if held in batch_run.jobs), None)
+
+    def end(self, batch_run: BatchRun) -> bool:
+        """Give a batch's slot back; the batch may still be committing. False where it has none any more."""
+        is_running = batch_run in self._running
+        if is_running:
+            self._running.remove(batch_run)
+            batch_run.over.set()
+            model = batch_run.model
+            if model in self._queues:
+                self._unsorted.add(model)  # the run may have changed the batch limit
+            run_s = self._statistics.run_s(model)
+            if run_s is None or run_s >= QUICK_RUN_S:  # as many are asked for beside a quick run as after it
+                self._unasked.add(model)
+        return is_running
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether another batch may be given to the runner now."""
+        if not self._running:
+            return True
+        if len(self._running) > 1:
+            return False
+        run_s = self._statistics.run_s(self._running[0].model)
+        return run_s is not None and run_s < QUICK_RUN_S
+
+    # ------------------------------------------------------------------------------ order
+
+    def _sort(self, now_s: float) -> None:
+        """Put the models whose queue has changed in order, and those whose time has come."""
+        while self._later.ranks and (first := self._later.first()) is not None and first[0][0] <= now_s:
+            del self._later.ranks[first[1]]
+            self._unsorted.add(first[1])
+        for model in self._unsorted:
+            queue = self._queues.get(model)
+            head = queue.head if queue is not None else None
+            due_s = queue.due_s(now_s) if queue is not None and head is not None else None
+            if due_s != 0.0:
+                self._due.ranks.pop(model, None)
+            elif head is not None:
+                self._due.put(model, (PRIORITIES.index(head.job.priority), head.arrived_s))
+            if not due_s:
+                self._later.ranks.pop(model, None)
+            else:
+                self._later.put(model, (now_s + due_s, 0.0))
+        self._unsorted.clear()
+
+    def _row_limit(self, job: Job) -> int:
+        return self._statistics.batch_limits.rows((job.model, job.version, job.batch_key))
