@@ -8,7 +8,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from console.accounts.rights import PERMISSIONS
+from console.accounts.acts import PERMISSIONS
 
 
 class Right(models.Model):

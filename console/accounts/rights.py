@@ -1,114 +1,19 @@
-"""The acts, the four roles, and who may do what. Pages hide exactly what services refuse."""
+"""Who acts, and what they may do. Pages hide exactly what services refuse."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
 
 from django.utils import timezone
 
+from console.accounts.acts import WORDS, Act
+from console.accounts.models import OperatorToken, System, User
 from signalbox.program.errors import Forbidden
-
-if TYPE_CHECKING:
-    from console.accounts.models import User
-
-
-class Act(StrEnum):
-    """Everything an operator can do in the console. ``view`` acts change nothing."""
-
-    MODELS_VIEW = "models.view"
-    MODELS_REGISTER = "models.register"
-    MODELS_SETTINGS = "models.settings"
-    MODELS_ROLLOUT = "models.rollout"
-    MODELS_APPROVE = "models.approve"
-    KEYS_VIEW = "keys.view"
-    KEYS_MANAGE = "keys.manage"
-    ACCOUNTS_VIEW = "accounts.view"
-    ACCOUNTS_MANAGE = "accounts.manage"
-    JOBS_VIEW = "jobs.view"
-    JOBS_CANCEL = "jobs.cancel"
-    JOBS_REDRIVE = "jobs.redrive"
-    JOBS_DISCARD = "jobs.discard"
-    WORKERS_DRAIN = "workers.drain"
-    QUEUES_PAUSE = "queues.pause"
-    LANES_RELEASE = "lanes.release"
-    AUDIT_VIEW = "audit.view"
-    SYSTEM_VIEW = "system.view"
-    SYSTEM_READ_ONLY = "system.read_only"
-    USERS_VIEW = "users.view"
-    USERS_MANAGE = "users.manage"
-    TOKENS_OWN = "tokens.own"
-    TOKENS_MANAGE = "tokens.manage"
-
-    @property
-    def permission(self) -> str:
-        """Django's name of the permission."""
-        return f"accounts.{self.codename}"
-
-    @property
-    def codename(self) -> str:
-        """Django's codename of the permission."""
-        return self.value.replace(".", "_")
-
-    @property
-    def is_view(self) -> bool:
-        """Whether the act changes nothing, so that read-only mode allows it."""
-        return self.value.endswith(".view")
-
-
-WORDS: Final[dict[Act, str]] = {
-    Act.MODELS_VIEW: "see models",
-    Act.MODELS_REGISTER: "register and upload models",
-    Act.MODELS_SETTINGS: "change a model's replicas, batching and limits",
-    Act.MODELS_ROLLOUT: "choose default versions and labels",
-    Act.MODELS_APPROVE: "approve operations of models that others added",
-    Act.KEYS_VIEW: "see API keys",
-    Act.KEYS_MANAGE: "create and revoke API keys",
-    Act.ACCOUNTS_VIEW: "see accounts",
-    Act.ACCOUNTS_MANAGE: "create accounts and change what they may use and hold",
-    Act.JOBS_VIEW: "see jobs",
-    Act.JOBS_CANCEL: "cancel jobs",
-    Act.JOBS_REDRIVE: "redrive dead letters",
-    Act.JOBS_DISCARD: "discard dead letters",
-    Act.WORKERS_DRAIN: "drain workers",
-    Act.QUEUES_PAUSE: "pause queues",
-    Act.LANES_RELEASE: "ask a holder to hand its GPU over",
-    Act.AUDIT_VIEW: "see the audit",
-    Act.SYSTEM_VIEW: "see the state of the system",
-    Act.SYSTEM_READ_ONLY: "switch the console to read-only",
-    Act.USERS_VIEW: "see operators",
-    Act.USERS_MANAGE: "manage operators",
-    Act.TOKENS_OWN: "make and revoke own tokens",
-    Act.TOKENS_MANAGE: "revoke anybody's tokens",
-}
-PERMISSIONS: Final = tuple((act.codename, f"Can {WORDS[act]}") for act in Act)
-
-_VIEWER: Final = frozenset(
-    {Act.MODELS_VIEW, Act.KEYS_VIEW, Act.ACCOUNTS_VIEW, Act.JOBS_VIEW, Act.SYSTEM_VIEW, Act.TOKENS_OWN}
-)
-_OPERATOR: Final = _VIEWER | {
-    Act.JOBS_CANCEL,
-    Act.JOBS_REDRIVE,
-    Act.JOBS_DISCARD,
-    Act.WORKERS_DRAIN,
-    Act.QUEUES_PAUSE,
-    Act.LANES_RELEASE,
-    Act.AUDIT_VIEW,
-}
-_MODEL_MANAGER: Final = _OPERATOR | {Act.MODELS_REGISTER, Act.MODELS_SETTINGS, Act.MODELS_ROLLOUT, Act.MODELS_APPROVE}
-ROLES: Final[dict[str, frozenset[Act]]] = {
-    "viewer": _VIEWER,
-    "operator": _OPERATOR,
-    "model manager": _MODEL_MANAGER,
-    "admin": frozenset(Act),
-}
-"""Each role may do all that the one before it may."""
 
 
 @dataclass(frozen=True)
 class Actor:
     """Who acts, and from where. ``user`` None with ``is_system``: the console itself (commands, controller)."""
 
-    user: "User | None"
+    user: User | None
     via: str = "web"
     address: str = ""
     request_id: str = ""
@@ -141,8 +46,6 @@ def may(actor: Actor, act: Act, target: object = None, *, revokes: bool = False)
 
 
 def _refusal(actor: Actor, act: Act, target: object, *, revokes: bool) -> str:
-    from console.accounts.models import OperatorToken, System
-
     if actor.is_system:
         return ""
     user = actor.user

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import Group, Permission
 
-from console.accounts.rights import ROLES
+from console.accounts.acts import ROLES
 
 
 def sync_groups(sender: Any = None, **options: Any) -> None:

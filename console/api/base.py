@@ -8,8 +8,9 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from console.accounts.acts import Act
 from console.accounts.models import OperatorToken
-from console.accounts.rights import Act, Actor, authorize
+from console.accounts.rights import Actor, authorize
 from console.accounts.sessions import is_confirmed
 from console.api.schema import taken
 from console.api.strict import Strict, refuse_odd_query, refuse_unknown

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.api.base import Endpoint
 from console.api.strict import Strict
 from console.bounds import MOST_NUMBER

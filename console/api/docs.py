@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.api.schema import document
 from console.web.guards import sees
 

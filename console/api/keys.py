@@ -4,7 +4,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.api import serializers as wire
 from console.api.base import Endpoint
 from console.keys import services, unknown

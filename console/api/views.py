@@ -10,8 +10,9 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.accounts.acts import Act
 from console.accounts.models import User
-from console.accounts.rights import Act, may
+from console.accounts.rights import may
 from console.api import serializers as wire
 from console.api.base import Endpoint
 from console.api.strict import refuse_odd_query

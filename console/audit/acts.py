@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from console.accounts.rights import Act, Actor, authorize
+from console.accounts.acts import Act
+from console.accounts.rights import Actor, authorize
 from console.audit.models import AuditEntry
 from signalbox.program import log
 from signalbox.program.errors import Forbidden, SignalboxError

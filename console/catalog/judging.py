@@ -11,7 +11,8 @@ from typing import Final
 from channels.db import database_sync_to_async
 from django.db import transaction
 
-from console.accounts.rights import Act, system_actor
+from console.accounts.acts import Act
+from console.accounts.rights import system_actor
 from console.audit.acts import Target, act
 from console.catalog import inspection
 from console.catalog.models import ModelVersion

@@ -11,7 +11,8 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from console.accounts.rights import Act, Actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor
 from console.audit.acts import Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection

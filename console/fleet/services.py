@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from django.utils import timezone
 
-from console.accounts.rights import Act, Actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.catalog import services as catalog
 from console.fleet import workers

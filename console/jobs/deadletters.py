@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from console.accounts.rights import Act, Actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor
 from console.audit.acts import Target, act, check
 from console.outbox import services as outbox
 from signalbox.bus.client import Bus

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from console.accounts.rights import Act, Actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor
 from console.audit.acts import Target, act, check
 from console.jobs import fresh
 from console.jobs.models import Job, JobEvent

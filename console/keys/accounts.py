@@ -7,7 +7,8 @@ import msgspec
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
-from console.accounts.rights import Act, Actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.catalog.models import ServedModel
 from console.keys.models import Account, ApiKey

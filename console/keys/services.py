@@ -9,7 +9,8 @@ import msgspec
 from django.conf import settings
 from django.utils import timezone
 
-from console.accounts.rights import Act, Actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.bounds import MOST_COUNT
 from console.keys import accounts, unknown

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 from django.utils import timezone
 
-from console.accounts.rights import Act, Actor, system_actor
+from console.accounts.acts import Act
+from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act
 from console.keys import accounts
 from console.keys.models import Account, ApiKey, UnknownKey

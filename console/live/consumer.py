@@ -12,7 +12,8 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from msgspec import Meta
 
-from console.accounts.rights import Act, Actor, may
+from console.accounts.acts import Act
+from console.accounts.rights import Actor, may
 from console.accounts.sessions import owner
 from console.board.protocol import Backlog, Frame
 from console.feed.feed import Feed

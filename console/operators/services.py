@@ -12,8 +12,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from console.accounts import sessions, tokens
+from console.accounts.acts import ROLES, Act
 from console.accounts.models import OperatorToken, System, User
-from console.accounts.rights import ROLES, Act, Actor, authorize, may
+from console.accounts.rights import Actor, authorize, may
 from console.audit.acts import Target, act, check
 from console.operators import throttle
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound

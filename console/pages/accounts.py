@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.jobs import usage
 from console.keys import accounts

@@ -4,7 +4,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST
 
-from console.accounts.rights import Act, may
+from console.accounts.acts import Act
+from console.accounts.rights import may
 from console.fleet.services import ask_release
 from console.web.guards import sees
 from console.web.middleware import actor_of

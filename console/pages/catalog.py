@@ -9,7 +9,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from console.accounts.rights import Act, authorize
+from console.accounts.acts import Act
+from console.accounts.rights import authorize
 from console.audit.models import AuditEntry
 from console.bounds import MOST_NUMBER, number
 from console.catalog import services

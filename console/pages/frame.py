@@ -5,8 +5,9 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
+from console.accounts.acts import Act
 from console.accounts.models import System
-from console.accounts.rights import Act, Actor, may
+from console.accounts.rights import Actor, may
 from console.feed.running import running
 from console.web.middleware import actor_of
 

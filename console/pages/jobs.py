@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.jobs import listing, query, retention, services, timeline
 from console.jobs.models import Job

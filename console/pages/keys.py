@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT
 from console.catalog.models import ServedModel

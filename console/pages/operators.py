@@ -14,8 +14,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST
 
+from console.accounts.acts import ROLES, WORDS, Act
 from console.accounts.models import OperatorToken, System, User
-from console.accounts.rights import ROLES, WORDS, Act
 from console.operators import services, throttle
 from console.pages import once
 from console.pages.forms import fill_errors

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from console.accounts.rights import Act
+from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
 from console.fleet import services, workers

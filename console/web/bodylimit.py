@@ -19,8 +19,9 @@ from django.urls import Resolver404, resolve
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from console.accounts.acts import Act
 from console.accounts.authentication import OperatorTokenAuthentication
-from console.accounts.rights import Act, Actor, may
+from console.accounts.rights import Actor, may
 from console.accounts.sessions import owner
 from console.database import DATABASE_FAULTS, database_away
 from console.web.middleware import refusal

@@ -6,7 +6,8 @@ from typing import Concatenate, ParamSpec, cast
 
 from django.http import HttpRequest, HttpResponse
 
-from console.accounts.rights import Act, authorize
+from console.accounts.acts import Act
+from console.accounts.rights import authorize
 from console.web.middleware import actor_of
 
 Rest = ParamSpec("Rest")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
-from signalbox.bus.jetstream import Stored, decode_puback, header_fields, stored_of, unix_time, write_refused
+from signalbox.bus.jetstream import Stored, header_fields, stored_of, unix_time
 from signalbox.bus.pull import Delivery, Puller
 from signalbox.bus.requests import Requests
 from signalbox.bus.subscription import Message, OnMessage, Subscription
@@ -84,14 +84,6 @@ class Bus(Requests):
         """
         fields = header_fields(headers, expect, ttl_s, msg_id)
         return await self.write_raw(subject, fields, data, timeout_s)
-
-    async def write_raw(self, subject: str, fields: bytes, data: bytes, timeout_s: float | None = None) -> int:
-        """:meth:`write` with the header lines already encoded (see :func:`header_fields`)."""
-        _, body = await self.request(subject, data, fields=fields, timeout_s=timeout_s, is_write=True)
-        ack = decode_puback(body)
-        if ack.error is not None:
-            raise write_refused(ack.error)
-        return ack.seq
 
     def grouped(self, stream: Stream) -> GroupWriter:
         """The group writer of one stream: the same promise as :meth:`write`, fewer disk syncs under load."""
@@ -192,15 +184,6 @@ class Bus(Requests):
             await puller.close()
             raise
         return puller
-
-    def new_inbox(self) -> bytes:
-        """A fresh subject, without the final token, for a :class:`Puller`.
-
-        Beside this connection's inbox, not below it: that one's wildcard would get every delivery a second time,
-        and keep the server delivering to a puller that is closed.
-        """
-        self._count += 1
-        return b"%bp%x." % (self._inbox[:-1] + b"-", self._count)
 
     async def close(self) -> None:
         """Wait for open batches and requests (each has its deadline), then close. Idempotent."""

@@ -6,16 +6,14 @@ still owes is counted here and re-credited when a request expires, is refused, o
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from signalbox.bus.connection import parse_headers, status, status_text
+from signalbox.bus.requests import Requests
 from signalbox.wire.messages import Job, decode
 from signalbox.wire.names import Header
-
-if TYPE_CHECKING:
-    from signalbox.bus.client import Bus
 
 _GRACE_S: Final = 1.0
 """Seconds after a request's expiry within which the server's status message for it must come."""
@@ -34,7 +32,7 @@ class Delivery:
 
     __slots__ = ("_bus", "_head", "_headers", "_job", "_reply", "attempt", "data", "seq", "subject", "time")
 
-    def __init__(self, bus: "Bus", subject: str, reply: bytes, head: bytes, data: bytes) -> None:
+    def __init__(self, bus: Requests, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         parts = reply.split(b".")
         base = 4 if len(parts) == 9 else 6  # a domain and an account hash come before, or not
         self._bus = bus
@@ -107,7 +105,7 @@ class Puller:
     refusal it is called with a growing pause, so asking in it does not spin. last_refusal: why, for people.
     """
 
-    def __init__(self, bus: "Bus", stream: str, consumer: str, on_delivery: Callable[[Delivery], None]) -> None:
+    def __init__(self, bus: Requests, stream: str, consumer: str, on_delivery: Callable[[Delivery], None]) -> None:
         self.consumer = consumer
         self.on_idle: Callable[[], None] | None = None
         self.last_refusal = ""

@@ -16,7 +16,7 @@ import msgspec
 
 from signalbox.bus import encryption
 from signalbox.bus.connection import Connection, Events, Transport, status
-from signalbox.bus.jetstream import ApiError, Reply, api_refused, unanswered
+from signalbox.bus.jetstream import ApiError, Reply, api_refused, decode_puback, unanswered, write_refused
 from signalbox.bus.stalls import BOUND, TELL_S, WHY, Stalls
 from signalbox.program import log, readiness
 from signalbox.program.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
@@ -121,6 +121,17 @@ class Requests:
             raise Unavailable("JetStream does not answer for this subject now.", subject=subject)
         return head, body
 
+    async def write_raw(self, subject: str, fields: bytes, data: bytes, timeout_s: float | None = None) -> int:
+        """Store one message whose header lines are encoded already (:func:`signalbox.bus.jetstream.header_fields`).
+
+        Returns its sequence. Raises what :meth:`signalbox.bus.client.Bus.write` raises.
+        """
+        _, body = await self.request(subject, data, fields=fields, timeout_s=timeout_s, is_write=True)
+        ack = decode_puback(body)
+        if ack.error is not None:
+            raise write_refused(ack.error)
+        return ack.seq
+
     async def request_json(self, subject: str, doc: object | None = None) -> dict[str, Any]:
         """A JetStream API request.
 
@@ -192,6 +203,15 @@ class Requests:
         """Undo :meth:`on_reconnect`. Idempotent."""
         with contextlib.suppress(ValueError):
             self._on_reconnect.remove(callback)
+
+    def new_inbox(self) -> bytes:
+        """A fresh subject, without the final token, for a :class:`Puller`.
+
+        Beside this connection's inbox, not below it: that one's wildcard would get every delivery a second time,
+        and keep the server delivering to a puller that is closed.
+        """
+        self._count += 1
+        return b"%bp%x." % (self._inbox[:-1] + b"-", self._count)
 
     async def flush(self) -> None:
         """Return when the server has processed everything sent so far. Raises :class:`Unavailable`."""

@@ -8,14 +8,12 @@ one the server refuses is repeated as single writes, so that each caller gets it
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from signalbox.bus.jetstream import decode_puback, header_fields, unanswered
+from signalbox.bus.requests import Requests
 from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
 from signalbox.wire.names import Header, Stream
-
-if TYPE_CHECKING:
-    from signalbox.bus.client import Bus
 
 BATCH_FROM: Final = 10
 """Waiting writes from which a batch is cheaper."""
@@ -78,7 +76,7 @@ class GroupWriter:
     batches, refused: batches committed, batches repeated as singles.
     """
 
-    def __init__(self, bus: "Bus", stream: Stream) -> None:
+    def __init__(self, bus: Requests, stream: Stream) -> None:
         self.stream = stream
         self.batches = 0
         self.refused = 0

@@ -14,8 +14,9 @@ from django.db import connections
 from django.test import Client
 from msgspec.structs import replace
 
+from console.accounts.acts import ROLES
 from console.accounts.models import User
-from console.accounts.rights import ROLES, Actor
+from console.accounts.rights import Actor
 from console.catalog import inspection
 from console.catalog.inspection import Inspection
 from console.config import ConsoleSettings

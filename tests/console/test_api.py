@@ -9,8 +9,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
+from console.accounts.acts import ROLES, Act
 from console.accounts.models import OperatorToken, User
-from console.accounts.rights import ROLES, Act, Actor
+from console.accounts.rights import Actor
 from console.api.schema import document
 from console.audit.models import AuditEntry
 from console.operators import services as accounts

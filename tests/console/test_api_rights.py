@@ -10,8 +10,9 @@ from django.urls import URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
 from msgspec.structs import replace
 
+from console.accounts.acts import ROLES, Act
 from console.accounts.models import User
-from console.accounts.rights import ROLES, Act, Actor
+from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
 from console.operators import services as accounts

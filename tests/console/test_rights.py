@@ -11,8 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from console.accounts.acts import ROLES, Act
 from console.accounts.models import User
-from console.accounts.rights import ROLES, Act, Actor, may, system_actor
+from console.accounts.rights import Actor, may, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.keys import services as keys
