@@ -24,6 +24,10 @@ class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    def __bool__(self) -> bool:
+        """Whether anything runs."""
+        return bool(self._tasks)
+
     def start(self, work: Coroutine[Any, Any, object], *, name: str) -> None:
         """Run ``work`` from now on."""
         task = asyncio.create_task(work, name=name)
@@ -37,8 +41,8 @@ class Background:
         await self.finish()
 
     async def finish(self) -> None:
-        """Wait until what runs has returned. Idempotent."""
-        if self._tasks:
+        """Wait until what runs has returned, also what is started meanwhile. Idempotent."""
+        while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

@@ -89,7 +89,7 @@ async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_de
     (end,) = await ledger.ended(job)
     assert end.state is State.SUCCEEDED
     assert sum(record.state.is_terminal for record in ledger.records[job]) == 1
-    assert await faulty.caught() == before | {"session.batch_failed": 1.0, "session.work_failed": 1.0}
+    assert await faulty.caught() == before | {"session.batch_failed": 1.0, "task.failed": 1.0}
 
 
 async def test_a_sweep_that_fails_is_made_again(faulty: Faulty) -> None:

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.program import log
+from signalbox.program.tasks import Background
 from workers.device.leased import LeasedDevice
 from workers.host import gauges
 from workers.queue.sweep import Sweep
 from workers.serving.committing import Disposition, Done, Retry
 from workers.serving.inflight import InFlightJob, InFlightJobs
-from workers.serving.tasks import Tasks
 
 
 class Deliveries:
     """The jobs in flight, from their arrival until they leave. ack_wait_s: then the queue delivers a job again."""
 
-    def __init__(self, bus: Bus, device: LeasedDevice, tasks: Tasks, *, ack_wait_s: float) -> None:
+    def __init__(self, bus: Bus, device: LeasedDevice, tasks: Background, *, ack_wait_s: float) -> None:
         self.in_flight = InFlightJobs()
         self._device = device
         self._tasks = tasks
@@ -71,4 +71,4 @@ class Deliveries:
         """
         joblog.step("job.nak", held.job, delay_s=delay_s)
         if self._loop.time() - held.touched_s < self._ack_wait_s / 2:
-            self._tasks.spawn(held.delivery.nak(delay_s))
+            self._tasks.start(held.delivery.nak(delay_s), name="nak a job")

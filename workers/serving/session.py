@@ -22,6 +22,7 @@ from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, RunnerCrashed, SignalboxError, Unavailable
+from signalbox.program.tasks import Background
 from signalbox.wire.messages import Model, Newer
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
@@ -40,7 +41,6 @@ from workers.serving.inflight import InFlightJob
 from workers.serving.modelcache import ModelCache
 from workers.serving.residency import ResidentVersions
 from workers.serving.statistics import Statistics
-from workers.serving.tasks import Tasks
 from workers.settings import WorkerSettings
 
 AGAIN_S: Final = 0.5
@@ -85,7 +85,7 @@ class Session:
         self._dispatcher = Dispatcher(statistics)
         self._served: Mapping[str, Model] = {}
         """Models whose jobs are taken: assigned to this worker, neither paused nor disabled."""
-        self._tasks = Tasks()
+        self._tasks = Background()
         self._deliveries = Deliveries(bus, leased, self._tasks, ack_wait_s=settings.ack_wait_s)
         self.in_flight = self._deliveries.in_flight
         self._intake = JobIntake(bus, self._receive, self._credits_changed)
@@ -135,7 +135,7 @@ class Session:
             gpu=lease.gpu,
             token=lease.token,
             is_in_flight=lambda job_id: self.in_flight.get(job_id) is not None,
-            spawn=self._tasks.spawn,
+            spawn=lambda look: self._tasks.start(look, name="look for orphaned deliveries"),
         )
         self._loop = asyncio.get_running_loop()
         lease.on_change = self._lease_changed
@@ -176,7 +176,7 @@ class Session:
         self._catalog.set()
         for held in self.in_flight:
             if held.record is not None:
-                self._tasks.spawn(self._cancel(held))
+                self._tasks.start(self._cancel(held), name="cancel a job")
 
     async def _until_over(self, stop: asyncio.Event, background: list[asyncio.Task[None]]) -> None:
         over = [
@@ -212,7 +212,7 @@ class Session:
         self._deliveries.retry(self._dispatcher.clear())
         if self._tasks:
             lost = asyncio.create_task(_happens(self._lease.lost), name="lease lost")
-            ending = asyncio.create_task(self._tasks.ended(), name="running jobs end")
+            ending = asyncio.create_task(self._tasks.finish(), name="running jobs end")
             await asyncio.wait([lost, ending], timeout=self._settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
             for task in (lost, ending):
                 task.cancel()
@@ -222,7 +222,7 @@ class Session:
 
     async def _cut_short(self) -> None:
         """Put what still runs back to the queue, without a strike: the bound of a drain has passed."""
-        await self._tasks.end()
+        await self._tasks.cancel()
         if not self._lease.lost.is_set():
             try:
                 async with asyncio.timeout(self._settings.request_timeout_s):
@@ -233,12 +233,12 @@ class Session:
 
     async def _abandon(self) -> None:
         """End all work, as the lease is lost or time is up: no job may be started or committed any more."""
-        await self._tasks.end()
+        await self._tasks.cancel()
         await self._close_intake()
         if self.in_flight:
             log.warning("session.jobs_abandoned", jobs=len(self.in_flight), token=self._lease.token)
         self._deliveries.retry(self.in_flight)
-        await asyncio.wait_for(self._tasks.ended(), self._settings.request_timeout_s * 2)
+        await asyncio.wait_for(self._tasks.finish(), self._settings.request_timeout_s * 2)
 
     async def _close_intake(self) -> None:
         try:
@@ -261,11 +261,11 @@ class Session:
             job = delivery.job
         except Newer:  # a newer worker understands it; this one must not remove it
             gauges.NEWER.labels(model).inc()
-            self._tasks.spawn(delivery.nak(NEWER_DELAY_S))
+            self._tasks.start(delivery.nak(NEWER_DELAY_S), name="nak a newer job")
             return
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
             log.error("intake.not_a_job", subject=delivery.subject, why=str(error))
-            self._tasks.spawn(delivery.term("not a job"))
+            self._tasks.start(delivery.term("not a job"), name="drop what is no job")
             return
         known = self.in_flight.get(job.id)
         if known is not None:
@@ -276,12 +276,12 @@ class Session:
         joblog.step("job.pulled", job, delivery=delivery.attempt)
         self._dispatcher.credits_changed(model)
         if self._is_closing or model not in self._served:
-            self._tasks.spawn(delivery.nak(0))
+            self._tasks.start(delivery.nak(0), name="nak a job")
             return
         self._deliveries.take(held)
         if delivery.attempt > 1:
             gauges.REDELIVERED.labels(model).inc()
-            self._tasks.spawn(self._examine(held))
+            self._tasks.start(self._examine(held), name="examine a redelivered job")
         else:
             self._enqueue(held)
 
@@ -334,7 +334,7 @@ class Session:
             self._short_of_room.clear()
         now_s = self._loop.time()
         while (batch_run := self._dispatcher.next(now_s)) is not None:
-            self._tasks.spawn(self._run_batch(batch_run))
+            self._tasks.start(self._run_batch(batch_run), name="run a batch")
         due_in_s = self._dispatcher.due_in_s(now_s)
         if due_in_s is not None:
             self._arm(due_in_s)
@@ -432,16 +432,16 @@ class Session:
             await asyncio.sleep(KEEP_S)
             for held in self.in_flight.touch(self._loop.time(), self._settings.in_progress_s):
                 if held.record is not None:  # a cancel request may have been lost on its way
-                    self._tasks.spawn(self._cancel(held))
+                    self._tasks.start(self._cancel(held), name="cancel a job")
             for held in self._commits.old_claims(self.in_flight, self._settings.results_kept_s / RENEWED):
-                self._tasks.spawn(self._commits.renew(held))
+                self._tasks.start(self._commits.renew(held), name="renew a claim")
             gauges.IN_FLIGHT.set(len(self.in_flight))
             gauges.LEASE_SLACK.set(self._leased.lease_slack_s)
 
     def _on_cancel(self, message: Message) -> None:
         held = self.in_flight.get(message.subject.rpartition(".")[2])
         if held is not None and not self._is_closing:
-            self._tasks.spawn(self._cancel(held))
+            self._tasks.start(self._cancel(held), name="cancel a job")
 
     async def _cancel(self, held: InFlightJob) -> None:
         """Read the record, and stop the job if its owner has asked for that. Idempotent."""
