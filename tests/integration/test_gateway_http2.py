@@ -60,7 +60,7 @@ async def test_what_is_not_a_message_is_refused(tmp_path: Path) -> None:
 async def test_every_refused_call_is_counted_with_its_reason(tmp_path: Path) -> None:
     async with rig(tmp_path, max_concurrent=1, max_waiting=0) as made:
         waiting = asyncio.create_task(made.echo(b"x", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        await asyncio.wait_for(made.plugin.arrived.wait(), 60)
         raw = await made.raw()
         raw.greet()
         whole = Object(hook_name="SignalboxPost").SerializeToString()
@@ -101,17 +101,17 @@ async def test_stopping_lets_calls_in_hand_end_and_takes_no_new_ones(tmp_path: P
         raw = await made.raw()
         raw.greet()
         call = asyncio.create_task(made.echo(b"last words", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        await asyncio.wait_for(made.plugin.arrived.wait(), 60)
         stopping = asyncio.create_task(made.served.stop(30))
         stream, body = await raw.until(GOAWAY)
         assert (stream, struct.unpack(">II", body)) == (0, (2**31 - 1, 0))
         _, token = await raw.until(PING)
         raw.send(frame(PING, ACK, 0, token))
         await raw.until(GOAWAY)
-        assert await asyncio.wait_for(raw.reader.read(), 10) == b""
+        assert await asyncio.wait_for(raw.reader.read(), 60) == b""
         made.plugin.gate.set()
         assert await call == "last words"
-        await asyncio.wait_for(stopping, 10)
+        await asyncio.wait_for(stopping, 60)
         with pytest.raises(grpc.aio.AioRpcError):
             await made.echo(b"too late")
 
@@ -171,11 +171,11 @@ async def test_a_request_that_ends_twice_breaks_the_protocol(kind: int, tmp_path
         raw = await made.raw()
         raw.greet()
         raw.call(1, Object(hook_name="SignalboxPost", request={"url": "/wait"}).SerializeToString())
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        await asyncio.wait_for(made.plugin.arrived.wait(), 60)
         again = raw.block() if kind == HEADERS else b"more"
         raw.send(frame(kind, END_HEADERS | END_STREAM, 1, again))
         assert await raw.refused() == (1 if kind == HEADERS else 5)
-        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
+        await asyncio.wait_for(made.plugin.cancelled.wait(), 60)
         assert await made.echo(b"others go on") == "others go on"
 
 

@@ -41,7 +41,7 @@ async def test_a_submitted_job_runs_and_its_result_is_fetched(front: Rig, mine: 
         got = await front.call("POST", path, BODY, key=mine)
         assert got.status == 202
         assert got.doc["request_id"] == got.doc["id"] == got.headers["X-Signalbox-Job-Id"]
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
         done = await front.call("GET", got.headers["Location"], key=mine)
     assert done.doc["state"] == done.doc["phase"] == "succeeded"
     assert done.doc["result"] == {"outputs": [2.5, 3.0, 4.5]}
@@ -83,7 +83,7 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
     puller = await front.bus.pull(names.consumer("half", "mid"), lambda _: taken.set())
     puller.ask(1)
     job = (await submit(front, mine)).headers["Location"]
-    await asyncio.wait_for(taken.wait(), 5)
+    await asyncio.wait_for(taken.wait(), 60)
     since = time.time() - 2
     busy = Run(activity="computing", model="slow", version=1, since=since, expected_s=14.0)
     await tell(front, presence(run=busy, waiting={"half": 1}))
@@ -135,7 +135,7 @@ async def test_a_failed_job_shows_its_error(front: Rig, mine: Key) -> None:
     refusal = ErrorInfo(code="model_error", message="negative input")
     async with ScriptedWorker(front.bus, "half", lambda _: refusal) as worker:
         got = await submit(front, mine)
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
         done = await front.call("GET", got.headers["Location"], key=mine)
     assert (done.status, done.doc["state"]) == (200, "failed")
     assert done.doc["error"] == {"code": "model_error", "message": "negative input"}
@@ -163,7 +163,7 @@ async def test_a_queued_job_is_cancelled_at_once_and_never_runs(front: Rig, mine
     assert (again.status, again.doc["state"]) == (200, "cancelled")
     second = await submit(front, mine)
     async with ScriptedWorker(front.bus, "half") as worker:
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
         done = await front.call("GET", second.headers["Location"], key=mine)
         first = await front.call("GET", got.headers["Location"], key=mine)
     assert done.doc["state"] == "succeeded"
@@ -176,12 +176,12 @@ async def test_a_running_job_is_asked_to_stop_and_then_is_cancelled(front: Rig, 
     async with ScriptedWorker(front.bus, "half") as worker:
         worker.go.clear()
         got = await submit(front, mine)
-        await asyncio.wait_for(worker.claimed.wait(), 5)
+        await asyncio.wait_for(worker.claimed.wait(), 60)
         stopping = await front.call("POST", f"{got.headers['Location']}/cancel", key=mine)
         assert (stopping.status, stopping.doc["phase"]) == (202, "being cancelled")
-        assert await asyncio.wait_for(asked.get(), 5) == f"cancel.{got.doc['id']}"
+        assert await asyncio.wait_for(asked.get(), 60) == f"cancel.{got.doc['id']}"
         worker.go.set()
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
         done = await front.call("GET", got.headers["Location"], key=mine)
     assert done.doc["state"] == "cancelled"
     await listening.close()
@@ -190,7 +190,7 @@ async def test_a_running_job_is_asked_to_stop_and_then_is_cancelled(front: Rig, 
 async def test_a_finished_job_cannot_be_cancelled(front: Rig, mine: Key) -> None:
     async with ScriptedWorker(front.bus, "half") as worker:
         got = await submit(front, mine)
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
         late = await front.call("DELETE", got.headers["Location"], key=mine)
     assert (late.status, late.doc["code"], late.doc["state"]) == (409, "conflict", "succeeded")
 
@@ -210,7 +210,7 @@ async def test_a_foreign_job_looks_exactly_like_an_unknown_one(front: Rig, mine:
     queued = await submit(front, mine)
     async with ScriptedWorker(front.bus, "half") as worker:
         finished = await submit(front, mine)
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
     paths = [
         queued.headers["Location"],
         finished.headers["Location"],

@@ -79,13 +79,13 @@ async def test_respond_async_gives_a_job_to_fetch_later(front: Rig, mine: Key) -
         assert int(got.headers["Retry-After"]) >= 1
         assert got.headers["Preference-Applied"] == "respond-async"
         assert got.doc["state"] == "queued"
-        await asyncio.wait_for(worker.claimed.wait(), 5)
+        await asyncio.wait_for(worker.claimed.wait(), 60)
         running = await front.call("GET", got.headers["Location"], key=mine)
         assert running.doc["state"] == "running"
         assert running.doc["phase"] == "running, attempt 1"
         assert "Retry-After" in running.headers
         worker.go.set()
-        await asyncio.wait_for(worker.finished.wait(), 5)
+        await asyncio.wait_for(worker.finished.wait(), 60)
         done = await front.call("GET", got.headers["Location"], key=mine)
     assert done.status == 200
     assert done.doc["state"] == "succeeded"
@@ -166,9 +166,9 @@ async def test_a_caller_who_leaves_takes_the_queued_job_along(front: Rig, mine: 
     jobs = await front.bus.subscribe("evt.jobs.>", lambda _: accepted.set())
     records = await front.bus.subscribe("evt.st.>", on_record)
     call = asyncio.create_task(front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine))
-    await asyncio.wait_for(accepted.wait(), 5)
+    await asyncio.wait_for(accepted.wait(), 60)
     call.cancel()
-    record = json.loads(await asyncio.wait_for(seen.get(), 5))
+    record = json.loads(await asyncio.wait_for(seen.get(), 60))
     assert record["state"] == "cancelled"
     await jobs.close()
     await records.close()
@@ -197,7 +197,7 @@ async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -
                 worker.go.clear()
                 worker.claimed.clear()
                 running = await front.call("POST", jobs, {"model": "half", "instances": [1.0]}, key=mine)
-                await asyncio.wait_for(worker.claimed.wait(), 5)
+                await asyncio.wait_for(worker.claimed.wait(), 60)
                 asked = await front.call("DELETE", running.headers["Location"], key=mine)
                 assert asked.status == 202
                 worker.go.set()
@@ -213,7 +213,7 @@ async def test_more_callers_than_may_wait_are_refused_before_anything_is_stored(
         async with ScriptedWorker(front.bus, "half") as worker:
             worker.go.clear()
             first = asyncio.create_task(front.call("POST", "/v1/models/half:predict", body, key=mine))
-            await asyncio.wait_for(worker.claimed.wait(), 5)
+            await asyncio.wait_for(worker.claimed.wait(), 60)
             second = await front.call("POST", "/v1/models/half:predict", body, key=mine)
             worker.go.set()
             answered = await first

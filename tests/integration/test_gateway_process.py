@@ -235,7 +235,7 @@ async def test_a_process_serves_is_small_and_leaves_no_socket_behind(nats: NatsS
         assert got.doc == {"predictions": [2.5]}
         assert process.rss_mib() < 120
         process.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.process.wait(), 60) == 0
         assert os.listdir(tmp_path) == []  # noqa: PTH208  pathlib would be a false alarm of ASYNC240
         assert not await check_health(listen, 1)
     await bus.close()
@@ -272,10 +272,10 @@ async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(nats: Nats
         call = asyncio.create_task(
             front.hook("SignalboxPost", "POST", "/v1/models/half:predict", b'{"instances": [1.0]}', mine.stored.id)
         )
-        await asyncio.wait_for(accepted.wait(), 10)
+        await asyncio.wait_for(accepted.wait(), 60)
         process.process.send_signal(signal.SIGTERM)
         got = reply_of(await call)
-        assert await asyncio.wait_for(process.process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.process.wait(), 60) == 0
     assert got is not None
     assert got.status == 503
     job_id = got.headers["X-Signalbox-Job-Id"]
@@ -319,10 +319,10 @@ async def test_nats_away_is_503_and_what_was_accepted_ends(own_nats: NatsServer,
         back = asyncio.Event()
         front.bus.on_reconnect(back.set)
         await own_nats.restart()
-        await asyncio.wait_for(back.wait(), 20)
+        await asyncio.wait_for(back.wait(), 60)
         await accepted_again(front, mine, body)
         async with ScriptedWorker(front.bus, "half") as worker:
-            await asyncio.wait_for(worker.finished.wait(), 10)
+            await asyncio.wait_for(worker.finished.wait(), 60)
             done = await front.call("GET", before.headers["Location"], key=mine)
     assert done.doc["state"] == "succeeded"
 

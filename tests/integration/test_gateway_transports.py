@@ -66,18 +66,18 @@ async def test_a_message_over_the_limit_is_refused_and_the_connection_lives(tmp_
 async def test_a_call_its_client_cancels_is_cancelled_here(tmp_path: Path, transport: str) -> None:
     async with rig(tmp_path, transport) as made:
         call = asyncio.create_task(made.echo(b"x", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        await asyncio.wait_for(made.plugin.arrived.wait(), 60)
         call.cancel()
-        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
+        await asyncio.wait_for(made.plugin.cancelled.wait(), 60)
         assert await made.echo(b"next") == "next"
 
 
 async def test_calls_of_a_client_that_goes_away_are_cancelled(tmp_path: Path, transport: str) -> None:
     async with rig(tmp_path, transport) as made:
         call = asyncio.create_task(made.echo(b"x", "/wait"))
-        await asyncio.wait_for(made.plugin.arrived.wait(), 10)
+        await asyncio.wait_for(made.plugin.arrived.wait(), 60)
         await made.channel.close(None)
-        await asyncio.wait_for(made.plugin.cancelled.wait(), 10)
+        await asyncio.wait_for(made.plugin.cancelled.wait(), 60)
         await asyncio.wait([call])
 
 
