@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Programs the tests drive for real; their Debian packages are installed when missing.
 DEBIAN := chromium:chromium curl:curl redis-server:redis-server postgres:postgresql \
-	ip:iproute2 wget:wget docker-compose:docker-compose
+	ip:iproute2 nft:nftables wget:wget docker-compose:docker-compose
 
 # What `make chaos`, `make sim` and `make fuzz` are told by default.
 MINUTES ?= 5

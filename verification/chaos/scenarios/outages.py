@@ -42,6 +42,8 @@ DISK_MB: Final = 96
 TWO_DEVICES: Final = ("cpu:0", "cpu:1")
 LOSS: Final = 0.3
 JITTER_S: Final = 0.2
+OPEN_S: Final = 2.0
+"""A job that runs for so long is promised right before the power goes, so that one is open then."""
 
 
 async def leader(folder: Path, rounds: int, seed: int) -> None:
@@ -250,6 +252,7 @@ async def _struck_by(strike: Strike[Rig], folder: Path, rounds: int, seed: int, 
         load, ledger = await loaded(made, seed)
         for number in range(rounds):
             await more_accepted(made, load, 51)
+            await load.run(load.tenants[0], OPEN_S)
             await strike(made, rng)
             say(number, rounds)
         await more_accepted(made, load, 51)
