@@ -39,7 +39,8 @@ class Catalog:
         self._table = table
         self._serving = serving
         self._tokens: dict[str, str] = {}
-        self._ready: dict[tuple[str, int], PreparedVersion] = {}
+        self._ready: dict[str, tuple[Model, dict[int, PreparedVersion]]] = {}
+        """By name: a model's document, and the versions that were asked for since it was published."""
 
     def find(self, name: str) -> Model | None:
         """The document of a model, None if there is none."""
@@ -48,9 +49,12 @@ class Catalog:
             if MODEL_NAME.match(name) is None:
                 return None
             key = token(name)
-            if self._table.get(key) is not None:
-                self._tokens[name] = key
-        return self._table.get(key)
+        model = self._table.get(key)
+        if model is not None:
+            self._tokens[name] = key
+        elif self._tokens.pop(name, None) is not None:  # it was removed
+            self._ready.pop(name, None)
+        return model
 
     def all(self) -> Iterator[Model]:
         """Every model, by name."""
@@ -79,12 +83,15 @@ class Catalog:
             version = self.current(model)
         if version is None:
             raise NotFound(f"Could not find any versions of model {model.name}", model=model.name)
-        made = self._ready.get((name, version))
-        if made is not None and made.model is model:
+        known = self._ready.get(name)
+        if known is None or known[0] is not model:
+            known = self._ready[name] = (model, {})
+        made = known[1].get(version)
+        if made is not None:
             return made
         for candidate in model.versions:
             if candidate.version == version:
-                made = self._ready[name, version] = PreparedVersion(model, candidate)
+                made = known[1][version] = PreparedVersion(model, candidate)
                 return made
         raise NotFound(_no_servable(name, version), model=name)
 

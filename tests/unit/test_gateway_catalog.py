@@ -1,0 +1,51 @@
+"""The gateway's catalog remembers what it made ready for as long as the model's document stays the same."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from gateway_plugin.tables.catalog import Catalog
+from signalbox.program.errors import NotFound
+from signalbox.wire.messages import Model, Serving, Signature, TensorSpec, Version
+from signalbox.wire.names import token
+
+SIGNATURES = {
+    "serving_default": Signature(
+        inputs={"x": TensorSpec(dtype="float32", shape=(-1,))}, outputs={"y": TensorSpec(dtype="float32", shape=(-1,))}
+    )
+}
+NAME = "half.two"
+
+
+class Documents(dict[str, Model]):
+    """As much of a table as a catalog reads."""
+
+    def items(self) -> Mapping[str, Model]:  # type: ignore[override]  # a table's items are a mapping
+        return self
+
+
+def document(*numbers: int) -> Model:
+    versions = tuple(Version(version=n, path=f"/m/{n}", signatures=SIGNATURES) for n in numbers)
+    return Model(name=NAME, versions=versions, default_version=numbers[-1])
+
+
+def test_what_was_made_ready_is_used_again_until_the_document_changes() -> None:
+    models = Documents({token(NAME): document(1, 2)})
+    catalog = Catalog(models, dict[str, Serving]())
+    first = catalog.ready(NAME, 1)
+    assert catalog.ready(NAME, 1) is first
+    models[token(NAME)] = document(2)
+    with pytest.raises(NotFound):
+        catalog.ready(NAME, 1)
+    assert catalog.ready(NAME, 2).version.version == 2
+
+
+def test_a_removed_model_is_not_remembered() -> None:
+    models = Documents({token(NAME): document(1)})
+    catalog = Catalog(models, dict[str, Serving]())
+    catalog.ready(NAME, 1)
+    del models[token(NAME)]
+    with pytest.raises(NotFound):
+        catalog.ready(NAME, 1)
+    assert not catalog._tokens
+    assert not catalog._ready
