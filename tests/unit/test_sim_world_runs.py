@@ -30,7 +30,7 @@ from workers.lease.machine import LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 from workers.runner import frames, wire
-from workers.serving.session import Session
+from workers.serving.pipeline import Pipeline
 
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
@@ -420,12 +420,12 @@ def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
 
 
 def test_acknowledgement_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive: Callable[..., None] = Session._receive
+    receive: Callable[..., None] = Pipeline._receive
 
-    def hasty(self: Session, model: str, delivery: Delivery) -> None:
+    def hasty(self: Pipeline, model: str, delivery: Delivery) -> None:
         receive(self, model, delivery)
         delivery.ack_soon()
 
-    monkeypatch.setattr(Session, "_receive", hasty)
+    monkeypatch.setattr(Pipeline, "_receive", hasty)
     outcomes = [play(seed) for seed in range(3)]
     assert any("was acknowledged while" in what for what in violations(outcomes))
