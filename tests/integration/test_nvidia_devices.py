@@ -287,8 +287,9 @@ async def test_nothing_more_is_loaded_beside_a_stranger_and_what_runs_goes_on(st
         assert found["pids"] == [os.getpid()]
         await register(bus, "half", tmp_path)
         other = await ledger.submit("half", floats(1.0))
-        later = await ledger.submit("slow", floats(0.0, name="seconds"))
-        served = await ledger.ended(running, later)
+        served = await ledger.ended(running, await ledger.submit("slow", floats(0.0, name="seconds")))
+        for _ in range(3):  # each of these is younger than the other model's job
+            served += await ledger.ended(await ledger.submit("slow", floats(0.0, name="seconds")))
         assert ledger.open([other])
         assert [line["model"] for line in worker.lines if line["event"] == "model.loaded"] == ["slow"]
         state(used_by(runner))
