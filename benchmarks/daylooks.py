@@ -71,9 +71,14 @@ def _of_machine(doc: Mapping[str, Any]) -> dict[str, float]:
                 files = sum(1 for _ in Path(f"/proc/{each}/fd").iterdir())
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            found[f"memory {name}"] = found.get(f"memory {name}", 0) + share
-            found[f"files {name}"] = found.get(f"files {name}", 0) + files
+            found[f"memory {_one(name)}"] = found.get(f"memory {_one(name)}", 0) + share
+            found[f"files {_one(name)}"] = found.get(f"files {_one(name)}", 0) + files
     return found
+
+
+def _one(name: str) -> str:
+    """The figure that a program counts for. Workers take turns at a device, and with it at TensorFlow's memory."""
+    return "workers" if name.startswith("worker") else name
 
 
 def _disk_bytes(data: Path) -> int:
