@@ -90,7 +90,8 @@ WATCH = """() => {
   new MutationObserver((records) => {
     for (const record of records) {
       const now = record.type === "attributes" ? record.target.getAttribute(record.attributeName) : record.target.data;
-      if (record.type === "childList" ? record.target.closest(".lane, #queues, #workers") : record.oldValue === now)
+      const made = record.addedNodes.length && record.target.closest(".lane, #queues, #workers");
+      if (record.type === "childList" ? made : record.oldValue === now)
         window.needless.push(`${record.type} ${record.attributeName} of ${record.target.nodeName}: ${record.oldValue}`);
     }
   }).observe(document, {
