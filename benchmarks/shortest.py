@@ -66,10 +66,12 @@ class Gateway:
     async def _predict(self, path: str, body: bytes) -> bytes:
         model = path.rpartition("/")[2].partition(":")[0]
         rows = np.asarray(_decode(body)["instances"], dtype=np.float32)
-        job_id = names.short_lived_id(time.time(), uuid.uuid4().int)
+        job_id = names.new_job_id(time.time(), uuid.uuid4().int, is_short_lived=True)
         ended = self._waiting[job_id] = asyncio.get_running_loop().create_future()
         headers = {ENDS: names.reply(self._bus.instance, job_id)}
-        await self._jobs.write(names.job(model, PRIORITY, job_id), rows.tobytes(), headers=headers, msg_id=job_id)
+        await self._jobs.write(
+            names.job(model, PRIORITY, "bench", job_id), rows.tobytes(), headers=headers, msg_id=job_id
+        )
         found = np.frombuffer(await ended, dtype=np.float32)
         return _encode({"predictions": (found.reshape(len(rows), -1) if found.size > len(rows) else found).tolist()})
 

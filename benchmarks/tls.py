@@ -78,7 +78,7 @@ async def submit(bus: Bus, servers: list[NatsServer], in_flight: int, seconds: f
 
     async def one() -> None:
         while (began := time.perf_counter()) < end:
-            await jobs.write(names.job("bench", "mid", str(uuid.uuid4())), BODY, expect=0)
+            await jobs.write(names.job("bench", "mid", "bench", str(uuid.uuid4())), BODY, expect=0)
             times.append(time.perf_counter() - began)
 
     pids = [server.pid for server in servers]

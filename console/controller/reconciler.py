@@ -176,7 +176,7 @@ class ConsoleReconciler:
         return 1
 
     async def _may_have_gone(self, job_id: str, since: float, now: float) -> bool:
-        is_short = bool(names.slot_of(job_id))
+        is_short = names.is_short_lived(job_id)
         return await self._records.may_have_gone(
             since, now=now, kept_s=self._sync_kept_s if is_short else self._kept_s, is_short_lived=is_short
         )

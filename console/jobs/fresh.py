@@ -11,11 +11,12 @@ from console.feed.running import running
 from console.jobs import fold
 from console.jobs.models import Job
 from signalbox.bus.client import Bus
+from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
 from signalbox.wire.messages import Record, decode
-from signalbox.wire.names import JOB_ID, Header, Stream, job_anywhere, state
+from signalbox.wire.names import JOB_ID, Header, Stream, state
 
 ASK_S: Final = 2.0
 
@@ -40,7 +41,7 @@ async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
         if found is not None and Header.RECORD in found.headers:
             record = decode(Record, found.headers[Header.RECORD])
             return fold.row_of_record(record, found.seq, found.time)
-        queued = await bus.leader_get(Stream.JOBS, job_anywhere(job_id))
+        queued = await Records(bus).queued(job_id)
     if queued is None or Header.JOB not in queued.headers:
         return None
     return fold.row_of_job(decode(messages.Job, queued.headers[Header.JOB]), queued.time)

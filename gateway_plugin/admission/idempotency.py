@@ -121,7 +121,7 @@ class Idempotency:
         subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
         if stored is None:
-            return IdempotencyEntry(subject, digest, str(uuid.uuid4()), 0)
+            return IdempotencyEntry(subject, digest, names.new_job_id(self._wall(), uuid.uuid4().int), 0)
         try:
             held = decode(Idem, stored.data)
         except msgspec.MsgspecError as error:

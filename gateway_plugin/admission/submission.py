@@ -94,13 +94,11 @@ class Submitter:
     ) -> Job:
         """The job for these inputs, not yet accepted.
 
-        waiter: instance of the plugin that waits for it. job_id: empty = a new one, 122 random bits, or 74 of one
-        whose record is_short_lived.
+        waiter: instance of the plugin that waits for it. job_id: empty = a new one.
         """
         now = self._wall()
         if not job_id:
-            chance = uuid.uuid4()
-            job_id = names.short_lived_id(now, chance.int) if is_short_lived else str(chance)
+            job_id = names.new_job_id(now, uuid.uuid4().int, is_short_lived=is_short_lived)
         model = ready.model
         return Job(
             id=job_id,

@@ -44,7 +44,7 @@ async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYT
     is as the bus's settings say. Raises :class:`Misconfigured` for a server that is too old or that refuses a change.
     """
     refuse_old(bus)
-    done = []
+    done = await _widen_queues(bus)  # before the streams: programs that find those as declared write the new subjects
     made = set()
     for declared in STREAMS:
         config = wanted(declared, replicas, storage_bytes) | _ages(declared["name"], bus.settings)
@@ -109,12 +109,7 @@ async def require(bus: Bus) -> None:
 async def ensure_consumers(bus: Bus, model: str) -> None:
     """The three pull consumers of a model's queues. Idempotent; call it before the model is published."""
     for priority in PRIORITIES:
-        config = consumer(consumer_name(model, priority), jobs_of(model, priority))
-        name, subject = config["name"], config["filter_subject"]
-        await bus.request_json(
-            f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
-            {"stream_name": Stream.JOBS.value, "config": config},
-        )
+        await _make_queue(bus, consumer_name(model, priority), jobs_of(model, priority))
 
 
 def numbers_from(now: float) -> int:
@@ -238,6 +233,36 @@ async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> No
         await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 
 
+async def _widen_queues(bus: Bus) -> list[str]:
+    """Let queues that an older version made also deliver jobs whose subject names tenant and slot; what was done."""
+    done = []
+    for found in await _queues(bus):
+        name, subject = found["name"], found.get("filter_subject", "")
+        if subject.startswith("jobs.") and subject.endswith(".*"):
+            await _make_queue(bus, name, f"{subject[:-1]}>")
+            done.append(f"widened {name}")
+    return done
+
+
+async def _queues(bus: Bus) -> list[Config]:
+    """The configuration of each consumer of ``JOBS``."""
+    found: list[Config] = []
+    with contextlib.suppress(NotFound):
+        while True:
+            page = await bus.request_json(f"$JS.API.CONSUMER.LIST.{Stream.JOBS}", {"offset": len(found)})
+            found += [each["config"] for each in page["consumers"] or []]
+            if not page["consumers"] or len(found) >= page["total"]:
+                break
+    return found
+
+
+async def _make_queue(bus: Bus, name: str, subject: str) -> None:
+    await bus.request_json(
+        f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
+        {"stream_name": Stream.JOBS.value, "config": consumer(name, subject)},
+    )
+
+
 async def _make_anew(bus: Bus, config: Config) -> None:
     """Replace a stream whose retention cannot be changed, with its consumers; one that holds messages is left alone."""
     name = config["name"]
@@ -247,20 +272,11 @@ async def _make_anew(bus: Bus, config: Config) -> None:
             f"{name} has another retention and holds {held} messages, which NATS cannot carry over. "
             "Let the version that declared it finish them first."
         )
-    consumers: list[Config] = []
-    while True:
-        page = await bus.request_json(f"$JS.API.CONSUMER.LIST.{name}", {"offset": len(consumers)})
-        consumers += [found["config"] for found in page["consumers"] or []]
-        if not page["consumers"] or len(consumers) >= page["total"]:
-            break
+    queues = await _queues(bus)
     await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
     await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
-    for found in consumers:
-        queue, subject = found["name"], found.get("filter_subject", "")
-        await bus.request_json(
-            f"$JS.API.CONSUMER.CREATE.{name}.{queue}.{subject}",
-            {"stream_name": name, "config": consumer(queue, subject)},
-        )
+    for found in queues:
+        await _make_queue(bus, found["name"], found.get("filter_subject", ""))
 
 
 async def _info(bus: Bus, name: str) -> dict[str, Any] | None:

@@ -29,9 +29,8 @@ from signalbox.program.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.names import Header
 
 T = TypeVar("T")
 RETRY_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -109,11 +108,10 @@ class Commits:
         has ended and its record was removed.
         """
         job = attempt.job
-        subject = names.job(job.model, job.priority, job.id)
         while True:
             asked_at = boottime()
             if asked_at - attempt.known_at > self._trusted_s:
-                if await persist(lambda: self._bus.leader_get(Stream.JOBS, subject)) is None:
+                if await persist(lambda: self._records.queued(job.id)) is None:
                     return await persist(lambda: self._records.read(job.id)), False
                 attempt.known_at = asked_at
             found = await persist(lambda: self._records.read(job.id))

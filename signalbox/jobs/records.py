@@ -128,7 +128,10 @@ class Records:
 
     async def queued(self, job_id: str) -> Stored | None:
         """The job's message in ``JOBS``, until it is acknowledged; header ``Sb-Job``, body the inputs."""
-        return await self._bus.leader_get(Stream.JOBS, job_anywhere(job_id))
+        for subject in job_anywhere(job_id):
+            if (found := await self._bus.leader_get(Stream.JOBS, subject)) is not None:
+                return found
+        return None
 
     async def write_all(
         self, entries: Sequence[RecordWrite], group: Group | None = None

@@ -126,6 +126,7 @@ JOBS: Final = _stream(
     "Work queue: accepted jobs, removed in groups once acknowledged",
     discard="new",
     max_msgs=1_000_000,
+    max_consumers=50_000,
     max_msg_size=JOB_MAX_BYTES,
     allow_msg_ttl=True,
     allow_atomic=True,

@@ -88,19 +88,19 @@ def untoken(text: str) -> str:
     return raw.encode("latin-1").decode() if raw != text else text
 
 
-def job(model: str, priority: Priority, job_id: str) -> str:
-    """Subject of a queued job in ``JOBS``."""
-    return f"jobs.{token(model)}.{priority}.{job_id}"
+def job(model: str, priority: Priority, tenant: str, job_id: str) -> str:
+    """Subject of a queued job in ``JOBS``; its slot is the time of its acceptance, as its id tells it."""
+    return f"jobs.{token(model)}.{priority}.{token(tenant) or '-'}.{slot_of(job_id)}.{job_id}"
 
 
-def job_anywhere(job_id: str) -> str:
-    """Wildcard subject that finds a queued job by id alone (last-by-subject get)."""
-    return f"jobs.*.*.{job_id}"
+def job_anywhere(job_id: str) -> tuple[str, str]:
+    """Wildcard subjects that find a queued job by id alone (last-by-subject get): ours, and of an older gateway."""
+    return f"jobs.*.*.*.{slot_of(job_id)}.{job_id}", f"jobs.*.*.{job_id}"
 
 
-def jobs_of(model: str, priority: Priority | None = None) -> str:
-    """Wildcard over the queued jobs of one model, or of one of its priorities."""
-    return f"jobs.{token(model)}.{priority or '*'}.*"
+def jobs_of(model: str, priority: Priority) -> str:
+    """Wildcard over the queued jobs of one class: a model's of one priority."""
+    return f"jobs.{token(model)}.{priority}.>"
 
 
 def consumer(model: str, priority: Priority) -> str:
@@ -112,29 +112,31 @@ RECORDS: Final = "st.>"
 """Wildcard over all records in ``STATE``."""
 
 
-def short_lived_id(now: float, chance: int) -> str:
-    """A job id that says that its record is kept for a short time only: a UUID of version 8.
+def new_job_id(now: float, chance: int, *, is_short_lived: bool = False) -> str:
+    """A job's id: a UUID of version 7, or of version 8 where the job's record is kept for a short time only.
 
-    now: UTC unix seconds; it begins with their milliseconds, as a UUID of version 7. chance: number of a random UUID,
-    of which 74 random bits are used.
+    now: UTC unix seconds; it begins with their milliseconds. chance: number of a random UUID, of which 74 random bits
+    are used.
     """
-    high = int(now * 1000) << 16 | 0x8000 | chance >> 80 & 0xFFF
+    high = int(now * 1000) << 16 | (0x8000 if is_short_lived else 0x7000) | chance >> 80 & 0xFFF
     low = 1 << 63 | chance & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def is_short_lived(job_id: str) -> bool:
+    """Whether the job's record is kept for a short time only."""
+    return job_id[14:15] == "8" and JOB_ID.match(job_id) is not None
+
+
 def slot_of(job_id: str) -> str:
-    """The slot that a short-lived record lies in, of about a second; empty for a job whose record is no such one."""
-    if job_id[14:15] != "8" or JOB_ID.match(job_id) is None:
-        return ""
+    """The slot of a job: the 1.024 s in which it was accepted. A random id, as older gateways gave, names any slot."""
     return f"{job_id[:8]}{int(job_id[9:13], 16) >> 10:02x}"
 
 
 def state(job_id: str) -> str:
     """Subject of a job's record in ``STATE``: ``st.<id>``, and ``st.<slot>.<id>`` of one that is short-lived."""
-    slot = slot_of(job_id)
-    return f"st.{slot}.{job_id}" if slot else f"st.{job_id}"
+    return f"st.{slot_of(job_id)}.{job_id}" if is_short_lived(job_id) else f"st.{job_id}"
 
 
 def slot_of_record(subject: str) -> str:

@@ -37,6 +37,10 @@ _RECORD: Final = ("st.*", "st.*.*")
 """Records of jobs, short-lived ones below their slot."""
 
 
+_JOBS: Final = ("jobs.*.*.*.*.*", "jobs.*.*.*")
+"""Jobs in the queue, and as an older program queues them."""
+
+
 class Permissions(NamedTuple):
     """Subjects one role may publish to and subscribe to; everything else is denied."""
 
@@ -97,7 +101,7 @@ _ROLES: Final[dict[str, Permissions]] = {
     "gateway": Permissions(
         publish=(
             *_EVERY,
-            "jobs.*.*.*",  # accept
+            *_JOBS,  # accept
             *_RECORD,  # cancel a queued job, ask a running one to stop
             "in.*.*.*",  # inputs above the inline limit
             "pl.*.in",  # the same, of an older gateway
@@ -138,7 +142,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
-            "jobs.*.*.*",
+            *_JOBS,
             *(
                 f"{_API}.CONSUMER.{act}.{stream}.{RECONCILER}"
                 for stream in (Stream.JOBS, Stream.STATE)
@@ -183,7 +187,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.CONSUMER.INFO.JOBS.*",
             f"{_API}.CONSUMER.INFO.STATE.*",
             f"{_API}.CONSUMER.NAMES.JOBS",
-            f"{_API}.CONSUMER.CREATE.JOBS.*.jobs.*.*.*",  # a new model's queues
+            f"{_API}.CONSUMER.CREATE.JOBS.*.jobs.*.*.>",  # a new model's queues
             # The projector reads both streams and acknowledges nothing. A worker's consumer is none of its business.
             *(
                 f"{_API}.CONSUMER.{act}.{stream}.{PROJECTOR}"
@@ -201,7 +205,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
             # An input for which there was no room beside the letters is still with the job's payloads.
             *_direct(Stream.DLQ, Stream.DLQ_PARTS, Stream.PAYLOADS),
-            "jobs.*.*.*",
+            *_JOBS,
             "in.*.*.*",
             "pl.*.in",  # of an older console
             "dlp.redriven.*",

@@ -23,6 +23,7 @@ from console.outbox.services import post_discard, post_redrive
 from console.projector import store
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
+from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import NotFound
 from signalbox.program.settings import Wire
@@ -83,7 +84,7 @@ async def test_a_letter_is_listed_shown_redriven_once_and_discarded(call: Callab
         assert answer.json() == {"job": new_id, "is_done": True, "reason": ""}
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
     assert info["state"]["messages"] == 1, "a double click makes one job"
-    queued = await bus.leader_get(Stream.JOBS, names.job_anywhere(new_id))
+    queued = await Records(bus).queued(new_id)
     assert queued is not None
     assert messages.decode(messages.Job, queued.headers[Header.JOB]).redrive_of == old.id
     assert (await operator("post", f"/{old.id}/discard", {})).status_code == 202
@@ -163,7 +164,7 @@ async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(own
         await enable(bus)
         old = await dead(bus, frame_of(400_000))
         config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
-        await bus.write(names.job("half", "hi", accepted(1).id), b"")
+        await bus.write(names.job("half", "hi", "t", accepted(1).id), b"")
         await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", config | {"max_msgs": 1})
         entry = await in_thread(lambda: post_redrive(old.id, after=""))
         await Publisher(bus, 5).publish_due()

@@ -50,7 +50,7 @@ async def test_jobs_queued_before_the_console_started_are_counted_and_aged(bus: 
     documents = [accepted("digits", priority=p) for p in ("lo", "hi", "mid", "hi", "lo")]
     for document in documents:
         await submit(bus, document)
-    first = await bus.leader_get(Stream.JOBS, job("digits", "lo", documents[0].id))
+    first = await bus.leader_get(Stream.JOBS, job("digits", "lo", documents[0].key_id, documents[0].id))
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 5)
         assert first is not None
@@ -83,7 +83,7 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_know
     documents = [accepted("digits") for _ in range(3)]
     for document in documents:
         await submit(bus, document)
-    first = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[0].id))
+    first = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[0].key_id, documents[0].id))
     assert first is not None
     puller = await bus.pull("digits_mid", railway.queue.put_nowait)
     puller.ask(2)

@@ -202,7 +202,9 @@ async def queue_job(bus: Bus, model: str = "m") -> messages.Job:
         created_at=1000.0,
         deadline_at=2000.0,
     )
-    await bus.write(names.job(model, "mid", job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0)
+    await bus.write(
+        names.job(model, "mid", job.key_id, job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0
+    )
     return job
 
 

@@ -61,7 +61,10 @@ def accepted(number: int, **changes: Any) -> messages.Job:
 async def accept(bus: Bus, job: messages.Job) -> None:
     """What a gateway writes."""
     await bus.write(
-        names.job(job.model, job.priority, job.id), b"input", headers={Header.JOB: messages.header(job)}, expect=0
+        names.job(job.model, job.priority, job.key_id, job.id),
+        b"input",
+        headers={Header.JOB: messages.header(job)},
+        expect=0,
     )
 
 

@@ -58,9 +58,8 @@ def accepted(model: str, **more: object) -> Job:
 
 async def submit(bus: Bus, document: Job) -> None:
     """The acceptance itself."""
-    await bus.grouped(Stream.JOBS).write(
-        job(document.model, document.priority, document.id), b"frame", headers={Header.JOB: header(document)}, expect=0
-    )
+    subject = job(document.model, document.priority, document.key_id, document.id)
+    await bus.grouped(Stream.JOBS).write(subject, b"frame", headers={Header.JOB: header(document)}, expect=0)
 
 
 class Railway:

@@ -34,7 +34,7 @@ from verification.chaos.environment.routes import NodeRoutes
 
 __all__ = ["cluster"]
 
-JOB = names.job("m", "hi", "00000000-0000-0000-0000-000000000001")
+JOB = names.job("m", "hi", "t", "00000000-0000-0000-0000-000000000001")
 JOBS = 50
 MOST_BYTES = 96 * MIB
 RECORD = names.state("00000000-0000-0000-0000-000000000001")
@@ -61,7 +61,7 @@ async def full(own_nats: NatsServer) -> AsyncIterator[Bus]:
         await topology.ensure_consumers(bus, "m")
         await bus.write(JOB, b"input", headers={"Sb-Job": "{}"})
         for number in range(2, 1 + JOBS):
-            await bus.write(names.job("m", "hi", str(number)), os.urandom(100_000))
+            await bus.write(f"jobs.m.hi.t.s.{number}", os.urandom(100_000))
         await bus.write(RECORD, b"running")
         await bus.write(RECORD, b"succeeded")
         await bus.write(names.key(Bucket.MODELS, "m"), b"a model")

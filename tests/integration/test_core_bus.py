@@ -14,7 +14,7 @@ from signalbox.ops.natsserver import NatsServer
 from signalbox.program import log
 from signalbox.program.errors import Ambiguous, Misconfigured, NotFound, QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire.names import Bucket, Stream, consumer, job
+from signalbox.wire.names import Bucket, Stream, consumer
 from tests.rigs.processes import stop
 
 HI = consumer("m", "hi")
@@ -85,11 +85,11 @@ async def test_a_message_id_is_stored_once(bus: Bus) -> None:
 async def test_a_full_queue_refuses_and_stores_nothing(bus: Bus) -> None:
     config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
     await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", config | {"max_msgs": 2})
-    await bus.write(job("m", "hi", "1"))
-    await bus.write(job("m", "hi", "2"))
+    await bus.write("jobs.m.hi.t.s.1")
+    await bus.write("jobs.m.hi.t.s.2")
     with pytest.raises(QueueFull):
-        await bus.write(job("m", "hi", "3"))
-    assert await bus.leader_get(Stream.JOBS, job("m", "hi", "3")) is None
+        await bus.write("jobs.m.hi.t.s.3")
+    assert await bus.leader_get(Stream.JOBS, "jobs.m.hi.t.s.3") is None
 
 
 async def test_what_a_stream_or_the_server_cannot_hold_is_too_large(bus: Bus) -> None:
@@ -201,7 +201,7 @@ async def test_deliveries_come_once_asked_for_and_are_counted(bus: Bus) -> None:
     inbox = Inbox()
     puller = await bus.pull(HI, inbox.take)
     for number in range(5):
-        await bus.write(job("m", "hi", str(number)), b"%d" % number)
+        await bus.write(f"jobs.m.hi.t.s.{number}", b"%d" % number)
     await bus.flush()
     assert inbox.all == []
     puller.ask(3)
@@ -226,7 +226,7 @@ async def test_an_expired_request_gives_its_credit_back(bus: Bus) -> None:
     puller = await bus.pull(HI, inbox.take)
     idle = asyncio.Event()
     puller.on_idle = idle.set
-    await bus.write(job("m", "hi", "1"))
+    await bus.write("jobs.m.hi.t.s.1")
     puller.ask(4, expires_s=0.3)
     async with asyncio.timeout(60):
         await idle.wait()
@@ -253,7 +253,7 @@ async def test_credit_adds_up_over_requests_that_overlap(bus: Bus) -> None:
     for size, expires_s in ((5, 1.0), (7, 1.1), (9, 1.2)):
         puller.ask(size, expires_s=expires_s)
     for number in range(8):
-        await bus.write(job("m", "hi", str(number)))
+        await bus.write(f"jobs.m.hi.t.s.{number}")
     await inbox.until(8)
     assert expired or puller.outstanding == 21 - 8  # on a slow machine requests expire before all have come
     async with asyncio.timeout(60):
@@ -271,7 +271,7 @@ async def test_closing_a_puller_leaves_jobs_to_others(bus: Bus) -> None:
     await first.close()
     second = await bus.pull(HI, right.take)
     second.ask(5)
-    await bus.write(job("m", "hi", "1"))
+    await bus.write("jobs.m.hi.t.s.1")
     (delivery,) = await right.until(1)
     assert delivery.attempt == 1
     assert left.all == []
@@ -283,7 +283,7 @@ async def test_a_refused_delivery_comes_again_after_its_delay(bus: Bus) -> None:
     inbox = Inbox()
     puller = await bus.pull(HI, inbox.take)
     puller.ask(3)
-    await bus.write(job("m", "hi", "1"))
+    await bus.write("jobs.m.hi.t.s.1")
     (first,) = await inbox.until(1)
     loop = asyncio.get_running_loop()
     at = loop.time()
@@ -381,10 +381,10 @@ async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(own_nat
             await idle.wait()
         assert puller.outstanding == 0
         puller.ask(4)
-        await bus.write(job("m", "hi", "1"), expect=0)
+        await bus.write("jobs.m.hi.t.s.1", expect=0)
         await inbox.until(1)
         await bus.flush()
-        assert events == ["evt.jobs.m.hi.1"]
+        assert events == ["evt.jobs.m.hi.t.s.1"]
         await puller.close()
         await listening.close()
 

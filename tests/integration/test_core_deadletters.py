@@ -186,7 +186,7 @@ async def test_a_redrive_is_a_new_job_of_the_same_tenant_that_names_the_old_one(
         old = await dead(bus, frame, priority="hi", batch_key="all", outputs=("y",))
         done = await deadletters.redrive(bus, old.id)
         assert done.is_new
-        queued = await bus.leader_get(Stream.JOBS, names.job("half", "hi", done.job_id))
+        queued = await bus.leader_get(Stream.JOBS, names.job("half", "hi", old.key_id, done.job_id))
         assert queued is not None
         new = decode(Job, queued.headers[Header.JOB])
         assert new.redrive_of == old.id != new.id

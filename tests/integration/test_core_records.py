@@ -20,6 +20,7 @@ from signalbox.wire.names import job as job_subject
 from tests.rigs.streams import counted
 
 ID = "00000000-0000-4000-8000-000000000002"
+SUBJECT = job_subject("m", "hi", "k", ID)
 
 
 def a_job(job_id: str = ID) -> Job:
@@ -45,16 +46,16 @@ async def test_a_record_is_written_by_compare_and_set_and_read_back(bus: Bus) ->
 async def test_a_queued_job_is_found_by_its_id_alone(bus: Bus) -> None:
     records = Records(bus)
     assert await records.queued(ID) is None
-    await bus.write(job_subject("m", "hi", ID), b"in", headers={Header.JOB.value: header(a_job())}, expect=0)
+    await bus.write(SUBJECT, b"in", headers={Header.JOB.value: header(a_job())}, expect=0)
     found = await records.queued(ID)
     assert found is not None
-    assert (found.subject, found.data) == (job_subject("m", "hi", ID), b"in")
+    assert (found.subject, found.data) == (SUBJECT, b"in")
 
 
 async def test_a_job_is_found_by_its_record_or_else_by_its_message(bus: Bus) -> None:
     records = Records(bus)
     assert await records.find(ID) is None
-    seq = await bus.write(job_subject("m", "hi", ID), headers={Header.JOB.value: header(a_job())}, expect=0)
+    seq = await bus.write(SUBJECT, headers={Header.JOB.value: header(a_job())}, expect=0)
     assert await records.find(ID) == Found(life.first_record(a_job(), State.QUEUED), 0, b"", seq)
     revision = await records.write(claimed(), expect=0)
     assert await records.find(ID) == Found(claimed(), revision)
@@ -62,7 +63,7 @@ async def test_a_job_is_found_by_its_record_or_else_by_its_message(bus: Bus) -> 
 
 async def test_a_job_of_a_newer_program_is_not_taken_for_none(bus: Bus) -> None:
     newer = header(replace(a_job(), v=VERSION + 1))
-    await bus.write(job_subject("m", "hi", ID), headers={Header.JOB.value: newer}, expect=0)
+    await bus.write(SUBJECT, headers={Header.JOB.value: newer}, expect=0)
     with pytest.raises(NewerVersion):
         await Records(bus).find(ID)
 
@@ -126,13 +127,13 @@ async def test_a_lost_answer_of_a_lost_race_is_stale(wire: Wire, bus: Bus, monke
 
 async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
     await topology.ensure_consumers(bus, "m")
-    seqs = [await bus.write(job_subject("m", "mid", str(n)), expect=0) for n in range(10)]
+    seqs = [await bus.write(f"jobs.m.mid.t.s.{n}", expect=0) for n in range(10)]
     await counted(bus, consumer("m", "mid"), waiting=10)
     asked = Queues(bus)
     assert await asked.position("m", "mid", seqs[0]) == Position(0)
     assert await asked.position("m", "mid", seqs[9]) == Position(9)
     assert (await asked.depth("m")).waiting == 10
-    await bus.write(job_subject("m", "hi", "x"), expect=0)
+    await bus.write("jobs.m.hi.t.s.x", expect=0)
     puller = await bus.pull(consumer("m", "mid"), lambda _delivery: None)
     puller.ask(4)
     await counted(bus, consumer("m", "mid"), waiting=6, in_flight=4)

@@ -52,8 +52,9 @@ CONSUMER_ACTS = (
     "CONSUMER.LEADER.STEPDOWN",
 )
 OTHER_ACTS = ("INFO", "STREAM.NAMES", "STREAM.LIST", "ACCOUNT.PURGE.G", "META.LEADER.STEPDOWN", "SERVER.REMOVE")
+_JOBS = ("jobs.m.hi.t.s.j", "jobs.m.hi.j")
 DATA = (
-    "jobs.m.hi.j",
+    *_JOBS,
     "st.j",
     "st.s.j",
     "dlq.m.j",
@@ -143,7 +144,7 @@ def publishes() -> Iterator[str]:
     yield from (f"$JS.API.{act}.{name}" for act in STREAM_ACTS for name in STREAM_NAMES)
     yield from (f"$JS.API.{act}.{name}.x" for act in CONSUMER_ACTS for name in STREAM_NAMES)
     yield from (f"$JS.API.DIRECT.GET.{name}.subject.y" for name in STREAM_NAMES)
-    yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.jobs.m.hi.*" for name in STREAM_NAMES)
+    yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.jobs.m.hi.>" for name in STREAM_NAMES)
     yield from (
         f"$JS.API.{act}.{name}.{whose}"
         for act in CONSUMER_ACTS
@@ -198,7 +199,7 @@ _WORKER = {
     "$JS.API.STREAM.PURGE.INPUTS",
     "$JS.API.STREAM.PURGE.STATE",
     # The one that reconciles for all.
-    "jobs.m.hi.j",
+    *_JOBS,
     "$KV.duties.reconcile",
     "$KV.poison.k",
     "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
@@ -216,7 +217,7 @@ CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler",
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
         *_info(),
-        "jobs.m.hi.j",
+        *_JOBS,
         "st.j",
         "st.s.j",
         "in.t.j.1",
@@ -239,7 +240,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
         *CONSUMERS_SEEN,
         "$JS.API.CONSUMER.NAMES.JOBS",
-        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.*",
+        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.>",
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
         # The projector's own consumers, by their name.
         *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),
@@ -257,7 +258,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_direct("DLQ", "DLQ_PARTS", "PAYLOADS"),
         "$JS.API.STREAM.PURGE.DLQ",
         "$JS.API.STREAM.PURGE.DLQ_PARTS",
-        "jobs.m.hi.j",
+        *_JOBS,
         "in.t.j.1",
         "pl.j.in",
         "dlp.redriven.j",

@@ -57,7 +57,7 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
     waiting = await gateway.subscribe("rsp.*.*", lambda _message: told.set())
     came = asyncio.Event()
     accepted = await worker.subscribe("evt.jobs.>", lambda _message: came.set())
-    await gateway.grouped(Stream.JOBS).write(job("m", "hi", JOB_ID), expect=0)
+    await gateway.grouped(Stream.JOBS).write(job("m", "hi", "t", JOB_ID), expect=0)
     deliveries: list[Delivery] = []
     puller = await worker.pull(consumer("m", "hi"), deliveries.append)
     puller.ask(1)
@@ -112,7 +112,7 @@ DENIED = {
         "$JS.API.STREAM.PURGE.INPUTS",
         "$JS.API.STREAM.DELETE.JOBS",
         "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi",
-        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.*",
+        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.>",
         "$JS.API.STREAM.MSG.GET.KV_leases",
     ),
     "worker": (
@@ -125,7 +125,7 @@ DENIED = {
         "$JS.API.STREAM.DELETE.JOBS",
         "$JS.API.STREAM.UPDATE.STATE",
         "$JS.API.CONSUMER.DELETE.JOBS.m_hi",
-        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.*",
+        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.>",
     ),
     "console": (
         "$KV.leases.g",

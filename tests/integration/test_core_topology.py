@@ -19,7 +19,7 @@ from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 from signalbox.wire import assets
 from signalbox.wire.events import is_removal
-from signalbox.wire.names import PRIORITIES, Stream, consumer, job
+from signalbox.wire.names import PRIORITIES, Stream, consumer
 from tests.rigs.streams import counted
 
 
@@ -108,7 +108,7 @@ async def test_the_stream_of_delayed_jobs_of_an_earlier_version_goes_and_no_job_
     source = {"name": "SCHED", "subject_transforms": [{"src": "due.>", "dest": "jobs.>"}]}
     now = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
     await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", now | {"sources": [source]})
-    queued = job("m", "hi", "1")
+    queued = "jobs.m.hi.t.s.1"
     seq = await bus.write(queued, b"in", expect=0)
     assert any("sources" in fault for fault in await topology.check(bus))
 
@@ -147,7 +147,7 @@ async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumer
     before = topology.wanted(assets.JOBS, 1) | {"retention": "workqueue"}
     await bus.request_json("$JS.API.STREAM.CREATE.JOBS", before)
     await topology.ensure_consumers(bus, "m.1")
-    seq = await bus.write(job("m.1", "hi", "1"), b"in", expect=0)
+    seq = await bus.write("jobs.m=2E1.hi.t.s.1", b"in", expect=0)
     with pytest.raises(Misconfigured, match="JOBS has another retention and holds 1 messages"):
         await topology.apply(bus)
     await bus.request_json("$JS.API.STREAM.MSG.DELETE.JOBS", {"seq": seq})
@@ -155,6 +155,28 @@ async def test_a_work_queue_of_an_earlier_version_is_made_anew_with_its_consumer
     assert await topology.check(bus) == []
     names = (await bus.request_json("$JS.API.CONSUMER.NAMES.JOBS"))["consumers"]
     assert sorted(names) == sorted(consumer("m.1", priority) for priority in PRIORITIES)
+
+
+async def test_queues_of_an_earlier_version_deliver_its_jobs_and_new_ones_once_each(bus: Bus) -> None:
+    """Its jobs have neither tenant nor slot in their subjects; one waits, one is in flight below one that has ended."""
+    before = assets.consumer(consumer("m", "hi"), "jobs.m.hi.*")
+    ask = {"stream_name": "JOBS", "config": before}
+    await bus.request_json(f"$JS.API.CONSUMER.CREATE.JOBS.{consumer('m', 'hi')}.jobs.m.hi.*", ask)
+    old = [await bus.write(f"jobs.m.hi.{number}", b"in", expect=0) for number in range(3)]
+    taken: asyncio.Queue[Delivery] = asyncio.Queue()
+    puller = await bus.pull(consumer("m", "hi"), taken.put_nowait, stream=Stream.JOBS)
+    puller.ask(2, expires_s=60)
+    running, ended = [await asyncio.wait_for(taken.get(), 60) for _ in range(2)]
+    await ended.ack()
+    assert await topology.apply(bus) == ["widened m_hi"]
+    assert await topology.apply(bus) == []
+    new = await bus.write("jobs.m.hi.t.s.4", b"in", expect=0)
+    puller.ask(2, expires_s=60)
+    assert [(await asyncio.wait_for(taken.get(), 60)).seq for _ in range(2)] == [old[2], new]
+    await running.ack()
+    info = await bus.consumer_info(consumer("m", "hi"))
+    assert (info.ack_floor_stream_seq, info.num_ack_pending, info.num_pending) == (old[1], 2, 0)
+    await puller.close()
 
 
 @asynccontextmanager
@@ -210,7 +232,7 @@ async def test_a_stream_made_again_counts_on_and_events_go_on_reading_it(own_nat
 
 async def test_a_stream_that_lost_only_its_description_keeps_its_jobs(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
-        seq = await bus.write(job("m", "hi", "1"), b"in", expect=0)
+        seq = await bus.write("jobs.m.hi.t.s.1", b"in", expect=0)
     await own_nats.stop()
     (files_of(own_nats, "JOBS") / "meta.inf").unlink()
     await own_nats.start()
@@ -218,14 +240,14 @@ async def test_a_stream_that_lost_only_its_description_keeps_its_jobs(own_nats: 
         done = await topology.apply(bus, first_seq=topology.numbers_from(time.time()))
         assert "created JOBS" in done
         assert await topology.check(bus) == []
-        found = await bus.leader_get(Stream.JOBS, job("m", "hi", "1"))
+        found = await bus.leader_get(Stream.JOBS, "jobs.m.hi.t.s.1")
         assert found is not None
         assert (found.seq, found.data) == (seq, b"in")
 
 
 async def test_a_stream_that_was_emptied_counts_on(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
-        before = await bus.write(job("m", "hi", "1"), b"in", expect=0)
+        before = await bus.write("jobs.m.hi.t.s.1", b"in", expect=0)
         await topology.ensure_consumers(bus, "m")
     await own_nats.stop()
     shutil.rmtree(files_of(own_nats, "JOBS") / "msgs")
@@ -234,10 +256,10 @@ async def test_a_stream_that_was_emptied_counts_on(own_nats: NatsServer) -> None
         assert await last_of(bus, "JOBS") == 0
         done = await topology.apply(bus, first_seq=topology.numbers_from(time.time()))
         assert "numbered JOBS" in done
-        seq = await bus.write(job("m", "hi", "2"), b"in", expect=0)
+        seq = await bus.write("jobs.m.hi.t.s.2", b"in", expect=0)
         assert seq > before
-        later = await bus.write(job("m", "hi", "3"), b"in", expect=0)
-        await bus.write(job("m", "hi", "4"), b"in", expect=0)
+        later = await bus.write("jobs.m.hi.t.s.3", b"in", expect=0)
+        await bus.write("jobs.m.hi.t.s.4", b"in", expect=0)
         await counted(bus, consumer("m", "hi"), waiting=3)
         assert await Queues(bus).position("m", "hi", later) == Position(1)
         taken: asyncio.Queue[Delivery] = asyncio.Queue()

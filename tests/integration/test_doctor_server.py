@@ -220,7 +220,7 @@ async def test_a_block_that_nats_cannot_read_is_found(own_nats: NatsServer) -> N
     wire = Wire(nats_url=own_nats.url)
     bus = await Bus.connect(wire, role="admin", name="test")
     for number in range(20):
-        await bus.write(names.job("m", "hi", str(number)), b"an accepted job", expect=0)
+        await bus.write(f"jobs.m.hi.t.s.{number}", b"an accepted job", expect=0)
         await bus.write(f"$KV.workers.w{number}", b"an accepted job", expect=0, ttl_s=60)
     await bus.close()
     await own_nats.kill()

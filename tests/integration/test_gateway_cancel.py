@@ -9,7 +9,7 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import StaleRevision
 from signalbox.wire import tensors
 from signalbox.wire.messages import Job, State, decode
-from signalbox.wire.names import Header, Stream, job_anywhere
+from signalbox.wire.names import Header
 from tests.rigs.gateway import Key, Reply, Rig
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
@@ -54,7 +54,7 @@ class Runner:
 async def submitted(front: Rig, mine: Key) -> Job:
     got = await front.call("POST", "/v1/jobs", BODY, key=mine)
     assert got.status == 202
-    stored = await front.bus.leader_get(Stream.JOBS, job_anywhere(got.doc["id"]))
+    stored = await Records(front.bus).queued(got.doc["id"])
     assert stored is not None
     return decode(Job, stored.headers[Header.JOB])
 

@@ -48,7 +48,7 @@ async def test_only_a_call_that_promises_nothing_for_later_has_a_short_lived_rec
         got = {name: await front.call("POST", path, body, key=mine, headers=headers) for name, headers in asks.items()}
         ids = {name: reply.headers["X-Signalbox-Job-Id"] for name, reply in got.items()}
         read = await front.call("GET", f"/v1/jobs/{ids['waits']}", key=mine)
-    assert {name for name, job_id in ids.items() if names.slot_of(job_id)} == {"waits", "waits a while"}
+    assert {name for name, job_id in ids.items() if names.is_short_lived(job_id)} == {"waits", "waits a while"}
     stored = await front.bus.leader_get(Stream.STATE, f"st.{names.slot_of(ids['waits'])}.{ids['waits']}")
     assert stored is not None
     assert read.doc["result"] == {"predictions": [2.5]}

@@ -19,6 +19,7 @@ from gateway_plugin.hooks.health import check_health, end_stuck
 from gateway_plugin.proto.coprocess_pb2 import Object
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus, Message
+from signalbox.jobs.records import Records
 from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
@@ -279,7 +280,7 @@ async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(nats: Nats
     assert got is not None
     assert got.status == 503
     job_id = got.headers["X-Signalbox-Job-Id"]
-    assert await bus.leader_get("JOBS", names.job("half", "mid", job_id)) is not None
+    assert await Records(bus).queued(job_id) is not None
     assert await bus.leader_get("STATE", names.state(job_id)) is None
     await listening.close()
     await bus.close()

@@ -96,7 +96,7 @@ async def test_an_input_is_its_account_s_and_no_age_takes_it(rig: Rig) -> None:
     ours = key(tenant="acme corp.")
     await rig.publish(ours)
     job_id = (await submit(rig, ours)).doc["id"]
-    queued = await rig.bus.leader_get(Stream.JOBS, names.job("half", "mid", job_id))
+    queued = await Records(rig.bus).queued(job_id)
     assert queued is not None
     ref = decode(Job, queued.headers[Header.JOB]).ref
     assert ref is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from signalbox.jobs.records import Records
 from signalbox.program import keys
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode
-from signalbox.wire.names import Header, Stream, job_anywhere
+from signalbox.wire.names import Header
 from tests.rigs.gateway import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
@@ -57,7 +57,7 @@ async def put(front: Rig, owner: Key, state: State) -> Owned:
     assert got.status == 202
     job_id: str = got.doc["id"]
     if state is not State.QUEUED:
-        stored = await front.bus.leader_get(Stream.JOBS, job_anywhere(job_id))
+        stored = await Records(front.bus).queued(job_id)
         assert stored is not None
         job = decode(Job, stored.headers[Header.JOB])
         record = Record(

@@ -153,14 +153,15 @@ async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house:
     bus, ledger, _ = house
     await register(bus, "future", models.half_plus_two())
     job = ledger.job("future", floats(1.0), v=2)
-    await bus.write(names.job("future", "mid", job.id), floats(1.0), headers={Header.JOB: header(job)}, expect=0)
+    subject = names.job("future", "mid", job.key_id, job.id)
+    await bus.write(subject, floats(1.0), headers={Header.JOB: header(job)}, expect=0)
     name = names.consumer("future", "mid")
     async with asyncio.timeout(60):
         while True:
             if (await bus.consumer_info(name)).num_redelivered:
                 break
             await asyncio.sleep(0.1)
-    assert await bus.leader_get(Stream.JOBS, names.job("future", "mid", job.id)) is not None
+    assert await bus.leader_get(Stream.JOBS, subject) is not None
     assert (await bus.consumer_info(name)).num_ack_pending == 1
     (other,) = await ledger.ended(await ledger.submit("future", floats(1.0)))
     assert other.state is State.SUCCEEDED

@@ -53,7 +53,7 @@ class Rig:
 
     async def accepted(self, *, slot: float = 0.0) -> Job:
         """A job that may wait for a week. slot: of a synchronous call that was accepted at that instant."""
-        job_id = names.short_lived_id(slot, uuid.uuid4().int) if slot else str(uuid.uuid4())
+        job_id = names.new_job_id(slot, uuid.uuid4().int, is_short_lived=True) if slot else str(uuid.uuid4())
         job = self.ledger.job("half", floats(1.0), id=job_id, deadline_at=time.time() + 7 * DAY_S)
         await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at)
         return job
@@ -231,7 +231,7 @@ async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig
     await rig.turn(2 * DAY_S)
     assert not await rig.has(cancelled)
     queued = [stored.subject for stored in await rig.bus.list_latest(Stream.JOBS, ["jobs.>"])]
-    assert queued == [names.job("half", "mid", waiting.id)]
+    assert queued == [names.job("half", "mid", waiting.key_id, waiting.id)]
 
 
 async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig) -> None:

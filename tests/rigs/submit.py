@@ -95,7 +95,7 @@ class Ledger:
         """Accept one job durably; returns its id."""
         job = self.job(model, body, **more)
         await self.bus.grouped(Stream.JOBS).write(
-            names.job(job.model, job.priority, job.id),
+            names.job(job.model, job.priority, job.key_id, job.id),
             body if job.ref is None else b"",
             headers={Header.JOB: header(job)},
             expect=0,

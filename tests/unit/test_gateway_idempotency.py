@@ -154,5 +154,5 @@ async def test_a_retry_goes_where_the_first_try_went_so_that_a_late_first_write_
         status, _, _ = await send(second, "order-17")
     assert status == 202
     job_id = headers["X-Signalbox-Job-Id"]
-    late = names.job("half", "mid" if is_older else "lo", job_id)
+    late = names.job("half", "mid" if is_older else "lo", "mine", job_id)
     assert [subject for subject in bus.jobs if subject.endswith(job_id)] == [late]

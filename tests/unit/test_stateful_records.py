@@ -97,7 +97,9 @@ class Recording(RuleBasedStateMachine):
                 for job in JOBS
             }
             for job in self.jobs.values():
-                await bus.write(names.job(job.model, job.priority, job.id), b"", headers={Header.JOB: header(job)})
+                await bus.write(
+                    names.job(job.model, job.priority, job.key_id, job.id), b"", headers={Header.JOB: header(job)}
+                )
             nothing = cast("Any", None)
             self.owner = JobService(bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc)
 

@@ -122,9 +122,9 @@ class MemoryBus:
         return self.seq
 
     async def leader_get(self, stream: str, subject: str) -> Stored | None:
-        if not subject.startswith("jobs.*.*."):
+        if not subject.startswith("jobs.*"):
             return self.stored.get(subject)
-        end = subject.removeprefix("jobs.*.*")
+        end = subject.rpartition("*")[2]
         return next((s for name, s in self.stored.items() if name.endswith(end) and name[0] == "j"), None)
 
     async def list_latest(self, stream: str, subjects: Sequence[str]) -> list[Stored]:

@@ -150,7 +150,7 @@ class JobReconciler:
         self._duty = duty
         state_seq = await self._read_records(self._read_to, state["state"])
         await self._drop_foreign()
-        await take_out(self._bus, self._cancelled)
+        await take_out(self._bus, self._records, self._cancelled)
         crowded_below = await self._retention.turn(self._lowest(state_seq), state)
         if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
             self._is_behind = True
@@ -268,7 +268,7 @@ class JobReconciler:
                 if not record.state.is_terminal:
                     self._open[record.id] = (delivery.seq, record)
                 elif record.state is State.CANCELLED:
-                    self._cancelled.append(names.job(record.model, record.priority, record.id))
+                    self._cancelled.append(record.id)
             return True
 
         after = await walk(self._bus, Stream.STATE, seq, MAX_READ, look)

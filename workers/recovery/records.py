@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
+from signalbox.jobs.records import Records
 from signalbox.wire.names import Stream
 from workers.queue.sweep import remove
 from workers.recovery.endedmessages import EndedMessages
@@ -69,14 +70,14 @@ class RecordRetention:
         return due if is_crowded else 0
 
 
-async def take_out(bus: Bus, subjects: Sequence[str]) -> None:
+async def take_out(bus: Bus, records: Records, job_ids: Sequence[str]) -> None:
     """Remove the messages of cancelled jobs from ``JOBS``: once the record is gone nothing would tell a worker."""
-    for start in range(0, len(subjects), _IN_FLIGHT):
-        group = subjects[start : start + _IN_FLIGHT]
-        await asyncio.gather(*(_take_out(bus, subject) for subject in group))
+    for start in range(0, len(job_ids), _IN_FLIGHT):
+        group = job_ids[start : start + _IN_FLIGHT]
+        await asyncio.gather(*(_take_out(bus, records, job_id) for job_id in group))
 
 
-async def _take_out(bus: Bus, subject: str) -> None:
-    found = await bus.leader_get(Stream.JOBS, subject)
+async def _take_out(bus: Bus, records: Records, job_id: str) -> None:
+    found = await records.queued(job_id)
     if found is not None:
         await remove(bus, found.seq)

@@ -47,7 +47,7 @@ class ShortLivedRecords:
     def begin(self) -> None:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
         self._slots: dict[str, _Slot] = {}
-        self._left = EndedMessages(self._bus, outlives_s=self._outlives_s, fits=names.slot_of)
+        self._left = EndedMessages(self._bus, outlives_s=self._outlives_s, fits=names.is_short_lived)
 
     def saw(self, subject: str, seq: int, at: float) -> None:
         """A record was read, stored at ``at``; in order."""
@@ -75,7 +75,7 @@ class ShortLivedRecords:
         if all(slot.last_at >= until for slot in self._slots.values()):
             return False
         until = await self._left.remove(until)
-        held = {names.slot_of(job_id) for job_id in open_jobs}
+        held = {names.slot_of(job_id) for job_id in open_jobs if names.is_short_lived(job_id)}
         due = [
             (name, slot.last_seq)
             for name, slot in self._slots.items()

@@ -6,7 +6,7 @@ import pytest
 
 from signalbox.jobs import payloads
 from signalbox.program.errors import Misconfigured, NotFound, Unavailable
-from signalbox.wire.names import Bucket, Stream, job_anywhere
+from signalbox.wire.names import Bucket, Stream
 from verification.simulation.cases.rig import CaseRig, case, get, info, refusal, stream
 
 
@@ -26,7 +26,7 @@ async def what_is_not_there_is_none(rig: CaseRig) -> None:
 async def a_wildcard_finds_the_last_of_all_that_fit(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.write(rig.job("x", "lo"), b"1", expect=0)
-    found = await get(bus, Stream.JOBS, job_anywhere(f"{rig.id}-x"))
+    found = await get(bus, Stream.JOBS, f"jobs.*.*.{rig.id}-x")
     assert (found.subject, found.data) == (rig.job("x", "lo"), b"1")
     last = await bus.write(rig.job("y", "hi"), b"2", expect=0)
     assert (await get(bus, Stream.JOBS, f"jobs.{rig.id}.>")).seq == last
