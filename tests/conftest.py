@@ -21,6 +21,7 @@ from signalbox.ops.production.running import RunningStack
 from signalbox.program.settings import Wire
 from tests import depth
 from tests.rigs import streams
+from tests.rigs.streams import PATIENT_S
 from verification.chaos.environment.smalldisk import SmallDisk, data_with_a_small_disk
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ def shared_server() -> Iterator[NatsServer]:
 @pytest.fixture
 async def nats(shared_server: NatsServer) -> AsyncIterator[NatsServer]:
     """The shared server with every stream and bucket declared and empty, and no consumer of an earlier test."""
-    bus = await Bus.connect(Wire(nats_url=shared_server.url), role="admin", name="fixture")
+    bus = await Bus.connect(Wire(nats_url=shared_server.url, request_timeout_s=PATIENT_S), role="admin", name="fixture")
     try:
         await persist(lambda: streams.make_clean(bus))
         yield shared_server
@@ -103,7 +104,7 @@ async def nats(shared_server: NatsServer) -> AsyncIterator[NatsServer]:
 async def own_nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """A server of the test's own, topology applied, to stop, kill and restart."""
     async with NatsServer(tmp_path / "nats") as server:
-        bus = await Bus.connect(Wire(nats_url=server.url), role="admin", name="fixture")
+        bus = await Bus.connect(Wire(nats_url=server.url, request_timeout_s=PATIENT_S), role="admin", name="fixture")
         try:
             await persist(lambda: topology.apply(bus))
         finally:
@@ -132,7 +133,7 @@ def wire(nats: NatsServer) -> Wire:
 @pytest.fixture
 async def bus(nats: NatsServer) -> AsyncIterator[Bus]:
     """A connection that may do everything."""
-    connected = await Bus.connect(Wire(nats_url=nats.url), role="admin")
+    connected = await Bus.connect(Wire(nats_url=nats.url, request_timeout_s=PATIENT_S), role="admin")
     try:
         yield connected
     finally:

@@ -10,8 +10,9 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import grpc.aio
 
@@ -223,6 +224,10 @@ def half_plus_two(inputs: Sequence[Tensor]) -> list[Tensor]:
     return [Tensor("y", "float32", x.shape, data)]
 
 
+_ASKED: Final = 500
+"""Jobs of a class that a scripted worker asks for at once, and half as many again when half of them have come."""
+
+
 class ScriptedWorker:
     """Serves one model. hold: set while jobs are to be claimed but not finished. versions: those that are ready."""
 
@@ -249,7 +254,8 @@ class ScriptedWorker:
         for priority in PRIORITIES:
             consumer = names.consumer(self._model, priority)
             puller = await self._bus.pull(consumer, self._on_delivery)
-            puller.ask(500, expires_s=60)
+            puller.on_idle = partial(puller.ask, _ASKED)
+            puller.ask(_ASKED)
             self._pullers.append(puller)
         return self
 
@@ -263,6 +269,9 @@ class ScriptedWorker:
         await table.remove(self._bus, Bucket.WORKERS, "w1")
 
     def _on_delivery(self, delivery: Delivery) -> None:
+        for puller in self._pullers:
+            if puller.outstanding < _ASKED // 2:
+                puller.ask(_ASKED // 2)
         task = asyncio.create_task(self._run(delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -9,6 +9,8 @@ from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound
 from signalbox.wire.assets import STREAMS
 
+PATIENT_S: Final = 30.0
+"""Request timeout of a test's own connections: a disk that others use takes seconds now and then."""
 _ANCHOR: Final = {"name": "ANCHOR", "storage": "file", "max_msgs": 1}
 """A moment after its last stream has gone, nats-server removes the folder they were in, and with it fails whoever makes
 a stream in that moment ("error creating store for stream", once in a thousand times). This one stays."""

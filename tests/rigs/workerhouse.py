@@ -9,6 +9,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
+from tests.rigs.streams import PATIENT_S
 from tests.rigs.submit import Ledger
 from tests.rigs.workerprocess import WorkerProcess
 
@@ -25,7 +26,7 @@ class House(NamedTuple):
 async def declared(folder: Path) -> AsyncIterator[tuple[str, Bus]]:
     """The url of a server with our topology, and a connection that may do all."""
     async with NatsServer(folder / "nats") as server:
-        bus = await Bus.connect(Wire(nats_url=server.url), role="admin")
+        bus = await Bus.connect(Wire(nats_url=server.url, request_timeout_s=PATIENT_S), role="admin")
         try:
             await topology.apply(bus)
             yield server.url, bus
