@@ -21,7 +21,7 @@ from signalbox.bus import table
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import parse_headers, status, status_text
 from signalbox.bus.jetstream import Stored, stored_of
-from signalbox.jobs import inputs, life, payloads
+from signalbox.jobs import life, payloads
 from signalbox.jobs.records import Records
 from signalbox.jobs.submit import submit
 from signalbox.program import log, metrics
@@ -91,7 +91,7 @@ class Letter(NamedTuple):
         if self.job is None or self.job.ref is None:
             return "inline"
         if self.notice is None or self.notice.not_kept:
-            is_over = inputs.is_stored(self.job) or self.at + payloads.KEPT_S < time.time()
+            is_over = names.is_input(self.job.ref.subject) or self.at + payloads.KEPT_S < time.time()
             return "lost" if is_over else "expiring"
         return "kept"
 

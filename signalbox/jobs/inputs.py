@@ -10,21 +10,18 @@ from typing import Final
 from signalbox.bus.client import Bus
 from signalbox.jobs.payloads import CHUNK_BYTES, StoredInput
 from signalbox.wire import names
-from signalbox.wire.messages import Job, RefusedInput, encode
+from signalbox.wire.messages import Record, RefusedInput, encode
 from signalbox.wire.names import Stream
 
 GROUP: Final = 16
 """Removals in flight at once. One takes the server a millisecond in the order of storing, six out of it (ADR 0191)."""
 
 
-def is_stored(job: Job) -> bool:
-    """Whether the input of a job lies in ``INPUTS``: neither in the job's message, nor where older gateways put it."""
-    return job.ref is not None and names.stream_of_payload(job.ref.subject) is Stream.INPUTS
-
-
-def subject_of(job: Job) -> str:
-    """The subject of a stored input."""
-    return job.ref.subject if job.ref is not None else ""
+def of_record(record: Record) -> str:
+    """The subject of a job's input in ``INPUTS``; empty where it lies in the job's message, or an older gateway put it
+    elsewhere."""
+    ref = record.input
+    return ref.subject if ref is not None and names.is_input(ref.subject) else ""
 
 
 def held(subjects: Mapping[str, int]) -> int:

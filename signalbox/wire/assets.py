@@ -119,11 +119,11 @@ def _source(name: str, src: str, dest: str) -> Config:
 
 
 JOBS: Final = _stream(
-    # Not of work-queue retention: that syncs the disk for every job it removes. Workers remove what they have
-    # acknowledged in groups (workers/queue/sweep.py, ADR 0083).
+    # Not of work-queue retention: that syncs the disk for every job it removes. The reconciler removes what has ended a
+    # slot at a time (workers/recovery/removal.py, ADR 0083).
     Stream.JOBS,
     ["jobs.>"],
-    "Work queue: accepted jobs, removed in groups once acknowledged",
+    "Work queue: accepted jobs, removed in groups once they have ended",
     discard="new",
     max_msgs=1_000_000,
     max_consumers=50_000,

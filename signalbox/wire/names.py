@@ -103,6 +103,22 @@ def jobs_of(model: str, priority: Priority) -> str:
     return f"jobs.{token(model)}.{priority}.>"
 
 
+def jobs_in_slot(slot: str, model: str = "*", priority: str = "*") -> str:
+    """Wildcard over the queued jobs of one slot, or of one class in it. model: as its token."""
+    return f"jobs.{model}.{priority}.*.{slot}.*"
+
+
+def class_of(subject: str) -> tuple[str, str]:
+    """Model, as its token, and priority of a queued job's subject."""
+    _, model, priority, _ = subject.split(".", 3)
+    return model, priority
+
+
+def job_of(subject: str) -> str:
+    """Id of the job that a subject ends in."""
+    return subject.rpartition(".")[2]
+
+
 def consumer(model: str, priority: Priority) -> str:
     """Durable pull consumer on ``JOBS`` for one model and priority."""
     return f"{token(model)}_{priority}"
@@ -132,6 +148,16 @@ def is_short_lived(job_id: str) -> bool:
 def slot_of(job_id: str) -> str:
     """The slot of a job: the 1.024 s in which it was accepted. A random id, as older gateways gave, names any slot."""
     return f"{job_id[:8]}{int(job_id[9:13], 16) >> 10:02x}"
+
+
+def tells_time(job_id: str) -> bool:
+    """Whether an id begins with the time of its job's acceptance."""
+    return job_id[14:15] in {"7", "8"}
+
+
+def time_of_slot(slot: str) -> float:
+    """When a slot begins, in UTC unix seconds."""
+    return (int(slot[:8], 16) << 16 | int(slot[8:], 16) << 10) / 1000
 
 
 def state(job_id: str) -> str:

@@ -230,7 +230,7 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
     frame = await payloads.fetch(bus, record.ref)
     assert read_floats(frame) == tuple(value / 2 + 2 for value in values)
     async with asyncio.timeout(60):
-        while True:  # until the worker's sweep
+        while True:  # until the reconciler has read its end
             if not await bus.list_latest(Stream.INPUTS, [ref.subject]):
                 break
             await asyncio.sleep(0.02)

@@ -1,134 +1,164 @@
-"""What is acknowledged leaves ``JOBS`` in groups, and nothing else does."""
+"""Messages and inputs of ended jobs leave ``JOBS`` and ``INPUTS``, a slot at a time, and nothing else does."""
 
-import asyncio
-import signal
-from pathlib import Path
+import time
+import uuid
+from collections.abc import Iterable
 
 import pytest
 
-from signalbox.bus import topology
-from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
-from signalbox.ops.natsserver import NatsServer
+from signalbox.jobs.records import Records
+from signalbox.jobs.submit import submit
 from signalbox.wire import names
-from signalbox.wire.names import Stream
-from tests.rigs import models
-from tests.rigs.submit import Ledger, floats, register
-from tests.rigs.workerprocess import WorkerProcess
-from workers.queue import sweep
-from workers.queue.sweep import Sweep
+from signalbox.wire.messages import Job, header
+from signalbox.wire.names import Header, Priority, Stream
+from tests.rigs.submit import Ledger, floats
+from workers.recovery import removal
+from workers.recovery.removal import SETTLED_S, SINGLY_S, JobRemoval
+
+THEN = 1_790_000_000.0
+"""The slots of this second, and of the one after it, are used."""
 
 
-async def _stored(bus: Bus) -> list[int]:
-    """Sequences in ``JOBS``, in order."""
-    return [stored.seq for stored in await bus.list_latest(Stream.JOBS, ["jobs.>"])]
+class Rig:
+    """Jobs of one second, and the removal of those that have ended."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.ledger = Ledger(bus)
+        self.now = THEN + 2 * SETTLED_S
+        self.removal = JobRemoval(bus, Records(bus), clock=lambda: self.now)
+
+    async def queued(self, model: str = "one", priority: Priority = "mid", at: float = THEN, job_id: str = "") -> Job:
+        job_id = job_id or names.new_job_id(at, uuid.uuid4().int)
+        job = self.ledger.job(model, floats(1.0), id=job_id, priority=priority)
+        await submit(self.bus, job, floats(1.0))
+        return job
+
+    def ended(self, *jobs: Job) -> None:
+        for seq, job in enumerate(jobs, start=1):
+            self.removal.ended(job.id, seq)
+
+    async def turn(self, last_seq: int = 0) -> None:
+        info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        await self.removal.turn(last_seq or info["state"]["last_seq"])
+
+    async def left(self) -> list[str]:
+        """Ids of the jobs in ``JOBS``, in order."""
+        return [names.job_of(stored.subject) for stored in await self.bus.list_latest(Stream.JOBS, ["jobs.>"])]
 
 
-async def _pulled(bus: Bus, model: str, number: int) -> list[Delivery]:
-    """``number`` jobs of a model, pulled and not acknowledged."""
-    ledger = Ledger(bus)
-    for _ in range(number):
-        await ledger.submit(model, floats(1.0))
-    arrived: asyncio.Queue[Delivery] = asyncio.Queue()
-    puller = await bus.pull(names.consumer(model, "mid"), arrived.put_nowait)
-    puller.ask(number)
-    async with asyncio.timeout(60):
-        return [await arrived.get() for _ in range(number)]
+@pytest.fixture
+async def rig(bus: Bus) -> Rig:
+    return Rig(bus)
 
 
-async def _acknowledge(sweeper: Sweep, deliveries: list[Delivery]) -> None:
-    for delivery in deliveries:
-        await delivery.ack()
-        sweeper.note(delivery.job, delivery)
+def ids(jobs: Iterable[Job]) -> list[str]:
+    return [job.id for job in jobs]
 
 
-async def test_what_is_acknowledged_is_removed_and_the_other_queues_are_left_alone(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "one")
-    await topology.ensure_consumers(bus, "other")
-    other = await _pulled(bus, "other", 2)
-    mine = await _pulled(bus, "one", 5)
-    sweeper = Sweep(bus)
-    await _acknowledge(sweeper, mine)
-    await sweeper.close(5)
-    assert await _stored(bus) == [delivery.seq for delivery in other]
+async def test_a_slot_whose_jobs_have_all_ended_goes_whatever_models_they_are_of(rig: Rig) -> None:
+    jobs = [await rig.queued("one"), await rig.queued("two", "hi"), await rig.queued("three", "lo")]
+    later = await rig.queued(at=THEN + 2)
+    rig.ended(*jobs)
+    await rig.turn()
+    assert await rig.left() == [later.id]
+    assert len(rig.removal) == 0
 
 
-async def test_a_job_in_hand_keeps_those_behind_it_and_loses_nothing(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "one")
-    first, *rest = await _pulled(bus, "one", 4)
-    sweeper = Sweep(bus)
-    await _acknowledge(sweeper, rest)
-    await sweeper.close(5)
-    assert await _stored(bus) == [first.seq, *(delivery.seq for delivery in rest)]
-    await _acknowledge(sweeper, [first])
-    await sweeper.close(5)
-    assert await _stored(bus) == []
+async def test_a_slot_is_left_alone_until_nothing_more_is_accepted_into_it(rig: Rig) -> None:
+    job = await rig.queued()
+    rig.ended(job)
+    rig.now = THEN
+    await rig.turn()
+    assert await rig.left() == [job.id]
+    assert rig.removal.lowest(9) == 1
+    rig.now += 2 * SETTLED_S
+    await rig.turn()
+    assert await rig.left() == []
+    assert rig.removal.lowest(9) == 9
 
 
-async def test_too_many_behind_a_job_in_hand_are_removed_one_by_one(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "KEPT", 1)
-    await topology.ensure_consumers(bus, "one")
-    first, *rest = await _pulled(bus, "one", 4)
-    sweeper = Sweep(bus)
-    await _acknowledge(sweeper, rest)
-    await sweeper.close(5)
-    assert await _stored(bus) == [first.seq, rest[-1].seq]
+async def test_where_a_job_waits_the_other_classes_of_its_slot_go_and_its_own_after_ten_minutes(rig: Rig) -> None:
+    waiting, ended = await rig.queued(), await rig.queued()
+    other, high = await rig.queued("two"), await rig.queued("one", "hi")
+    rig.ended(ended, other, high)
+    await rig.turn()
+    assert await rig.left() == ids([waiting, ended])
+    assert len(rig.removal) == 1
+    rig.now += SINGLY_S
+    await rig.turn()
+    assert await rig.left() == [waiting.id]
+    assert len(rig.removal) == 0
+    rig.ended(waiting)
+    await rig.turn()
+    assert await rig.left() == []
 
 
-async def test_stored_inputs_of_acknowledged_jobs_go_with_the_sweep_and_others_stay(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "one")
-    ledger = Ledger(bus)
-    refs = []
-    for _ in range(40):
-        job = ledger.job("one", b"")
-        refs.append((await payloads.store_input(bus, job, job.id.encode())).ref)
-        await ledger.submit("one", b"", id=job.id, ref=refs[-1])
-    arrived: asyncio.Queue[Delivery] = asyncio.Queue()
-    puller = await bus.pull(names.consumer("one", "mid"), arrived.put_nowait)
-    puller.ask(40)
-    async with asyncio.timeout(60):
-        *ended, running = [await arrived.get() for _ in range(40)]
-    sweeper = Sweep(bus)
-    await _acknowledge(sweeper, ended)
-    await sweeper.close(60)
-    assert await payloads.fetch(bus, refs[-1]) == running.job.id.encode()
-    assert await bus.list_latest(Stream.INPUTS, [names.job_inputs()]) == await bus.list_latest(
-        Stream.INPUTS, [refs[-1].subject]
-    )
+async def test_what_comes_into_a_slot_after_the_question_stays(rig: Rig) -> None:
+    """A gateway repeats a write whose answer was lost: it may arrive when its job has ended and left."""
+    job, late = await rig.queued(), await rig.queued()
+    info = await rig.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+    rig.ended(job, late)
+    await rig.turn(info["state"]["last_seq"] - 1)
+    assert await rig.left() == [late.id]
 
 
-async def test_the_last_sweep_waits_until_the_server_has_counted_every_acknowledgement(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "one")
-    deliveries = await _pulled(bus, "one", 2_000)
-    sweeper = Sweep(bus)
-    for delivery in deliveries:
-        delivery.ack_soon()
-        sweeper.note(delivery.job, delivery)
-    await sweeper.close(60)
-    assert await _stored(bus) == []
+async def test_jobs_whose_ids_tell_no_time_go_one_by_one_under_either_subject(rig: Rig) -> None:
+    new, waiting = [await rig.queued(job_id=str(uuid.uuid4())) for _ in range(2)]
+    old = rig.ledger.job("one", floats(1.0), id=str(uuid.uuid4()))
+    await rig.bus.write(f"jobs.one.mid.{old.id}", floats(1.0), headers={Header.JOB: header(old)}, expect=0)
+    gone = rig.ledger.job("one", floats(1.0), id=str(uuid.uuid4()))
+    rig.ended(new, old, gone)
+    await rig.turn()
+    assert await rig.left() == [waiting.id]
+    assert len(rig.removal) == 0
 
 
-async def test_what_another_worker_removed_first_does_not_keep_the_rest_from_going(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep, "KEPT", 0)
-    await topology.ensure_consumers(bus, "one")
-    first, *rest = await _pulled(bus, "one", 5)
-    sweeper = Sweep(bus)
-    await _acknowledge(sweeper, rest)
-    for seq in (first.seq, rest[0].seq, rest[2].seq):  # before the stream's first, and within it
-        await sweep.remove(bus, seq)
-    await sweeper.close(5)
-    assert await _stored(bus) == []
+async def test_stored_inputs_of_ended_jobs_go_and_others_stay(rig: Rig) -> None:
+    jobs = [await rig.queued() for _ in range(3)]
+    refs = [(await payloads.store_input(rig.bus, job, floats(1.0))).ref for job in jobs]
+    for seq, (job, ref) in enumerate(list(zip(jobs, refs, strict=True))[:2], start=1):
+        rig.removal.ended(job.id, seq, ref.subject)
+    await rig.turn()
+    assert [found.subject for found in await rig.bus.list_latest(Stream.INPUTS, ["in.>"])] == [refs[2].subject]
 
 
-async def test_a_worker_leaves_an_empty_queue(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
-    ledger = await Ledger(bus).start()
-    await register(bus, "half", models.half_plus_two())
-    async with WorkerProcess(nats.url, tmp_path, "w1") as worker:
-        await worker.said("lease.acquired")
-        jobs = [await ledger.submit("half", floats(1.0)) for _ in range(20)]
-        await ledger.ended(*jobs)
-        worker.signal(signal.SIGTERM)
-        assert await worker.ended() == 0
-    assert await _stored(bus) == []
+async def test_a_slot_that_some_jobs_wait_in_is_asked_for_less_and_less_often(rig: Rig) -> None:
+    waiting, ended = await rig.queued(), await rig.queued()
+    rig.ended(ended)
+    await rig.turn()
+    asked = 0
+    counts, inner = [], rig.bus.request_json
+
+    async def counting(subject: str, *more: object) -> object:
+        nonlocal asked
+        asked += subject.endswith("INFO.JOBS") and bool(more)
+        return await inner(subject, *more)
+
+    rig.bus.request_json = counting  # type: ignore[method-assign,assignment]
+    for _ in range(3):
+        asked = 0
+        for _ in range(100):
+            rig.now += 1
+            await rig.turn()
+        counts.append(asked)
+    assert counts[0] > counts[1] >= counts[2] > 0
+    assert await rig.left() == ids([waiting, ended])
+
+
+async def test_a_message_that_is_gone_is_removed_without_complaint(bus: Bus) -> None:
+    rig = Rig(bus)
+    first, second = await rig.queued(), await rig.queued()
+    records = Records(bus)
+    seqs = [found.seq for job in (first, second) if (found := await records.queued(job.id)) is not None]
+    for seq in (*seqs, *seqs, seqs[0] - 1):
+        await removal.remove(bus, seq)
+    assert await rig.left() == []
+
+
+async def test_ids_and_slots_tell_the_same_time() -> None:
+    for at in (THEN, THEN + 0.5, time.time()):
+        slot = names.slot_of(names.new_job_id(at, 0))
+        assert 0 <= at - names.time_of_slot(slot) < 1.025

@@ -20,6 +20,7 @@ from tests.rigs.submit import Ledger, floats
 from workers.recovery import endedmessages, shortlived
 from workers.recovery import reconciler as reconcile
 from workers.recovery.reconciler import JobReconciler
+from workers.recovery.records import CROWDED
 
 DAY_S = 86_400.0
 LEAST_S = 600.0
@@ -57,6 +58,10 @@ class Rig:
         job = self.ledger.job("half", floats(1.0), id=job_id, deadline_at=time.time() + 7 * DAY_S)
         await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at)
         return job
+
+    async def again(self, job: Job) -> None:
+        """The same job's message, once more."""
+        await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at)
 
     async def open(self) -> Job:
         """A job that waits for another attempt."""
@@ -166,14 +171,14 @@ async def test_a_dead_worker_s_job_keeps_nothing_else_in_a_crowded_stream(rig: R
 async def test_more_open_jobs_than_are_remembered_keep_nothing_else_in_a_crowded_stream(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "MAX_OPEN", 2)
+    monkeypatch.setattr(reconcile, "MAX_KNOWN", 4)
     await rig.shrink(max_bytes=1_000_000)
     waiting = [await rig.open() for _ in range(5)]
-    jobs = [await rig.ended(70_000) for _ in range(9)]
+    jobs = [await rig.ended(70_000) for _ in range(12)]
     reconciler = rig.reconciler(LEAST_S + 60)
-    for _ in range(4):
+    for _ in range(8):
         await reconciler.turn()
-    assert not any([await rig.has(job) for job in jobs])
+    assert sum([await rig.has(job) for job in jobs]) * 70_000 < CROWDED * 1_000_000
     assert all([await rig.has(job) for job in waiting])
 
 
@@ -235,9 +240,12 @@ async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig
 
 
 async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig) -> None:
-    """Its message may still lie there: acknowledged above an older one, or its worker died first."""
+    """Its message may have come late, when the end had been read: a repeat of a write whose answer was lost."""
     waiting, ended = await rig.accepted(), await rig.accepted()
     await rig.ended(job=ended)
+    await rig.turn(60)
+    assert await rig.queued() == {waiting.id}
+    await rig.again(ended)
     await rig.turn(DAY_S - 60)
     assert await rig.queued() == {waiting.id, ended.id}
     await rig.turn(2 * DAY_S)
@@ -265,6 +273,8 @@ async def test_no_record_goes_before_the_queue_was_looked_through(rig: Rig, monk
     monkeypatch.setattr(endedmessages, "MAX_LOOKS", 2)
     jobs = [await rig.accepted() for _ in range(5)]
     await rig.ended(job=jobs[4])
+    await rig.turn(60)
+    await rig.again(jobs[4])
     reconciler = rig.reconciler(2 * DAY_S)
     seen = []
     for _ in range(3):

@@ -92,12 +92,12 @@ async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_de
     assert await faulty.caught() == before | {"session.batch_failed": 1.0, "task.failed": 1.0}
 
 
-async def test_a_sweep_that_fails_is_made_again(faulty: Faulty) -> None:
+async def test_a_removal_that_fails_is_made_again(faulty: Faulty) -> None:
     ledger, worker = faulty.ledger, faulty.worker
-    faulty.fail("_sweep_queue")
+    faulty.fail("_look")
     await ledger.ended(await ledger.submit("half", floats(3.0)))
-    await worker.said("sweep.turn_failed")
-    assert (await faulty.caught())["sweep.turn_failed"] == 1.0
+    await worker.said("reconciler.turn_failed", lambda line: line["level"] == "error")
+    assert (await faulty.caught())["reconciler.turn_failed"] == 1.0
     async with asyncio.timeout(60):
         while await faulty.queued():
             pass

@@ -78,7 +78,7 @@ class Ledger:
         """A job as the gateway would make it."""
         now = time.time()
         job = Job(
-            id=str(uuid.uuid4()),
+            id=names.new_job_id(time.time(), uuid.uuid4().int),
             model=model,
             version=1,
             signature="serving_default",

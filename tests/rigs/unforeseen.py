@@ -11,7 +11,7 @@ from typing import Any
 
 from signalbox.jobs.commits import Commits
 from workers.main import main
-from workers.queue.sweep import Sweep
+from workers.recovery.removal import JobRemoval
 from workers.serving.residency import ResidentVersions
 
 FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     failing(ResidentVersions, "keep_warm")
     failing(Commits, "success")
     failing(Commits, "refresh")
-    failing(Sweep, "_sweep_queue")
+    failing(JobRemoval, "_look")
     sys.exit(main())

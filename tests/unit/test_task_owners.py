@@ -17,7 +17,6 @@ OWNERS = {
     "workers/supervisor.py": "the worker's parts, ended in the order of its drain",
     "workers/device/": "one device, ended by its lane",
     "workers/guard/": "waits for a process in its function",
-    "workers/queue/": "the sweep, which begins itself again; its stop awaits it",
     "workers/runner/": "two tasks of one function, which ends them",
     "workers/serving/": "one hold, ended by its session",
 }

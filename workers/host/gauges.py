@@ -42,7 +42,7 @@ RECONCILED: Final = metrics.counter(
     "reconciler_turns", "Turns of this worker's reconciler: done, not ours, failed.", "result"
 )
 RECONCILER_OPEN: Final = metrics.gauge(
-    "reconciler_open", "Records older than a minute and not terminal, as the reconciler knows them."
+    "reconciler_open", "Records that are not terminal, as the reconciler knows them."
 )
 RECONCILER_ENDED: Final = metrics.counter(
     "reconciler_ended", "Jobs that the reconciler ended because no worker did.", "model", "state"
@@ -53,8 +53,9 @@ REQUEUED: Final = metrics.counter(
 RECONCILER_LOST: Final = metrics.counter(
     "reconciler_lost", "Jobs failed because the queue had lost them with their input.", "model"
 )
+JOBS_REMOVED: Final = metrics.counter("reconciler_jobs_removed", "Messages of ended jobs removed from JOBS.")
 INPUTS_REMOVED: Final = metrics.counter(
-    "reconciler_inputs_removed", "Stored inputs of ended jobs that no worker's sweep had removed."
+    "reconciler_inputs_removed", "Stored inputs that were refused, or of ended jobs whose ends were not read in time."
 )
 SHORT_LIVED_REMOVED: Final = metrics.counter(
     "reconciler_short_lived_removed", "Records of synchronous calls removed after their short time."

@@ -1,7 +1,7 @@
 """Removes messages of ended jobs that are still in ``JOBS``, before the records that tell of their end go.
 
-Such a message is left where a job was acknowledged above an older one that was nak'ed, or was never acknowledged
-because its worker died. Without its record the next worker would run the job again. A message is older than the end of
+Such a message is left where it came late, after :mod:`workers.recovery.removal` had looked at its slot. Without its
+record the next worker would run the job again. A message is older than the end of
 its job, so only messages stored before an instant matter to the records stored before it.
 
 A removed message, whichever program removed it, may still be in flight at a worker, which may keep it for any time by
@@ -32,7 +32,7 @@ from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import Header, Stream
-from workers.queue.sweep import remove
+from workers.recovery.removal import remove
 from workers.recovery.walk import walk
 
 MAX_LOOKS: Final = 5_000

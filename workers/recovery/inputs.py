@@ -1,4 +1,4 @@
-"""Removes the inputs that no sweep removed: their worker died first, or their job was never run or never queued.
+"""Removes inputs whose jobs' ends the reconciler did not read, or whose jobs were never run or never queued.
 
 A part of the reconciler's turn. It asks which inputs are stored, by their subjects, and for the record of each job. An
 input goes where the record says that the job has ended. It also goes where for an hour there was no record, and then no

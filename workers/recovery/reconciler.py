@@ -1,16 +1,19 @@
 """The reconciler: every accepted job ends, also one that its queue lost or that no worker attends to.
 
-One worker does it for all, every half minute (:mod:`workers.recovery.leader`). A turn
+One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds it
 
-1. reads on in ``STATE``: records that are a minute old and not terminal are remembered as open;
-2. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`,
+1. reads on in ``STATE``: records that are not terminal are remembered as open;
+2. removes messages and inputs of jobs that have ended (:mod:`workers.recovery.removal`);
+
+and every half minute it also
+
+3. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`,
    :mod:`workers.recovery.shortlived`),
    before it writes any: a full ``STATE`` takes no ends;
-3. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
-4. looks at open records again: one that its worker still runs is left alone, the others are put right
-   (:mod:`signalbox.jobs.repair`);
-5. sweeps queues whose acknowledged jobs no worker has swept (:mod:`workers.queue.sweep` does it while jobs flow);
-6. removes inputs whose jobs have ended, where no sweep did, or were refused (:mod:`workers.recovery.inputs`).
+4. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
+5. looks again at open records that are a minute old: one that its worker still runs is left alone, the others are put
+   right (:mod:`signalbox.jobs.repair`);
+6. removes inputs that were refused, or whose jobs' ends it has not read (:mod:`workers.recovery.inputs`).
 
 Each turn's work is bounded; what is left over is the next turn's. Two reconcilers at once harm no job.
 Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
@@ -26,23 +29,25 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Delivery
-from signalbox.jobs import repair
+from signalbox.jobs import inputs, repair
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError
 from signalbox.wire import names
 from signalbox.wire.messages import Job, LeaderLeaseRecord, Model, Record, State, Worker, decode
-from signalbox.wire.names import PRIORITIES, RECONCILER, Header, Stream, token
+from signalbox.wire.names import RECONCILER, Header, Stream, token
 from workers.host import gauges
-from workers.queue.sweep import purge_acknowledged, remove
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.leader import LeaderLease
-from workers.recovery.records import RecordRetention, take_out
+from workers.recovery.records import RecordRetention
+from workers.recovery.removal import JobRemoval, remove
 from workers.recovery.shortlived import ShortLivedRecords
 from workers.recovery.walk import walk
 
 PERIOD_S: Final = 30.0
+REMOVAL_S: Final = 3.0
+"""From one removal of ended jobs to the next."""
 SETTLED_S: Final = 60.0
 """A record younger than this is its worker's business."""
 BELIEVED_S: Final = 3600.0
@@ -51,14 +56,11 @@ MAX_READ: Final = 20_000
 """Headers read of each stream in one turn."""
 MAX_LOOKS: Final = 500
 """Records looked up in one turn, for each of its steps."""
-MAX_OPEN: Final = 10_000
-"""Open records remembered; then reading on waits."""
-MAX_SWEPT: Final = 60
-"""Queues swept in one turn."""
-MAX_CANCELLED: Final = 2_000
-"""Cancelled jobs looked for in the queue in one turn."""
-_READ: Final = ('"state":"running"', '"state":"queued"', '"state":"cancelled"')
-"""The others need nothing."""
+MAX_KNOWN: Final = 100_000
+"""Open records and ended jobs remembered; then reading on waits."""
+_OPEN: Final = ('"state":"running"', '"state":"queued"')
+_STORED: Final = '"input":{'
+"""Of the others only these are read whole, where a job's input was stored."""
 
 
 class JobReconciler:
@@ -91,27 +93,33 @@ class JobReconciler:
         self._period_s = period_s
         self._settled_s = settled_s
         self._clock = clock
+        self._removal_s = min(REMOVAL_S, period_s)
         self._leadership = LeaderLease(
-            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(3 * period_s)), clock=clock
+            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(5 * self._removal_s)), clock=clock
         )
         self._retention = RecordRetention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
         self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
         self._least_kept_s = least_kept_s
         self._foreign: list[int] = []
         self._is_behind = False
-        self._cancelled: list[str] = []
+        self._removal = JobRemoval(bus, records, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
         self._duty: LeaderLeaseRecord | None = None
         self._read_to = 0
-        self._open: dict[str, tuple[int, Record]] = {}
-        self._queues: list[tuple[str, names.Priority]] = []
+        self._open: dict[str, tuple[int, float]] = {}
+        """Jobs whose records are not terminal: sequence of the record, and when it was stored."""
 
     async def keep(self) -> None:
-        """Until cancelled: a turn every period, with jitter, so that workers ask one after the other."""
+        """Until cancelled: turn after turn, with jitter, so that workers ask one after the other."""
+        loop = asyncio.get_running_loop()
+        whole_at = loop.time() + self._period_s
         while True:
-            await asyncio.sleep(self._period_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
+            await asyncio.sleep(self._removal_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
+            is_whole = loop.time() >= whole_at
+            if is_whole:
+                whole_at = loop.time() + self._period_s
             try:
-                while await self.turn() and self._is_behind:
+                while await self.turn(is_whole=is_whole) and self._is_behind:
                     pass
             except SignalboxError as error:
                 gauges.RECONCILED.labels("failed").inc()
@@ -126,12 +134,15 @@ class JobReconciler:
         if self._duty is not None:
             await self._leadership.give_up(self._remembered(self._duty))
 
-    async def turn(self) -> bool:
-        """Do the duty once, if it is ours. Raises :class:`Unavailable` and others where NATS is away."""
+    async def turn(self, *, is_whole: bool = True) -> bool:
+        """Do the duty once, if it is ours. is_whole: False = only remove what belongs to jobs that have ended.
+
+        Raises :class:`Unavailable` and others where NATS is away.
+        """
         duty = await self._leadership.take()
         if duty is None:
             self._duty = None
-            self._open.clear()
+            self._begin(0)
             await self._inputs.rest()
             gauges.RECONCILED.labels("not ours").inc()
             return False
@@ -141,41 +152,47 @@ class JobReconciler:
             duty = replace(duty, created=created, jobs_seq=0, state_seq=0)
             self._duty = None
         if self._duty is None:
-            self._open.clear()
-            self._foreign.clear()
-            self._retention.begin()
-            self._slots.begin()
-            self._read_to = duty.state_seq
-        self._cancelled.clear()
+            self._begin(duty.state_seq)
+        else:
+            duty = replace(duty, jobs_seq=self._duty.jobs_seq)
         self._duty = duty
-        state_seq = await self._read_records(self._read_to, state["state"])
-        await self._drop_foreign()
-        await take_out(self._bus, self._records, self._cancelled)
-        crowded_below = await self._retention.turn(self._lowest(state_seq), state)
-        if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
-            self._is_behind = True
-        jobs_seq = await self._read_jobs(duty.jobs_seq, jobs["state"])
-        await self._look_at_open(crowded_below)
-        if jobs["state"]["messages"]:
-            await self._sweep()
-        await self._inputs.turn()
-        gauges.RECONCILER_OPEN.set(len(self._open))
-        self._read_to = state_seq
-        self._duty = replace(duty, jobs_seq=jobs_seq)
-        if not await self._leadership.note(self._remembered(self._duty)):
-            self._duty = None
-        gauges.RECONCILED.labels("done").inc()
+        self._read_to = await self._read_records(self._read_to, state["state"])
+        await self._removal.turn(jobs["state"]["last_seq"])
+        if is_whole:
+            await self._drop_foreign()
+            crowded_below = await self._retention.turn(self._lowest(), state)
+            if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
+                self._is_behind = True
+            self._duty = replace(duty, jobs_seq=await self._read_jobs(duty.jobs_seq, jobs["state"]))
+            await self._look_at_open(crowded_below)
+            await self._inputs.turn()
+            gauges.RECONCILER_OPEN.set(len(self._open))
+            if not await self._leadership.note(self._remembered(self._duty)):
+                self._duty = None
+            gauges.RECONCILED.labels("done").inc()
         return True
 
+    def _begin(self, state_seq: int) -> None:
+        """Forget what was read, and read ``STATE`` from there on."""
+        self._open.clear()
+        self._foreign.clear()
+        self._retention.begin()
+        self._slots.begin()
+        self._removal.begin()
+        self._read_to = state_seq
+
     def _remembered(self, duty: LeaderLeaseRecord) -> LeaderLeaseRecord:
-        """The state kept in the leader lease: the next leader reads from the oldest open or short-lived record on."""
+        """The state kept in the leader lease: from where the next leader reads.
+
+        It is the oldest record that is open, short-lived, or of an ended job whose message may still be there.
+        """
         low = min([self._read_to, *(seq for seq, _ in self._open.values())])
-        low = min(low, self._slots.lowest(low))
+        low = min(low, self._slots.lowest(low), self._removal.lowest(low))
         return replace(duty, state_seq=low)
 
-    def _lowest(self, read_to: int) -> int:
+    def _lowest(self) -> int:
         """Below this every record is of a job that has ended, and none is a newer program's."""
-        return min([read_to, *(seq for seq, _ in self._open.values()), *self._foreign])
+        return min([self._read_to, *(seq for seq, _ in self._open.values()), *self._foreign])
 
     async def _stream(self, stream: Stream) -> dict[str, Any]:
         return await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
@@ -243,32 +260,34 @@ class JobReconciler:
     # ------------------------------------------------------------------------------ records
 
     async def _read_records(self, seq: int, state: Mapping[str, Any]) -> int:
-        """Remember the open records among those that have settled. Returns where to read on."""
+        """Remember what is open and what has ended among the next records. Returns where to read on."""
         self._is_behind = False
         if not state["messages"] or seq > state["last_seq"]:
             return seq
-        before = self._clock() - self._settled_s
+        room = MAX_KNOWN - len(self._open) - len(self._removal)
         read = 0
 
         def look(delivery: Delivery) -> bool:
-            if delivery.time > before or len(self._open) >= MAX_OPEN:
-                return False
-            if len(self._cancelled) >= MAX_CANCELLED:
-                return False
             nonlocal read
+            if read >= room:
+                return False
             read += 1
             self._slots.saw(delivery.subject, delivery.seq, delivery.time)
-            text = delivery.headers.get(Header.RECORD, "")
-            if any(state in text for state in _READ):
+            job_id, text = names.job_of(delivery.subject), delivery.headers.get(Header.RECORD, "")
+            is_open = any(state in text for state in _OPEN)
+            stored_input = ""
+            if is_open or _STORED in text:
                 try:
                     record = decode(Record, text)
                 except msgspec.MsgspecError:
                     self._foreign.append(delivery.seq)
                     return True
-                if not record.state.is_terminal:
-                    self._open[record.id] = (delivery.seq, record)
-                elif record.state is State.CANCELLED:
-                    self._cancelled.append(record.id)
+                stored_input = inputs.of_record(record)
+            if is_open:
+                self._open[job_id] = (delivery.seq, delivery.time)
+            else:
+                self._open.pop(job_id, None)
+                self._removal.ended(job_id, delivery.seq, stored_input)
             return True
 
         after = await walk(self._bus, Stream.STATE, seq, MAX_READ, look)
@@ -287,8 +306,13 @@ class JobReconciler:
                 return
 
     async def _look_at_open(self, crowded_below: int) -> None:
-        """Judge the open records, those not looked at for the longest first. crowded_below: of the retention's turn."""
-        for job_id, (seq, _) in list(self._open.items())[:MAX_LOOKS]:
+        """Judge open records that have settled, those not looked at for the longest first.
+
+        crowded_below: of the retention's turn.
+        """
+        before = self._clock() - self._settled_s
+        settled = [(job_id, seq, at) for job_id, (seq, at) in self._open.items() if at <= before]
+        for job_id, seq, at in settled[:MAX_LOOKS]:
             record = await self._look_again(job_id, seq)
             if record is not None and seq < crowded_below and not self._runs(record):
                 # It kept all records above its place. That of a running job is its worker's to move.
@@ -296,7 +320,7 @@ class JobReconciler:
                 record = None  # it is read again in its turn, from its new place
             del self._open[job_id]  # not sooner: where that fails it stays open
             if record is not None:
-                self._open[job_id] = (seq, record)
+                self._open[job_id] = (seq, at)
 
     async def _look_again(self, job_id: str, seq: int) -> Record | None:
         """Judge one record; returns it while it is open."""
@@ -337,17 +361,3 @@ class JobReconciler:
         if self._clock() - (record.claimed_at or 0.0) > limit_s:
             return False
         return any(worker.id == record.worker and worker.token == record.token for worker in self._workers())
-
-    # ------------------------------------------------------------------------------ sweeping
-
-    async def _sweep(self) -> None:
-        """Remove what is acknowledged in queues where no job flows any more, some queues a turn."""
-        if not self._queues:
-            names_ = [model.name for model in self._models().values()]
-            self._queues = [(name, priority) for name in names_ for priority in PRIORITIES]
-        for _ in range(min(MAX_SWEPT, len(self._queues))):
-            model, priority = self._queues.pop()
-            try:
-                await purge_acknowledged(self._bus, model, priority)
-            except NotFound:
-                continue

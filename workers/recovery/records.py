@@ -8,16 +8,13 @@ gateways accept nothing more. So no open record may stay old: a worker writes th
 calls go sooner, a slot at a time (:mod:`workers.recovery.shortlived`).
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
-from signalbox.jobs.records import Records
 from signalbox.wire.names import Stream
-from workers.queue.sweep import remove
 from workers.recovery.endedmessages import EndedMessages
 from workers.recovery.walk import first_since
 
@@ -25,7 +22,6 @@ CROWDED: Final = 0.6
 """Of ``STATE``: above this they are kept no longer than they must be."""
 _STEP: Final = 5_000
 """Sequence numbers removed at once; between two steps the server takes other writes."""
-_IN_FLIGHT: Final = 16
 
 
 class RecordRetention:
@@ -68,16 +64,3 @@ class RecordRetention:
             seq = min(seq + _STEP, end)
             await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", {"seq": seq})
         return due if is_crowded else 0
-
-
-async def take_out(bus: Bus, records: Records, job_ids: Sequence[str]) -> None:
-    """Remove the messages of cancelled jobs from ``JOBS``: once the record is gone nothing would tell a worker."""
-    for start in range(0, len(job_ids), _IN_FLIGHT):
-        group = job_ids[start : start + _IN_FLIGHT]
-        await asyncio.gather(*(_take_out(bus, records, job_id) for job_id in group))
-
-
-async def _take_out(bus: Bus, records: Records, job_id: str) -> None:
-    found = await records.queued(job_id)
-    if found is not None:
-        await remove(bus, found.seq)

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Iterable
 
-from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.program import log
 from signalbox.program.tasks import Background
 from workers.device.leased import LeasedDevice
 from workers.host import gauges
-from workers.queue.sweep import Sweep
 from workers.serving.committing import Disposition, Done, Retry
 from workers.serving.inflight import InFlightJob, InFlightJobs
 
@@ -17,12 +15,11 @@ from workers.serving.inflight import InFlightJob, InFlightJobs
 class Deliveries:
     """The jobs in flight, from their arrival until they leave. ack_wait_s: then the queue delivers a job again."""
 
-    def __init__(self, bus: Bus, device: LeasedDevice, tasks: Background, *, ack_wait_s: float) -> None:
+    def __init__(self, device: LeasedDevice, tasks: Background, *, ack_wait_s: float) -> None:
         self.in_flight = InFlightJobs()
         self._device = device
         self._tasks = tasks
         self._ack_wait_s = ack_wait_s
-        self._sweep = Sweep(bus)
         self._loop = asyncio.get_running_loop()
 
     def take(self, held: InFlightJob) -> None:
@@ -48,10 +45,6 @@ class Deliveries:
         """Give jobs back to the queue."""
         self.apply([Retry(held, delay_s) for held in jobs])
 
-    async def close(self, within_s: float) -> None:
-        """Remove from the queue what was acknowledged."""
-        await self._sweep.close(within_s)
-
     def _acknowledge(self, held: InFlightJob) -> None:
         """Acknowledge a job whose durable end is known, off the critical path; never without one (S8)."""
         if held.record is None or not held.record.state.is_terminal:
@@ -62,7 +55,6 @@ class Deliveries:
             gauges.CANCEL_SECONDS.observe(self._loop.time() - held.cancelled_s)
         held.delivery.ack_soon()
         joblog.step("job.acked", held.job)
-        self._sweep.note(held.job, held.delivery)
 
     def _nak(self, held: InFlightJob, delay_s: float) -> None:
         """Let the queue deliver a job again, to another worker or later to this one.

@@ -71,7 +71,7 @@ class Pipeline:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(statistics)
-        self._deliveries = Deliveries(bus, leased, tasks, ack_wait_s=settings.ack_wait_s)
+        self._deliveries = Deliveries(leased, tasks, ack_wait_s=settings.ack_wait_s)
         self._intake = JobIntake(bus, self._receive, self._credits_changed)
         self.in_flight = self._deliveries.in_flight
         self._served: Mapping[str, Model] = {}
@@ -125,10 +125,6 @@ class Pipeline:
     def nak_all(self) -> None:
         """Give back every job in flight."""
         self._deliveries.retry(self.in_flight)
-
-    async def close(self) -> None:
-        """Remove from the queue what was acknowledged. Bounded."""
-        await self._deliveries.close(self._settings.request_timeout_s)
 
     # ------------------------------------------------------------------------------ arriving
 

@@ -180,7 +180,6 @@ class Session:
             await self._abandon()
         else:
             await self._finish()
-        await self._pipeline.close()
 
     async def _finish(self) -> None:
         """Nak what has not started; let what runs end within its bound."""

@@ -1,0 +1,163 @@
+"""Removes messages of ended jobs from ``JOBS``, about a second's at a time, and the inputs that were stored for them.
+
+The records say what has ended; the reconciler reads them in order, each end once. A job's subject names its slot, the
+1.024 s of its acceptance. One question tells which jobs of a slot are still in ``JOBS``, and one purge removes a slot
+whose jobs have all ended, whatever models they are of: 20 ms of the server's time for 1 600 of them, where a purge by
+class and sequence looks through the class (ADR 0210). In a slot where some jobs wait or run, each class goes for
+itself, and after ten minutes each job. What comes into a slot after the question is not touched.
+
+Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from signalbox.bus.client import Bus
+from signalbox.jobs import inputs
+from signalbox.jobs.records import Records
+from signalbox.program.errors import SignalboxError
+from signalbox.wire import names
+from signalbox.wire.names import Stream
+from workers.host import gauges
+
+SETTLED_S: Final = 2.0
+"""A slot is looked at when it began so long ago: then nothing more is accepted into it, but for late repeats."""
+SINGLY_S: Final = 600.0
+"""What has ended in a slot as old goes even where jobs of its class wait or run."""
+MOST_SLOTS: Final = 200
+"""Slots looked at in one turn; of those that were looked at before, no more than :data:`AGAIN`."""
+AGAIN: Final = 20
+MOST_SINGLY: Final = 500
+"""Messages removed one by one in one turn."""
+_LONGEST_PAUSE_S: Final = 60.0
+_IN_FLIGHT: Final = 16
+_GONE: Final = frozenset({10043, 10057})
+"""The server's codes for deleting what is not there: within the stream, and before its first message."""
+
+
+async def remove(bus: Bus, seq: int) -> None:
+    """Remove one message of ``JOBS`` whose job has ended. Idempotent."""
+    try:
+        await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True})
+    except SignalboxError as error:
+        if error.facts.get("err_code") not in _GONE:
+            raise
+
+
+class _Slot:
+    """Ended jobs whose messages may be in ``JOBS``, with the sequences of their records. due_at: of the next look."""
+
+    __slots__ = ("due_at", "ended", "pause_s")
+
+    def __init__(self) -> None:
+        self.ended: dict[str, int] = {}
+        self.due_at = self.pause_s = 0.0
+
+
+class JobRemoval:
+    """The ended jobs whose messages may still be in ``JOBS``. clock: UTC seconds."""
+
+    def __init__(self, bus: Bus, records: Records, *, clock: Callable[[], float]) -> None:
+        self._bus = bus
+        self._records = records
+        self._clock = clock
+        self._slots: dict[str, _Slot] = {}
+        self._timeless: dict[str, int] = {}
+        self._inputs: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Forget what was read: another did this meanwhile, or the streams are others now."""
+        self._slots.clear()
+        self._timeless.clear()
+        self._inputs.clear()
+
+    def __len__(self) -> int:
+        return sum(len(slot.ended) for slot in self._slots.values()) + len(self._timeless) + len(self._inputs)
+
+    def ended(self, job_id: str, seq: int, stored_input: str = "") -> None:
+        """A terminal record was read, at ``seq``. stored_input: the subject of the job's input in ``INPUTS``."""
+        if stored_input:
+            self._inputs[stored_input] = seq
+        if not names.tells_time(job_id):
+            self._timeless[job_id] = seq
+            return
+        name = names.slot_of(job_id)
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = _Slot()
+            slot.due_at = names.time_of_slot(name) + SETTLED_S
+        slot.ended[job_id] = seq
+
+    def lowest(self, otherwise: int) -> int:
+        """The lowest sequence of a record whose message may still be there, or what is given where there is none."""
+        slots = (seq for slot in self._slots.values() for seq in slot.ended.values())
+        return min((otherwise, *slots, *self._timeless.values(), *self._inputs.values()))
+
+    async def turn(self, last_seq: int) -> None:
+        """Remove what can go now. last_seq: of ``JOBS``, asked for before. Raises as :meth:`Bus.request_json`."""
+        await self._remove_inputs()
+        await self._remove_timeless()
+        now = self._clock()
+        due = [name for name, slot in self._slots.items() if slot.due_at <= now]
+        again = [name for name in due if self._slots[name].pause_s]
+        fresh = [name for name in due if not self._slots[name].pause_s]
+        singly = MOST_SINGLY
+        for name in fresh[:MOST_SLOTS] + sorted(again, key=lambda name: self._slots[name].due_at)[:AGAIN]:
+            singly -= await self._look(name, last_seq, now, singly)
+
+    async def _look(self, name: str, last_seq: int, now: float, most_singly: int) -> int:
+        """Remove what has ended in a slot; returns how many messages went one by one."""
+        slot = self._slots[name]
+        info = await self._bus.request_json(
+            f"$JS.API.STREAM.INFO.{Stream.JOBS}", {"subjects_filter": names.jobs_in_slot(name)}
+        )
+        there = info["state"].get("subjects") or {}
+        ended = [subject for subject in there if names.job_of(subject) in slot.ended]
+        if not ended:
+            del self._slots[name]
+            return 0
+        if len(ended) == len(there):
+            await self._purge(names.jobs_in_slot(name), last_seq)
+            del self._slots[name]
+            return 0
+        mixed = {names.class_of(subject) for subject in there if names.job_of(subject) not in slot.ended}
+        for model, priority in {names.class_of(subject) for subject in ended} - mixed:
+            await self._purge(names.jobs_in_slot(name, model, priority), last_seq)
+        left = [subject for subject in ended if names.class_of(subject) in mixed]
+        gone = left[:most_singly] if now - names.time_of_slot(name) > SINGLY_S else []
+        for subject in gone:
+            await self._purge(subject, last_seq)
+        slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
+        slot.pause_s = min(max(SETTLED_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
+        slot.due_at = now + slot.pause_s
+        if not slot.ended:
+            del self._slots[name]
+        return len(gone)
+
+    async def _purge(self, subject: str, last_seq: int) -> None:
+        which = {"filter": subject, "seq": last_seq + 1}
+        answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", which)
+        gauges.JOBS_REMOVED.inc(answer.get("purged", 0))
+
+    async def _remove_timeless(self) -> None:
+        for job_ids in _groups(list(self._timeless)[:MOST_SINGLY]):
+            await asyncio.gather(*(self._take_out(job_id) for job_id in job_ids))
+            for job_id in job_ids:
+                del self._timeless[job_id]
+
+    async def _take_out(self, job_id: str) -> None:
+        found = await self._records.queued(job_id)
+        if found is not None:
+            await remove(self._bus, found.seq)
+            gauges.JOBS_REMOVED.inc()
+
+    async def _remove_inputs(self) -> None:
+        for subjects in _groups(list(self._inputs)):
+            await inputs.remove(self._bus, subjects)
+            for subject in subjects:
+                del self._inputs[subject]
+
+
+def _groups(items: list[str]) -> Iterable[list[str]]:
+    return (items[start : start + _IN_FLIGHT] for start in range(0, len(items), _IN_FLIGHT))
