@@ -28,7 +28,7 @@ from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Operation, Route, Routes
+from gateway_plugin.api.routing import Operation, Route, route_of
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
@@ -72,7 +72,6 @@ class Post:
         self._waiters = waiters
         self._jobs = jobs
         self._views = views
-        self._routes = Routes()
         self._giving_up = Background()
         self._places = Pool(
             settings.max_waiting,
@@ -108,7 +107,7 @@ class Post:
         return key
 
     async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
-        route = self._routes.find(request.method, request.url.partition("?")[0])
+        route = route_of(request.method, request.url.partition("?")[0])
         operation = route.operation
         if operation is Operation.TFS_PREDICT or operation is Operation.SUBMIT:
             return await self._create(request, route, key)
