@@ -93,9 +93,10 @@ class GrpcServer:
         obj = _object(message)
         if obj is None:
             await _refuse(context, "invalid_request:grpc", grpc.StatusCode.INTERNAL, MALFORMED)
-        if self._dispatcher.trusts(obj):
+        is_ours = self._dispatcher.trusts(obj)
+        if is_ours:
             self._reading.prove(peer)
-        if self._dispatcher.answered_at_once(obj):
+        if self._dispatcher.answered_at_once(obj, is_ours=is_ours):
             return reply(obj)
         if self._in_flight >= self._settings.max_concurrent:
             await _refuse(context, "limit_exceeded:grpc", grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)

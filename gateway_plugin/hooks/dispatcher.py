@@ -32,7 +32,7 @@ POST_SECONDS = metrics.histogram(
     "gateway_answer_seconds", "From a request's post hook to its answer, waiting included."
 )
 
-AuthHook = Callable[[Object], JsonResponse | None]
+AuthHook = Callable[[Object], None]
 PostHook = Callable[[Object], Awaitable[JsonResponse]]
 
 
@@ -48,7 +48,7 @@ class _ConfigData(msgspec.Struct):
 class Dispatcher:
     """Routes one hook call and always returns the object it got.
 
-    auth: fills in the session, or says how to refuse. post: the whole answer. secret: what the API
+    auth: fills in the session, or raises. post: the whole answer. secret: what the API
     definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
     the API definitions and organisations whose calls are taken; empty = any.
     """
@@ -73,7 +73,7 @@ class Dispatcher:
 
     async def dispatch(self, obj: Object) -> Object:
         """One hook call. Raises nothing but cancellation: errors become answers."""
-        return obj if self.answered_at_once(obj) else await self.answer(obj)
+        return obj if self.answered_at_once(obj, is_ours=self.trusts(obj)) else await self.answer(obj)
 
     async def answer(self, obj: Object) -> Object:
         """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
@@ -86,18 +86,20 @@ class Dispatcher:
         self._count(obj)
         return obj
 
-    def answered_at_once(self, obj: Object) -> bool:
-        """Answer a call that needs no waiting. False: it is untouched, and for :meth:`answer`."""
+    def answered_at_once(self, obj: Object, *, is_ours: bool) -> bool:
+        """Answer a call that needs no waiting. False: it is untouched, and for :meth:`answer`.
+
+        is_ours: what :meth:`trusts` says of it.
+        """
         hook = obj.hook_name
         try:
-            self._check_caller(obj)
+            if not is_ours:
+                raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
             if hook == POST:
                 return False
             if hook != AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
-            given = self._auth(obj)
-            if given is not None:
-                _apply(obj, given)
+            self._auth(obj)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             self._refuse(obj, error)
         self._count(obj)
@@ -123,11 +125,6 @@ class Dispatcher:
         bound = error.facts.get("bound", "")
         count_refusal(f"{error.code}:{bound}" if bound else error.code)
         _apply(obj, refusal(error, dialect_of(obj.request.url)))
-
-    def _check_caller(self, obj: Object) -> None:
-        """Raise :class:`Unavailable` unless the call is of a gateway and an API of ours."""
-        if not self.trusts(obj):
-            raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""

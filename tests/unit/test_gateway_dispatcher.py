@@ -10,7 +10,7 @@ from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program import log
 
 
-def breaks(_: Object) -> JsonResponse | None:
+def breaks(_: Object) -> None:
     raise ZeroDivisionError("instances [4711]")
 
 

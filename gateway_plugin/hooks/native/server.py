@@ -176,7 +176,7 @@ class NativeServer:
             _refuse(stream, _MALFORMED)
             return False
         is_ours = self._dispatcher.trusts(obj)
-        if self._dispatcher.answered_at_once(obj):
+        if self._dispatcher.answered_at_once(obj, is_ours=is_ours):
             _answer(stream, reply(obj))
         elif len(self._tasks) >= self._settings.max_concurrent:
             _refuse(stream, _BUSY)
