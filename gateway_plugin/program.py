@@ -13,7 +13,6 @@ import uvloop
 
 from gateway_plugin.edge.report import RefusedConnectionsReport
 from gateway_plugin.gateway import Gateway
-from gateway_plugin.hooks import server as hooks_server
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
 from signalbox.bus import topology
@@ -90,7 +89,7 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> "tuple[PluginS
     server = edge = None
     if settings.listen:
         _check_folder(settings.listen)
-        server = await hooks_server.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
+        server = await PluginServer.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
     if settings.edge_listen:
         from gateway_plugin.edge.definition import SOURCE
         from gateway_plugin.edge.server import EdgeServer

@@ -7,31 +7,69 @@ moved.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, Self
 
 from gateway_plugin.hooks.dispatcher import Dispatcher
-from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.hooks.sockets import SocketName
+from gateway_plugin.settings import UNIX, GatewaySettings
+from signalbox.program.errors import Misconfigured
 
 
-class PluginServer(Protocol):
-    """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
+class Transport(Protocol):
+    """What takes calls and answers them."""
 
-    address: str
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another process listens on our socket now, so that a client that redials reaches it."""
+    async def bind(self, address: str) -> int:
+        """Listen on ``unix:/path`` or ``host:port``; returns the port. Raises what keeps it from that."""
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
 
 
-async def start(settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> PluginServer:
-    """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
-    if settings.transport == "native":
-        from gateway_plugin.hooks.native.server import NativeServer
+class PluginServer:
+    """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
 
-        return await NativeServer.start(settings, dispatcher, is_healthy)
-    from gateway_plugin.hooks.aio import GrpcServer
+    def __init__(self, transport: Transport) -> None:
+        self.address = ""
+        self._transport = transport
+        self._socket: SocketName | None = None
 
-    return await GrpcServer.start(settings, dispatcher, is_healthy)
+    @classmethod
+    async def start(cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> Self:
+        """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
+        made: Transport
+        if settings.transport == "native":
+            from gateway_plugin.hooks.native.server import NativeServer
+
+            made = NativeServer(settings, dispatcher, is_healthy)
+        else:
+            from gateway_plugin.hooks.aio import GrpcServer
+
+            made = GrpcServer(settings, dispatcher, is_healthy)
+        server = cls(made)
+        try:
+            await server._listen(settings.listen, int(settings.socket_mode, 8))
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: what gRPC raises for all of them
+            raise Misconfigured(f"Cannot listen on {settings.listen}: {error}.") from error
+        return server
+
+    async def _listen(self, listen: str, mode: int) -> None:
+        if not listen.startswith(UNIX):
+            port = await self._transport.bind(listen)
+            self.address = f"{listen.rpartition(':')[0]}:{port}"
+            return
+        name = self._socket = SocketName(Path(listen.removeprefix(UNIX)))
+        await self._transport.bind(f"unix:{name.bound}")
+        name.publish(mode)
+        self.address = f"unix:{name.path}"
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another process listens on our socket now, so that a client that redials reaches it."""
+        return self._socket is not None and self._socket.is_replaced
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
+        if self._socket is not None:
+            self._socket.remove()
+        await self._transport.stop(grace_s)

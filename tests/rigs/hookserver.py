@@ -10,7 +10,6 @@ from typing import Any
 import grpc.aio
 import hpack
 
-from gateway_plugin.hooks import server as hooks_server
 from gateway_plugin.hooks.calls import DISPATCH
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.native.frames import PREFACE, frame
@@ -161,7 +160,7 @@ async def rig(folder: Path, transport: str, **fields: Any) -> AsyncIterator[Rig]
     }
     settings = GatewaySettings(**given)
     plugin = Plugin()
-    served = await hooks_server.start(
+    served = await PluginServer.start(
         settings, Dispatcher(lambda _: None, plugin.post, secret=settings.secret), lambda: True
     )
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
