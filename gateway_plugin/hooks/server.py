@@ -6,14 +6,17 @@ that stops at once fails the calls just arriving, one that has been replaced fir
 moved.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from gateway_plugin.hooks.dispatcher import Dispatcher
-from gateway_plugin.hooks.sockets import SocketName
 from gateway_plugin.settings import UNIX, GatewaySettings
 from signalbox.program.errors import Misconfigured
+
+_LONGEST: Final = 100
+"""Longest path of a unix socket, in bytes; a little below what the kernel takes."""
 
 
 class Transport(Protocol):
@@ -32,7 +35,8 @@ class PluginServer:
     def __init__(self, transport: Transport) -> None:
         self.address = ""
         self._transport = transport
-        self._socket: SocketName | None = None
+        self._path = Path()
+        self._inode = 0
 
     @classmethod
     async def start(cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> Self:
@@ -58,18 +62,32 @@ class PluginServer:
             port = await self._transport.bind(listen)
             self.address = f"{listen.rpartition(':')[0]}:{port}"
             return
-        name = self._socket = SocketName(Path(listen.removeprefix(UNIX)))
-        await self._transport.bind(f"unix:{name.bound}")
-        name.publish(mode)
-        self.address = f"unix:{name.path}"
+        path = Path(listen.removeprefix(UNIX))
+        bound = path.with_name(f"{path.name}.{os.getpid()}")
+        if len(str(bound)) > _LONGEST:
+            raise OSError("the path is too long for a unix socket")
+        bound.unlink(missing_ok=True)  # of a process that had our number and died
+        await self._transport.bind(f"unix:{bound}")
+        bound.chmod(mode)
+        bound.rename(path)
+        self._path, self._inode = path, _inode(path)
+        self.address = f"unix:{path}"
 
     @property
     def is_replaced(self) -> bool:
         """Whether another process listens on our socket now, so that a client that redials reaches it."""
-        return self._socket is not None and self._socket.is_replaced
+        return bool(self._inode) and _inode(self._path) not in {0, self._inode}
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
-        if self._socket is not None:
-            self._socket.remove()
+        if self._inode and _inode(self._path) == self._inode:
+            self._path.unlink(missing_ok=True)
+        self._inode = 0
         await self._transport.stop(grace_s)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
