@@ -17,7 +17,7 @@ from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.jsonresponses import dialect_of, refusal
+from gateway_plugin.service.jsonresponses import refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
@@ -259,7 +259,7 @@ async def _send(answer: EdgeResponse, body: bytes, send: Send) -> None:
 def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> EdgeResponse:
     """An error of ours that no hook saw, in the shape the plugin gives it."""
     count_refusal(f"{error.code}:{error.facts['bound']}")
-    given = refusal(error, dialect_of(target.url))
+    given = refusal(error, target.url)
     return EdgeResponse(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
 
 

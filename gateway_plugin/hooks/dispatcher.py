@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client import Counter
 
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse, dialect_of, refusal
+from gateway_plugin.service.jsonresponses import JsonResponse, refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
@@ -124,7 +124,7 @@ class Dispatcher:
             error = Bug()
         bound = error.facts.get("bound", "")
         count_refusal(f"{error.code}:{bound}" if bound else error.code)
-        _apply(obj, refusal(error, dialect_of(obj.request.url)))
+        _apply(obj, refusal(error, obj.request.url))
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
