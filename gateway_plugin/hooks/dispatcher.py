@@ -5,6 +5,7 @@ Whatever happens, the object that came in is the object that goes back, changed.
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
@@ -20,7 +21,9 @@ AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
-"""Longest caller's spec that is remembered, in characters; a longer one is checked in each call, and logged once."""
+"""Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
+_MOST_TOLD: Final = 64
+"""Times that a caller is logged as refused."""
 
 ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
 REFUSED = metrics.counter(
@@ -67,8 +70,8 @@ class Dispatcher:
         self._auth = auth
         self._post = post
         self._secret = secret.encode()
-        self._is_trusted: dict[tuple[str, str, str], bool] = {}
-        self._is_long_refused = False
+        self._told = 0
+        self._judge_once = lru_cache(maxsize=_MOST_SPECS)(self._judge)
         self._counters: dict[tuple[str, int], Counter] = {}
 
     async def dispatch(self, obj: Object) -> Object:
@@ -129,32 +132,17 @@ class Dispatcher:
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
         spec = obj.spec
-        caller = (spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", ""))
-        known = self._is_trusted.get(caller)
-        if known is None:
-            config, api, org = caller
-            known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
-            known = self._holds_secret(config) and known
-            is_new = self._remember(caller, is_trusted=known)
-            if is_new and not known:  # logged once, and only for so many: unknown callers must not fill the log
-                log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
-        return known
+        config, api, org = spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", "")
+        is_long = len(config) + len(api) + len(org) > _LONGEST_SPEC
+        return self._judge(config, api, org) if is_long else self._judge_once(config, api, org)
 
-    def _remember(self, caller: tuple[str, str, str], *, is_trusted: bool) -> bool:
-        """Remember whether a caller is trusted, within bounds, as unknown callers must not fill memory.
-
-        Returns whether this verdict is new.
-        """
-        if sum(map(len, caller)) > _LONGEST_SPEC:
-            is_new = not self._is_long_refused
-            self._is_long_refused |= not is_trusted
-            return is_new
-        if is_trusted and len(self._is_trusted) >= _MOST_SPECS:
-            self._is_trusted.clear()
-        if len(self._is_trusted) >= _MOST_SPECS:
-            return False
-        self._is_trusted[caller] = is_trusted
-        return True
+    def _judge(self, config: str, api: str, org: str) -> bool:
+        is_ours = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
+        is_ours = self._holds_secret(config) and is_ours
+        if not is_ours and self._told < _MOST_TOLD:  # unknown callers must not fill the log
+            self._told += 1
+            log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
+        return is_ours
 
     def _holds_secret(self, config: str) -> bool:
         if not self._secret:
