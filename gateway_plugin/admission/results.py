@@ -131,7 +131,7 @@ class ResultsRoom:
         )
         # Twice as long: what is accepted now ends later, and takes room then.
         young = self._wall() - 2 * self._kept_s
-        small = _Room(_fillable(state), state["state"]["bytes"], _results)
+        small = _Room(_fillable(state), state["state"]["bytes"], lambda worker: worker.results)
         self._left = small.size - small.used
         self._is_full = self._left <= 0 or (
             large["state"]["bytes"] >= _fillable(large) and unix_time(large["state"]["first_ts"]) > young
@@ -142,15 +142,7 @@ class ResultsRoom:
     def _large_room(self, info: dict[str, Any]) -> _Room:
         """``PAYLOADS`` is always full: what counts is half of it, which takes the large results of the least time."""
         used = sum(sum(worker.large_results.values()) for worker in self._workers())
-        return _Room(_fillable(info) // 2, used, _large_results)
-
-
-def _results(worker: Worker) -> dict[str, int]:
-    return worker.results
-
-
-def _large_results(worker: Worker) -> dict[str, int]:
-    return worker.large_results
+        return _Room(_fillable(info) // 2, used, lambda worker: worker.large_results)
 
 
 def _fillable(info: dict[str, Any]) -> int:
