@@ -22,8 +22,6 @@ from signalbox.program import metrics
 LIMIT = 4 * 1024 * 1024
 SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
 END_STREAM, END_HEADERS, ACK, PADDED = 1, 4, 1, 8
-FIRST = 16_384
-"""Of each message, until its client has shown the secret and it is not its turn."""
 HELLO = PREFACE + frame(SETTINGS, 0, 0)
 
 

@@ -11,8 +11,9 @@ from google.protobuf.message import DecodeError
 from gateway_plugin.hooks.calls import BUSY, DISPATCH, EVENT, EVENT_REPLY, MALFORMED, reply
 from gateway_plugin.hooks.dispatcher import Dispatcher, count_refusal
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
+from gateway_plugin.hooks.native.answers import Stream
 from gateway_plugin.hooks.native.buffers import Buffers
-from gateway_plugin.hooks.native.connection import Connection, Stream
+from gateway_plugin.hooks.native.connection import Connection
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.settings import GatewaySettings
 from signalbox.program import log
