@@ -23,7 +23,7 @@ from gateway_plugin.admission.keyring import (
     require_urgent,
     tenant_of,
 )
-from gateway_plugin.admission.pool import Pool, PoolShare
+from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
@@ -91,8 +91,12 @@ class Post:
     async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
         key = self._key(obj)
-        with self._bodies.holding(tenant_of(key), len(obj.request.raw_body)):
+        tenant, size = tenant_of(key), len(obj.request.raw_body)
+        self._bodies.take(tenant, size)
+        try:
             return await self._answered(obj.request, key)
+        finally:
+            self._bodies.release(tenant, size)
 
     async def hook_of_edge(self, obj: Object) -> JsonResponse:
         """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
@@ -200,8 +204,11 @@ class Post:
         if wait_s is None:
             model = self._catalog.find(record.model)
             wait_s = model.limits.sync_wait_s if model is not None else 0.0
-        with self._place(key):
+        tenant = self._take_place(key)
+        try:
             end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
+        finally:
+            self._places.release(tenant)
         self._keyring.require_unended(key)
         return end
 
@@ -235,27 +242,29 @@ class Post:
         with an Idempotency-Key: a caller that sends one means to ask again.
         """
         job = submission.job
-        with self._place(key):
-            future = self._waiters.expect(job.id)
-            try:
-                await self._acceptance.write(submission)
-                wait_s = min(wait_s, self._settings.max_wait_s)
-                end = await self._waiters.wait(job.id, future, wait_s)
-            except asyncio.CancelledError:
-                if not is_kept and submission.idem is None:
-                    self._giving_up.start(self._jobs.give_up(job), name="give up a job")
-                raise
-            finally:
-                self._waiters.forget(job.id)
+        tenant = self._take_place(key)
+        future = self._waiters.expect(job.id)
+        try:
+            await self._acceptance.write(submission)
+            wait_s = min(wait_s, self._settings.max_wait_s)
+            end = await self._waiters.wait(job.id, future, wait_s)
+        except asyncio.CancelledError:
+            if not is_kept and submission.idem is None:
+                self._giving_up.start(self._jobs.give_up(job), name="give up a job")
+            raise
+        finally:
+            self._waiters.forget(job.id)
+            self._places.release(tenant)
         self._keyring.require_unended(key)
         if end is not None:
             joblog.step("job.reply_received", end.record, state=end.record.state.value)
         return end
 
-    def _place(self, key: ApiKey) -> PoolShare:
-        """A waiting place. Raises as :meth:`Pool.take`."""
-        most = key.share.waiting or self._settings.account_waiting
-        return self._places.holding(tenant_of(key), most=most)
+    def _take_place(self, key: ApiKey) -> str:
+        """Take a waiting place; returns the account to release it for. Raises as :meth:`Pool.take`."""
+        tenant = tenant_of(key)
+        self._places.take(tenant, most=key.share.waiting or self._settings.account_waiting)
+        return tenant
 
     async def _accepted_answer(
         self, found: Found, prefer: Preference, options: SubmitOptions | None = None
