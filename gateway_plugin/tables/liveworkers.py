@@ -13,7 +13,7 @@ class LiveWorkers:
         self._workers = workers
         self._desired = desired
 
-    def serving(self, model: Model, version: int) -> list[Worker]:
+    def serving(self, model: Model) -> list[Worker]:
         """Workers at the model's homes that are not leaving."""
         able = [
             worker
