@@ -96,7 +96,7 @@ class ResultsRoom:
         may_be_full = not self._is_full and self._since * self._record_bytes > self._left
         if age_s > _STALE_S or may_be_full:
             self._looking.start(None, self._look)  # where it fails NATS is away, which the job's own write meets too
-        if None in self._looking and (may_be_full or self._is_full):
+        if (may_be_full or self._is_full) and None in self._looking:
             await self._looking.ask(None, self._look)
         for room in self._short:
             self._require_share(account, room, share)

@@ -360,7 +360,7 @@ def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> 
             bound="tensor_bytes",
             limit_bytes=max_tensor_bytes,
         )
-    if sum(hollow(t.shape) for t in found) > MAX_HOLLOW:
+    if sum(hollow(t.shape) for t in found if not t.data) > MAX_HOLLOW:
         raise TooLarge(f"The inputs are more than {MAX_HOLLOW} empty lists.", bound="empty", limit=MAX_HOLLOW)
     rows, key = plan.batch_key(found)
     return Decoded(found, plan.name, style, rows, key)
