@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from gateway_plugin.edge.report import RefusedConnectionsReport
+from gateway_plugin.edge.report import report
 from gateway_plugin.gateway import Gateway
-from gateway_plugin.hooks import server as hooks_server
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
 from signalbox.bus import topology
@@ -23,6 +22,7 @@ from signalbox.program import log, metrics
 from signalbox.program.errors import Misconfigured
 from signalbox.program.heldfile import HeldFile
 from signalbox.program.looplag import LoopWatch
+from signalbox.program.tasks import Background
 
 if TYPE_CHECKING:
     from gateway_plugin.edge.server import EdgeServer
@@ -63,9 +63,9 @@ async def serve(settings: GatewaySettings) -> None:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         if edge is not None:
-            report = RefusedConnectionsReport(bus, edge.refused_connections)
-            report.start()
-            stack.push_async_callback(report.close)
+            reporting = Background()
+            reporting.start(report(bus, edge.refused_connections), name="refused connections")
+            stack.push_async_callback(reporting.cancel)
         log.info(
             "gateway.ready", listen=server.address if server else "", edge=edge.address if edge else "", pid=os.getpid()
         )
@@ -90,7 +90,7 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> "tuple[PluginS
     server = edge = None
     if settings.listen:
         _check_folder(settings.listen)
-        server = await hooks_server.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
+        server = await PluginServer.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
     if settings.edge_listen:
         from gateway_plugin.edge.definition import SOURCE
         from gateway_plugin.edge.server import EdgeServer

@@ -28,8 +28,7 @@ def forwarded_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
     entries = headers.get(_FORWARDED, "").split(",")
     if len(entries) < trusted_proxies:
         return ""
-    found = _address(entries[-trusted_proxies].strip())
-    return str(found) if found is not None else ""
+    return written(entries[-trusted_proxies].strip())
 
 
 def client_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
@@ -38,7 +37,12 @@ def client_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
         return forwarded_address(headers, trusted_proxies)
     if any(name in headers for name in _CLIENT_S_WORDS):
         return ""
-    found = _address(headers.get(FRONT_S_WORD, ""))
+    return written(headers.get(FRONT_S_WORD, ""))
+
+
+def written(text: str) -> str:
+    """An address in its one written form, an IPv4 one that IPv6 maps as itself; "" = it is none."""
+    found = _address(text)
     return str(found) if found is not None else ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from gateway_plugin.admission.holdings import Holding, Holdings
+from gateway_plugin.admission.holdings import Holdings
 from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus.client import Bus
 from signalbox.jobs import inputs
@@ -46,9 +46,16 @@ class StoredInputs:
         Raises :class:`LimitExceeded` where the account has its share, and :class:`Unavailable` where all is taken, also
         where the stream itself says so.
         """
-        whole = await self._enter_all(size)
+        if not self._limit:
+            await self._measure_all("")
+        whole = await self._all.enter("", size, int(self._limit * FILLED))
+        if whole is None:
+            raise _full()
+        most = share or self._most or self._limit // SHARE
         try:
-            mine = await self._enter_account(account, size, share)
+            mine = await self._accounts.enter(account, size, most)
+            if mine is None:
+                raise self._past_share(account, size, most)
         except BaseException:
             whole.refused(size)
             raise
@@ -59,21 +66,6 @@ class StoredInputs:
         finally:
             mine.left(size)
             whole.left(size)
-
-    async def _enter_account(self, account: str, size: int, share: int) -> Holding:
-        most = share or self._most or self._limit // SHARE
-        mine = await self._accounts.enter(account, size, most)
-        if mine is None:
-            raise self._past_share(account, size, most)
-        return mine
-
-    async def _enter_all(self, size: int) -> Holding:
-        if not self._limit:
-            await self._measure_all("")
-        whole = await self._all.enter("", size, int(self._limit * FILLED))
-        if whole is None:
-            raise _full()
-        return whole
 
     def _past_share(self, account: str, size: int, most: int) -> LimitExceeded:
         REFUSED.labels("account_inputs").inc()

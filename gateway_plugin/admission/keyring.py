@@ -6,10 +6,11 @@ plugin answers 503 for every key: it neither serves a revoked key nor calls a go
 
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from gateway_plugin.admission.addresses import is_within, neighbourhood
 from gateway_plugin.admission.failures import Failures
+from signalbox.bus.table import Table
 from signalbox.program import keys, metrics
 from signalbox.program.errors import Forbidden, LimitExceeded, SignalboxError, Unauthorized, Unavailable
 from signalbox.wire.messages import ApiKey
@@ -31,17 +32,6 @@ _UNKNOWN: Final = "unknown"
 REFUSED: Final = metrics.counter("keys_refused", "API keys refused, by the reason.", "why")
 
 
-class KeyTable(Protocol):
-    """The part of :class:`signalbox.bus.table.Table` that is needed."""
-
-    @property
-    def synced_age_s(self) -> float:
-        """Seconds since the table was last known to be current."""
-
-    def get(self, key: str) -> ApiKey | None:
-        """The key of a public id."""
-
-
 class Keyring:
     """Checks keys.
 
@@ -52,7 +42,7 @@ class Keyring:
 
     def __init__(
         self,
-        table: KeyTable,
+        table: Table[ApiKey],
         peppers: tuple[str, ...],
         *,
         stale_s: float,

@@ -69,12 +69,6 @@ class Pool:
         else:
             del self._held[account]
 
-    def holding(self, account: str, units: int = 1, *, most: int = 0) -> "PoolShare":
-        """:meth:`take`, to be released at the end of ``with``."""
-        held = PoolShare(self, account)
-        held.take(units, most=most)
-        return held
-
 
 class PoolShare:
     """What one request holds of a pool for its account, until the end of ``with``."""
@@ -86,9 +80,9 @@ class PoolShare:
         self._account = account
         self._units = 0
 
-    def take(self, units: int, *, most: int = 0) -> None:
+    def take(self, units: int) -> None:
         """Hold more units. Raises as :meth:`Pool.take`."""
-        self._pool.take(self._account, units, most=most)
+        self._pool.take(self._account, units)
         self._units += units
 
     def __enter__(self) -> Self:

@@ -96,7 +96,7 @@ class ResultsRoom:
         may_be_full = not self._is_full and self._since * self._record_bytes > self._left
         if age_s > _STALE_S or may_be_full:
             self._looking.start(None, self._look)  # where it fails NATS is away, which the job's own write meets too
-        if None in self._looking and (may_be_full or self._is_full):
+        if (may_be_full or self._is_full) and None in self._looking:
             await self._looking.ask(None, self._look)
         for room in self._short:
             self._require_share(account, room, share)
@@ -131,7 +131,7 @@ class ResultsRoom:
         )
         # Twice as long: what is accepted now ends later, and takes room then.
         young = self._wall() - 2 * self._kept_s
-        small = _Room(_fillable(state), state["state"]["bytes"], _results)
+        small = _Room(_fillable(state), state["state"]["bytes"], lambda worker: worker.results)
         self._left = small.size - small.used
         self._is_full = self._left <= 0 or (
             large["state"]["bytes"] >= _fillable(large) and unix_time(large["state"]["first_ts"]) > young
@@ -142,15 +142,7 @@ class ResultsRoom:
     def _large_room(self, info: dict[str, Any]) -> _Room:
         """``PAYLOADS`` is always full: what counts is half of it, which takes the large results of the least time."""
         used = sum(sum(worker.large_results.values()) for worker in self._workers())
-        return _Room(_fillable(info) // 2, used, _large_results)
-
-
-def _results(worker: Worker) -> dict[str, int]:
-    return worker.results
-
-
-def _large_results(worker: Worker) -> dict[str, int]:
-    return worker.large_results
+        return _Room(_fillable(info) // 2, used, lambda worker: worker.large_results)
 
 
 def _fillable(info: dict[str, Any]) -> int:

@@ -82,7 +82,7 @@ class ModelViews:
             return "END", "UNAVAILABLE", "The model is disabled."
         if model.replicas <= 0:
             return "END", "UNAVAILABLE", "The model has no replicas."
-        if not self._workers.serving(model, version):
+        if not self._workers.serving(model):
             return "START", "UNAVAILABLE", f"no worker serves {model.name}"
         states = self._workers.states_of(model.name, version)
         if "ready" in states or states <= {"crowded"}:

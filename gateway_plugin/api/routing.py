@@ -6,6 +6,7 @@ As in TensorFlow Serving the case of ``/v1/models``, ``versions`` and ``labels``
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ _JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<cancel>/cancel)?\Z")
 _LARGEST_VERSION: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
 """More digits are not converted: Python is slow with long numbers and refuses very long ones."""
-_MOST_REMEMBERED: Final = 1024
+_LONGEST_REMEMBERED: Final = 256
 
 
 class Operation(StrEnum):
@@ -50,29 +51,15 @@ class Route(NamedTuple):
         return self.operation, self.model, str(self.version), str(self.label)
 
 
-class Routes:
-    """:func:`route`, with the routes of recent paths remembered."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Route] = {}
-
-    def find(self, method: str, path: str) -> Route:
-        """The route of a request. Raises as :func:`route`."""
-        found = self._known.get((method, path))
-        if found is None:
-            found = route(method, path)
-            if not found.job_id and len(path) <= 256:
-                if len(self._known) >= _MOST_REMEMBERED:
-                    self._known.clear()
-                self._known[method, path] = found
-        return found
-
-
-def route(method: str, path: str) -> Route:
-    """The route of a request.
+def route_of(method: str, path: str) -> Route:
+    """The route of a request; those of recent paths are remembered.
 
     Raises :class:`NotFound`, :class:`MethodNotAllowed` (with ``allow``) and :class:`InvalidRequest`.
     """
+    return _remembered(method, path) if len(path) <= _LONGEST_REMEMBERED else _route_of(method, path)
+
+
+def _route_of(method: str, path: str) -> Route:
     if path.lower().startswith("/v1/models"):
         return _models(method, path)
     if path in {"/v1/predict", "/v1/jobs"}:
@@ -86,6 +73,9 @@ def route(method: str, path: str) -> Route:
         return Route(Operation.CANCEL_JOB, job_id=found["id"])
     _allow(method, path, "GET", "DELETE")
     return Route(Operation.READ_JOB if method == "GET" else Operation.CANCEL_JOB, job_id=found["id"])
+
+
+_remembered: Final = lru_cache(maxsize=1024)(_route_of)
 
 
 def _models(method: str, path: str) -> Route:

@@ -58,7 +58,7 @@ class DecodedInputs(NamedTuple):
 
 
 class _Process:
-    """One decoding process, used by one body at a time."""
+    """One decoding process, used by one body at a time. timeout_s: bounds each thing asked of it."""
 
     def __init__(self, process: asyncio.subprocess.Process, timeout_s: float) -> None:
         assert process.stdin is not None
@@ -73,21 +73,19 @@ class _Process:
         return self._process.returncode is None and not self._is_killed and not self._sink.is_closing()
 
     @classmethod
-    async def start(cls, memory_bytes: int, timeout_s: float) -> "_Process":
-        """A process that has said it is ready; ``timeout_s`` bounds each thing asked of it.
-
-        Raises :class:`Unavailable` where none comes to that.
-        """
+    async def start(cls, settings: CodecSettings) -> "_Process":
+        """A process that has said it is ready. Raises :class:`Unavailable` where none comes to that."""
+        log.info("gateway.decoder_started")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "gateway_plugin.codec.decoder",
-            str(memory_bytes),
+            str(settings.decode_memory_bytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_PIPE_LIMIT,
         )
-        started = cls(process, timeout_s)
+        started = cls(process, settings.decode_timeout_s)
         try:
             async with asyncio.timeout(_START_S):
                 await started._reply()
@@ -221,7 +219,7 @@ class BodyCodec:
                 raise self._crowded(account) from error
             while self._idle and not self._idle[-1].is_alive:
                 self._idle.pop()
-            process = self._idle.pop() if self._idle else await self._start()
+            process = self._idle.pop() if self._idle else await _Process.start(self._settings)
             try:
                 yield process
             finally:
@@ -237,10 +235,6 @@ class BodyCodec:
                 bound="decoding",
             )
         return Unavailable("Too many large bodies at once.", retry_after_s=_RETRY_AFTER_S, bound="decoding")
-
-    async def _start(self) -> _Process:
-        log.info("gateway.decoder_started")
-        return await _Process.start(self._settings.decode_memory_bytes, self._settings.decode_timeout_s)
 
     async def close(self) -> None:
         """End the pool. Idempotent."""

@@ -13,7 +13,7 @@ import heapq
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,10 @@ DEFAULT_SIGNATURE: Final = "serving_default"
 ROW: Final = "row"
 COLUMNAR: Final = "columnar"
 
-_NUMPY: Final[dict[str, np.dtype[Any]]] = {
+NUMPY: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"
 }
+"""How numpy holds a tensor of a dtype; it has no bfloat16."""
 _INTEGERS: Final = frozenset(n for n in ITEM_SIZE if n.startswith(("int", "uint")))
 _COMPLEX: Final = {"complex64": "float32", "complex128": "float64"}
 _PACK: Final = {
@@ -49,9 +50,11 @@ _FEW: Final = 32
 _MOST_SHOWN: Final = 16
 _LONGEST_NAME: Final = 120
 _HUGE: Final = 10**308
+_TOP: Final = "the top"
 _BOOL: Final = frozenset({bool})
 _INT: Final = frozenset({int})
 _FLOAT: Final = frozenset({int, float})
+E = TypeVar("E")
 
 
 class Decoded(NamedTuple):
@@ -123,7 +126,7 @@ class Input:
 
     def _array(self, value: Any, dtype: str) -> np.ndarray[Any, Any]:
         """``value`` as a little-endian array of ``dtype`` (bfloat16: still as float32)."""
-        target = _NUMPY.get(dtype, _NUMPY["float32"])
+        target = NUMPY.get(dtype, NUMPY["float32"])
         try:
             raw = np.array(value)
         except ValueError:  # ragged, or deeper than arrays go
@@ -173,13 +176,13 @@ class Input:
             self._refuse(f"{dtype} (largest {np.finfo(cast.dtype).max})", str(raw[lost].flat[0]))
 
     def _strings(self, value: Any, is_plain: bool) -> Tensor:
+        shape = self._shape(value)
         flat: list[bytes] = []
-        shape = self._string_shape(value)
-        self._gather(value, shape, 0, flat, "")
+        self._walk(value, shape, "", self._bytes_of, flat)
         data = b"".join(part for item in flat for part in (struct.pack("<I", len(item)), item))
         return Tensor(self.name, "string", shape, data)
 
-    def _string_shape(self, value: Any) -> tuple[int, ...]:
+    def _shape(self, value: Any) -> tuple[int, ...]:
         shape: list[int] = []
         while type(value) is list:
             if len(shape) == MAX_DEPTH:
@@ -190,19 +193,8 @@ class Input:
             value = value[0]
         return tuple(shape)
 
-    def _gather(self, value: Any, shape: tuple[int, ...], axis: int, flat: list[bytes], path: str) -> None:
-        if axis == len(shape):
-            flat.append(self._bytes_of(value, path))
-            return
-        if type(value) is not list:
-            self._refuse(f"a list of {shape[axis]}", f"{kind_of(value)} at {path or 'the top'}")
-        if len(value) != shape[axis]:
-            self._refuse(f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}")
-        for index, item in enumerate(value):
-            self._gather(item, shape, axis + 1, flat, f"{path}[{index}]")
-
     def _bytes_of(self, value: Any, path: str) -> bytes:
-        where = path or "the top"
+        where = path or _TOP
         try:
             if type(value) is str:
                 return value.encode()
@@ -216,22 +208,28 @@ class Input:
 
     def _explain(self, value: Any, dtype: str) -> None:
         """Raise for the first element that does not fit ``dtype``; return if all do."""
-        fits = _fits_bool if dtype == "bool" else _fits_integer if dtype in _INTEGERS else _fits_float
-        self._walk(value, self._string_shape(value), 0, "", (dtype, fits))
+        fitting = _kinds_of(dtype)
+
+        def check(value: Any, path: str) -> None:
+            if type(value) not in fitting:
+                self._refuse(dtype, f"{kind_of(value)} at {path or _TOP}")
+
+        self._walk(value, self._shape(value), "", check, [])
 
     def _walk(
-        self, value: Any, shape: tuple[int, ...], axis: int, path: str, wanted: tuple[str, Callable[[Any], bool]]
+        self, value: Any, shape: tuple[int, ...], path: str, take: Callable[[Any, str], E], taken: list[E]
     ) -> None:
-        if axis == len(shape):
-            if not wanted[1](value):
-                self._refuse(wanted[0], f"{kind_of(value)} at {path or 'the top'}")
+        """Add what ``take`` returns of each element to ``taken``. Raises for lists that do not have this shape."""
+        if not shape:
+            taken.append(take(value, path))
             return
         if type(value) is not list:
-            self._refuse(f"a list of {shape[axis]}", f"{kind_of(value)} at {path or 'the top'}")
-        if len(value) != shape[axis]:
-            self._refuse(f"a list of {shape[axis]}", f"a list of {len(value)} at {path or 'the top'}")
+            self._refuse(f"a list of {shape[0]}", f"{kind_of(value)} at {path or _TOP}")
+        if len(value) != shape[0]:
+            self._refuse(f"a list of {shape[0]}", f"a list of {len(value)} at {path or _TOP}")
+        inner = shape[1:]
         for index, item in enumerate(value):
-            self._walk(item, shape, axis + 1, f"{path}[{index}]", wanted)
+            self._walk(item, inner, f"{path}[{index}]", take, taken)
 
     def _refuse(self, expected: str, got: str) -> NoReturn:
         raise InvalidInput(
@@ -362,7 +360,7 @@ def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> 
             bound="tensor_bytes",
             limit_bytes=max_tensor_bytes,
         )
-    if sum(hollow(t.shape) for t in found) > MAX_HOLLOW:
+    if sum(hollow(t.shape) for t in found if not t.data) > MAX_HOLLOW:
         raise TooLarge(f"The inputs are more than {MAX_HOLLOW} empty lists.", bound="empty", limit=MAX_HOLLOW)
     rows, key = plan.batch_key(found)
     return Decoded(found, plan.name, style, rows, key)
@@ -409,15 +407,3 @@ def _kinds(value: Any) -> set[type]:
 def _kinds_of(dtype: str) -> frozenset[type]:
     """The types that elements of ``dtype`` may have in JSON."""
     return _BOOL if dtype == "bool" else _INT if dtype in _INTEGERS else _FLOAT
-
-
-def _fits_bool(value: Any) -> bool:
-    return type(value) is bool
-
-
-def _fits_integer(value: Any) -> bool:
-    return type(value) is int
-
-
-def _fits_float(value: Any) -> bool:
-    return type(value) is float or type(value) is int

@@ -15,13 +15,10 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from gateway_plugin.codec.inputs import ROW
+from gateway_plugin.codec.inputs import NUMPY, ROW
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.tensors import ITEM_SIZE, Tensor
+from signalbox.wire.tensors import Tensor
 
-_NUMPY: Final[dict[str, np.dtype[Any]]] = {
-    name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"
-}
 _BYTES_SUFFIX: Final = "_bytes"
 _MOST_NAMED: Final = 8
 _LEAST_BYTES: Final = {
@@ -81,7 +78,7 @@ def jsonable(tensor: Tensor) -> Any:
         half = "<f4" if tensor.dtype == "complex64" else "<f8"
         return np.frombuffer(tensor.data, half).reshape(*tensor.shape, 2)
     else:
-        array = np.frombuffer(tensor.data, _NUMPY[tensor.dtype])
+        array = np.frombuffer(tensor.data, NUMPY[tensor.dtype])
     return array.reshape(tensor.shape) if tensor.shape else array[0]
 
 

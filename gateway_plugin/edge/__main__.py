@@ -10,9 +10,8 @@ import msgspec
 import uvloop
 
 from gateway_plugin.admission.pool import bodies_pool
-from gateway_plugin.edge.app import Edge
 from gateway_plugin.edge.definition import load as load_front
-from gateway_plugin.edge.remote import RemotePlugin
+from gateway_plugin.edge.remote import remote_plugin
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.edge.settings import EdgeSettings
 from signalbox.front.bounds import raise_descriptors
@@ -57,14 +56,19 @@ def main(arguments: list[str] | None = None) -> int:
 async def serve(settings: EdgeSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises Misconfigured when it cannot listen."""
     raise_descriptors(settings, f"{_PREFIX}HTTP_CONNECTIONS")
-    front = load_front(settings.folder, secret=settings.secret)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with RemotePlugin(settings.plugin) as plugin:
-        edge = Edge(front, plugin.call, bodies=bodies_pool(settings.max_bodies_bytes))
-        server = await EdgeServer.serve(edge, listen=settings.listen, bounds=settings)
+    async with remote_plugin(settings.plugin) as call:
+        server = await EdgeServer.start(
+            call,
+            listen=settings.listen,
+            folder=settings.folder,
+            secret=settings.secret,
+            bounds=settings,
+            bodies=bodies_pool(settings.max_bodies_bytes),
+        )
         log.info("edge.listening", address=server.address, plugin=settings.plugin)
         await stop.wait()
         await server.close(settings.grace_s)

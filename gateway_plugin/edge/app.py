@@ -17,7 +17,7 @@ from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
 from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
-from gateway_plugin.service.jsonresponses import dialect_of, refusal
+from gateway_plugin.service.jsonresponses import refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
@@ -88,8 +88,7 @@ class Edge:
         finally:
             timer.cancel()
             exchange.end()
-        body = b"" if answer.status in _BODILESS else answer.body
-        await _send(answer, body, send)
+        await _send(answer, send)
 
     async def answer(self, scope: Scope, receive: Receive) -> EdgeResponse:
         """The answer to one request, from a hook or from the edge itself."""
@@ -101,7 +100,7 @@ class Edge:
             return self._pages.known(*responses.PLUGIN_AWAY)
         if target is None:
             count_refusal(BAD_HTTP)
-            return responses.bad_request()
+            return responses.BAD_REQUEST
         body = RequestBody(headers, receive)
         try:
             body.require_within(self._front.max_body_bytes)
@@ -247,10 +246,11 @@ class Edge:
         return EdgeResponse(status, kept + written, body.encode())
 
 
-async def _send(answer: EdgeResponse, body: bytes, send: Send) -> None:
+async def _send(answer: EdgeResponse, send: Send) -> None:
     """Send one whole answer."""
-    headers = answer.headers
+    headers, body = answer.headers, b""
     if answer.status not in _BODILESS:
+        body = answer.body
         headers = [*headers, (b"Content-Length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -259,7 +259,7 @@ async def _send(answer: EdgeResponse, body: bytes, send: Send) -> None:
 def _refused(error: SignalboxError, target: RequestTarget, shown: Headers) -> EdgeResponse:
     """An error of ours that no hook saw, in the shape the plugin gives it."""
     count_refusal(f"{error.code}:{error.facts['bound']}")
-    given = refusal(error, dialect_of(target.url))
+    given = refusal(error, target.url)
     return EdgeResponse(given.status, shown + responses.wire_headers(given.headers.items()), given.body)
 
 

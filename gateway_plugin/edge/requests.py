@@ -1,10 +1,10 @@
 """Makes the coprocess objects that Tyk would send: the auth object from a request, the Post object from its reply."""
 
-import ipaddress
 import random
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Final
 
+from gateway_plugin.admission.addresses import written
 from gateway_plugin.edge.definition import HookedApi
 from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
@@ -48,7 +48,7 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def client_address(headers: Mapping[str, str], peer: str, xff_depth: int) -> str:
     """The client's address as Tyk believes it: X-Real-Ip, X-Forwarded-For, then the peer."""
-    real = _address(headers.get("X-Real-Ip", ""))
+    real = written(headers.get("X-Real-Ip", ""))
     if real:
         return real
     forwarded = headers.get("X-Forwarded-For", "")
@@ -56,21 +56,10 @@ def client_address(headers: Mapping[str, str], peer: str, xff_depth: int) -> str
         entries = forwarded.split(",")
         if xff_depth > len(entries):
             return ""
-        chosen = _address(entries[-xff_depth if xff_depth else 0].strip())
+        chosen = written(entries[-xff_depth if xff_depth else 0].strip())
         if chosen:
             return chosen
     return peer
-
-
-def _address(text: str) -> str:
-    if not text:
-        return ""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return ""
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
 
 
 def request_id() -> str:

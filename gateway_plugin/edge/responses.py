@@ -54,12 +54,12 @@ TOO_LARGE: Final = EdgeResponse(
     ),
     b"Request Entity Too Large\n",
 )
-
-
-def bad_request() -> EdgeResponse:
-    """The answer of Go's HTTP server before any gateway code runs."""
-    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
-    return EdgeResponse(400, wire_headers(headers), b"400 Bad Request")
+BAD_REQUEST: Final = EdgeResponse(
+    400,
+    wire_headers([("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]),
+    b"400 Bad Request",
+)
+"""The answer of Go's HTTP server before any gateway code runs."""
 
 
 def moved(location: str) -> EdgeResponse:

@@ -2,7 +2,7 @@
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 # A path that Go's router neither redirects nor rewrites: no empty segment, no dot segment, no escape.
 _PLAIN: Final = re.compile(rb"/|(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]]+)+/?", re.ASCII)
@@ -59,18 +59,8 @@ def parameters(query: str) -> dict[str, str]:
 
     Raises UnicodeDecodeError when a value is not UTF-8 once unescaped.
     """
+    taken = "&".join(part for part in query.split("&") if ";" not in part and not _BAD_ESCAPE.search(part.encode()))
     found: dict[str, str] = {}
-    for part in query.split("&"):
-        if not part or ";" in part:
-            continue
-        name, _, value = part.partition("=")
-        if "%" in part and _BAD_ESCAPE.search(part.encode()):
-            continue
-        found.setdefault(_unescape(name), _unescape(value))
+    for name, value in parse_qsl(taken, keep_blank_values=True, errors="strict"):
+        found.setdefault(name, value)
     return found
-
-
-def _unescape(text: str) -> str:
-    if "%" in text or "+" in text:
-        return unquote_to_bytes(text.replace("+", " ")).decode()
-    return text

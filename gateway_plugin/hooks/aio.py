@@ -6,8 +6,7 @@ stream methods to gRPC; to a client there is no difference.
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn
 
 import grpc.aio
 from google.protobuf.message import DecodeError
@@ -16,11 +15,9 @@ from gateway_plugin.hooks.calls import BUSY, DISPATCH, EVENT, EVENT_REPLY, MALFO
 from gateway_plugin.hooks.dispatcher import Dispatcher, count_refusal
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.hooks.reading import Reading
-from gateway_plugin.hooks.sockets import SocketName
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.settings import UNIX, GatewaySettings
+from gateway_plugin.settings import GatewaySettings
 from signalbox.program import log
-from signalbox.program.errors import Misconfigured
 
 _SPARE_STREAMS: Final = 2
 _MAX_HEADER_BYTES: Final = 65_536
@@ -31,49 +28,24 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class GrpcServer:
-    """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
+    """The transport; see :class:`gateway_plugin.hooks.server.Transport`."""
 
     def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> None:
-        self.address = ""
         self._settings = settings
         self._dispatcher = dispatcher
         self._is_healthy = is_healthy
         self._in_flight = 0
-        self._socket: SocketName | None = None
         self._reading = Reading(settings.max_bodies_bytes // settings.max_message_bytes, is_proven=not settings.secret)
         self._server = grpc.aio.server(handlers=[_Methods(self)], options=_options(settings))
 
-    @classmethod
-    async def start(cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> Self:
-        """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
-        server = cls(settings, dispatcher, is_healthy)
-        try:
-            await server._listen(settings.listen)
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: what gRPC raises for all of them
-            raise Misconfigured(f"Cannot listen on {settings.listen}: {error}.") from error
-        return server
-
-    async def _listen(self, listen: str) -> None:
-        if not listen.startswith(UNIX):
-            port = self._server.add_insecure_port(listen)
-            await self._server.start()
-            self.address = f"{listen.rpartition(':')[0]}:{port}"
-            return
-        name = self._socket = SocketName(Path(listen.removeprefix(UNIX)))
-        self._server.add_insecure_port(f"unix:{name.bound}")
+    async def bind(self, address: str) -> int:
+        """Listen on ``unix:/path`` or ``host:port``; returns the port. Raises :class:`RuntimeError`."""
+        port = self._server.add_insecure_port(address)
         await self._server.start()
-        name.publish(int(self._settings.socket_mode, 8))
-        self.address = f"unix:{name.path}"
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another process listens on our socket now, so that a client that redials reaches it."""
-        return self._socket is not None and self._socket.is_replaced
+        return port
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
-        if self._socket is not None:
-            self._socket.remove()
         await self._server.stop(grace_s)
         if self._in_flight:
             log.warning("gateway.calls_cut", calls=self._in_flight)
@@ -93,9 +65,10 @@ class GrpcServer:
         obj = _object(message)
         if obj is None:
             await _refuse(context, "invalid_request:grpc", grpc.StatusCode.INTERNAL, MALFORMED)
-        if self._dispatcher.trusts(obj):
+        is_ours = self._dispatcher.trusts(obj)
+        if is_ours:
             self._reading.prove(peer)
-        if self._dispatcher.answered_at_once(obj):
+        if self._dispatcher.answered_at_once(obj, is_ours=is_ours):
             return reply(obj)
         if self._in_flight >= self._settings.max_concurrent:
             await _refuse(context, "limit_exceeded:grpc", grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)

@@ -10,7 +10,6 @@ from gateway_plugin.admission.addresses import forwarded_address
 from gateway_plugin.admission.keyring import SUBMIT, Keyring, tenant_of
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
-from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.wire.messages import ApiKey
 
 _MOST_SESSIONS: Final = 50_000
@@ -35,7 +34,7 @@ class Auth:
         self._org_id = org_id
         self._sessions: dict[str, tuple[ApiKey, SessionState]] = {}
 
-    def hook(self, obj: Object) -> JsonResponse | None:
+    def hook(self, obj: Object) -> None:
         """Fill in the session of a good key. Raises as :meth:`Keyring.check`."""
         headers = obj.request.headers
         address = forwarded_address(headers, self._trusted_proxies)
@@ -45,7 +44,6 @@ class Auth:
         metadata = obj.metadata
         metadata[TOKEN] = session.metadata[TOKEN]
         metadata[KEY_ID] = key.id
-        return None
 
     def _session(self, key: ApiKey) -> SessionState:
         known = self._sessions.get(key.id)

@@ -5,6 +5,7 @@ Whatever happens, the object that came in is the object that goes back, changed.
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
@@ -12,7 +13,7 @@ import msgspec
 from prometheus_client import Counter
 
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse, dialect_of, refusal
+from gateway_plugin.service.jsonresponses import JsonResponse, refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
@@ -20,7 +21,9 @@ AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
-"""Longest caller's spec that is remembered, in characters; a longer one is checked in each call, and logged once."""
+"""Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
+_MOST_TOLD: Final = 64
+"""Times that a caller is logged as refused."""
 
 ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
 REFUSED = metrics.counter(
@@ -32,7 +35,7 @@ POST_SECONDS = metrics.histogram(
     "gateway_answer_seconds", "From a request's post hook to its answer, waiting included."
 )
 
-AuthHook = Callable[[Object], JsonResponse | None]
+AuthHook = Callable[[Object], None]
 PostHook = Callable[[Object], Awaitable[JsonResponse]]
 
 
@@ -48,7 +51,7 @@ class _ConfigData(msgspec.Struct):
 class Dispatcher:
     """Routes one hook call and always returns the object it got.
 
-    auth: fills in the session, or says how to refuse. post: the whole answer. secret: what the API
+    auth: fills in the session, or raises. post: the whole answer. secret: what the API
     definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
     the API definitions and organisations whose calls are taken; empty = any.
     """
@@ -67,13 +70,13 @@ class Dispatcher:
         self._auth = auth
         self._post = post
         self._secret = secret.encode()
-        self._is_trusted: dict[tuple[str, str, str], bool] = {}
-        self._is_long_refused = False
+        self._told = 0
+        self._judge_once = lru_cache(maxsize=_MOST_SPECS)(self._judge)
         self._counters: dict[tuple[str, int], Counter] = {}
 
     async def dispatch(self, obj: Object) -> Object:
         """One hook call. Raises nothing but cancellation: errors become answers."""
-        return obj if self.answered_at_once(obj) else await self.answer(obj)
+        return obj if self.answered_at_once(obj, is_ours=self.trusts(obj)) else await self.answer(obj)
 
     async def answer(self, obj: Object) -> Object:
         """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
@@ -86,18 +89,20 @@ class Dispatcher:
         self._count(obj)
         return obj
 
-    def answered_at_once(self, obj: Object) -> bool:
-        """Answer a call that needs no waiting. False: it is untouched, and for :meth:`answer`."""
+    def answered_at_once(self, obj: Object, *, is_ours: bool) -> bool:
+        """Answer a call that needs no waiting. False: it is untouched, and for :meth:`answer`.
+
+        is_ours: what :meth:`trusts` says of it.
+        """
         hook = obj.hook_name
         try:
-            self._check_caller(obj)
+            if not is_ours:
+                raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
             if hook == POST:
                 return False
             if hook != AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
-            given = self._auth(obj)
-            if given is not None:
-                _apply(obj, given)
+            self._auth(obj)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             self._refuse(obj, error)
         self._count(obj)
@@ -122,42 +127,22 @@ class Dispatcher:
             error = Bug()
         bound = error.facts.get("bound", "")
         count_refusal(f"{error.code}:{bound}" if bound else error.code)
-        _apply(obj, refusal(error, dialect_of(obj.request.url)))
-
-    def _check_caller(self, obj: Object) -> None:
-        """Raise :class:`Unavailable` unless the call is of a gateway and an API of ours."""
-        if not self.trusts(obj):
-            raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
+        _apply(obj, refusal(error, obj.request.url))
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
         spec = obj.spec
-        caller = (spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", ""))
-        known = self._is_trusted.get(caller)
-        if known is None:
-            config, api, org = caller
-            known = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
-            known = self._holds_secret(config) and known
-            is_new = self._remember(caller, is_trusted=known)
-            if is_new and not known:  # logged once, and only for so many: unknown callers must not fill the log
-                log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
-        return known
+        config, api, org = spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", "")
+        is_long = len(config) + len(api) + len(org) > _LONGEST_SPEC
+        return self._judge(config, api, org) if is_long else self._judge_once(config, api, org)
 
-    def _remember(self, caller: tuple[str, str, str], *, is_trusted: bool) -> bool:
-        """Remember whether a caller is trusted, within bounds, as unknown callers must not fill memory.
-
-        Returns whether this verdict is new.
-        """
-        if sum(map(len, caller)) > _LONGEST_SPEC:
-            is_new = not self._is_long_refused
-            self._is_long_refused |= not is_trusted
-            return is_new
-        if is_trusted and len(self._is_trusted) >= _MOST_SPECS:
-            self._is_trusted.clear()
-        if len(self._is_trusted) >= _MOST_SPECS:
-            return False
-        self._is_trusted[caller] = is_trusted
-        return True
+    def _judge(self, config: str, api: str, org: str) -> bool:
+        is_ours = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
+        is_ours = self._holds_secret(config) and is_ours
+        if not is_ours and self._told < _MOST_TOLD:  # unknown callers must not fill the log
+            self._told += 1
+            log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
+        return is_ours
 
     def _holds_secret(self, config: str) -> bool:
         if not self._secret:

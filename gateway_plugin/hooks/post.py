@@ -7,6 +7,7 @@ reply, and otherwise fetches the job later by the id that every answer carries.
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from gateway_plugin.admission.acceptance import Acceptance, Submission
@@ -22,13 +23,13 @@ from gateway_plugin.admission.keyring import (
     require_urgent,
     tenant_of,
 )
-from gateway_plugin.admission.pool import Pool, PoolShare
+from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modelviews import ModelViews, metadata
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Operation, Route, Routes
-from gateway_plugin.codec.bodies import BodyCodec, C, Choose, DecodedInputs
+from gateway_plugin.api.routing import Operation, Route, route_of
+from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
@@ -44,8 +45,6 @@ from signalbox.program.errors import DeadlineExceeded, SignalboxError
 from signalbox.program.tasks import Background
 from signalbox.wire.messages import ApiKey, Record, State
 from signalbox.wire.names import PRIORITIES
-
-_TIMED_OUT: Final = "Timed out"
 
 WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
 
@@ -73,7 +72,6 @@ class Post:
         self._waiters = waiters
         self._jobs = jobs
         self._views = views
-        self._routes = Routes()
         self._giving_up = Background()
         self._places = Pool(
             settings.max_waiting,
@@ -93,8 +91,12 @@ class Post:
     async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
         key = self._key(obj)
-        with self._bodies.holding(tenant_of(key), len(obj.request.raw_body)):
+        tenant, size = tenant_of(key), len(obj.request.raw_body)
+        self._bodies.take(tenant, size)
+        try:
             return await self._answered(obj.request, key)
+        finally:
+            self._bodies.release(tenant, size)
 
     async def hook_of_edge(self, obj: Object) -> JsonResponse:
         """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
@@ -109,12 +111,10 @@ class Post:
         return key
 
     async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
-        route = self._routes.find(request.method, request.url.partition("?")[0])
+        route = route_of(request.method, request.url.partition("?")[0])
         operation = route.operation
-        if operation is Operation.TFS_PREDICT:
-            return await self._predict(request, route, key)
-        if operation is Operation.SUBMIT:
-            return await self._submit(request, key)
+        if operation is Operation.TFS_PREDICT or operation is Operation.SUBMIT:
+            return await self._create(request, route, key)
         if operation is Operation.READ_JOB:
             return await self._read_job(route, key)
         if operation is Operation.CANCEL_JOB:
@@ -126,25 +126,38 @@ class Post:
             return json_response(200, self._views.status(route.model, route.version, route.label))
         return json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
 
-    # ------------------------------------------------------------------ predictions
+    # ------------------------------------------------------------------ submissions
 
-    async def _predict(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
-        """TensorFlow Serving's predict: waits by default, 504 with the job's id when time is up."""
+    async def _create(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
+        """A job of either dialect.
+
+        TensorFlow Serving's predict waits by default, 504 with the job's id when time is up. Our job API answers 202 at
+        once, or with the job when ``Prefer: wait=n`` was long enough.
+        """
         require_scope(key, SUBMIT)
-        require_model(key, route.model)
+        is_prediction = route.operation is Operation.TFS_PREDICT
+        if is_prediction:
+            require_model(key, route.model)
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
+        is_sync = is_prediction and not prefer.is_async
+        is_waiting = is_sync or prefer.wait_s is not None
         idem = await self._acceptance.look_up(request, key, *route.parts)
         if idem is not None and idem.found is not None:
-            return await self._predict_again(idem.found, prefer, key)
+            found = idem.found
+            end = await self._end_of(found, prefer, key, is_waiting=is_waiting)
+            if end is not None:
+                given = await self._ended(end, prefer, is_prediction=is_prediction)
+            else:
+                given = await self._going_on(found, prefer, is_sync=is_sync)
+            return given._replace(headers={**given.headers, REPLAYED: "true"})
 
-        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
-            ready = self._catalog.ready(route.model, route.version, route.label)
-            require_open(ready.model)
-            return _NO_OPTIONS, ready
-
-        options, ready, inputs = await self._inputs(request, key, choose)
-        is_waiting = not prefer.is_async or prefer.wait_s is not None
+        choose = partial(self._choose, route, key)
+        body, encoding = request.raw_body, headers.get("Content-Encoding", "")
+        if self._codec.is_small(body, encoding):
+            options, ready, inputs = self._codec.read_here(body, choose)
+        else:
+            options, ready, inputs = await self._codec.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
         # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
         submission = await self._acceptance.admit(
             headers,
@@ -154,96 +167,72 @@ class Post:
             options,
             idem,
             is_waiting=is_waiting,
-            is_short_lived=not prefer.is_async and idem is None,
+            is_short_lived=is_sync and idem is None,
         )
         if not is_waiting:
-            return await self._accept(submission, prefer)
+            seq = await self._acceptance.write(submission)
+            return await self._accepted_answer(Found.unclaimed(submission.job, seq), prefer, options)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
-        end = await self._run(submission, wait_s, key)
+        end = await self._run(submission, wait_s, key, is_kept=not is_prediction)
         if end is None:
-            if prefer.is_async:
-                return await self._still_going(Found.unclaimed(submission.job), prefer, options)
-            raise DeadlineExceeded(_TIMED_OUT, job_id=submission.job.id)
-        return await self._predicted(end, prefer)
+            return await self._going_on(Found.unclaimed(submission.job), prefer, options, is_sync=is_sync)
+        return await self._ended(end, prefer, is_prediction=is_prediction)
 
-    async def _predict_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
-        """The answer of a prediction that was submitted before: its result, as if this were the first call."""
-        record = found.record
-        end = End(record, found.body) if record.state.is_terminal else None
-        if end is None and (not prefer.is_async or prefer.wait_s is not None):
-            model = self._catalog.find(record.model)
-            wait_s = prefer.wait_s
-            if wait_s is None:
-                wait_s = model.limits.sync_wait_s if model is not None else 0.0
-            end = await self._follow(record.id, wait_s, key)
-        if end is not None:
-            return _replayed(await self._predicted(end, prefer))
-        if prefer.is_async:
-            return _replayed(await self._still_going(found, prefer))
-        raise DeadlineExceeded(_TIMED_OUT, job_id=record.id)
-
-    async def _predicted(self, end: End, prefer: Preference) -> JsonResponse:
-        """The answer of a prediction that has ended."""
-        if end.record.state is State.EXPIRED:
-            raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
-        body = await self._jobs.result(end)
-        return JsonResponse(200, body, _result_headers(end.record, prefer))
-
-    async def _submit(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
-        """Our job API: 202 at once, or the job when ``Prefer: wait=n`` was long enough."""
-        require_scope(key, SUBMIT)
-        headers = request.headers
-        prefer = preference(headers.get("Prefer", ""))
-        idem = await self._acceptance.look_up(request, key, *_SUBMIT.parts)
-        if idem is not None and idem.found is not None:
-            return await self._submit_again(idem.found, prefer, key)
-
-        def choose(fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
-            name, version, label = target_of(fields)
-            require_model(key, name)
-            ready = self._catalog.ready(name, version, label)
+    def _choose(self, route: Route, key: ApiKey, fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
+        """What a submission asks for, and the version it is for: a prediction's is in its path, a job's in its body."""
+        if route.operation is Operation.TFS_PREDICT:
+            ready = self._catalog.ready(route.model, route.version, route.label)
             require_open(ready.model)
-            options = read_options(fields)
-            if options.priority == PRIORITIES[0]:
-                require_urgent(key)
-            return options, ready
+            return _NO_OPTIONS, ready
+        name, version, label = target_of(fields)
+        require_model(key, name)
+        ready = self._catalog.ready(name, version, label)
+        require_open(ready.model)
+        options = read_options(fields)
+        if options.priority == PRIORITIES[0]:
+            require_urgent(key)
+        return options, ready
 
-        options, ready, inputs = await self._inputs(request, key, choose)
-        submission = await self._acceptance.admit(
-            headers, key, ready, inputs, options, idem, is_waiting=prefer.wait_s is not None
-        )
-        if prefer.wait_s is None:
-            return await self._accept(submission, prefer)
-        end = await self._run(submission, prefer.wait_s, key, is_kept=True)
-        if end is None:
-            return await self._still_going(Found.unclaimed(submission.job), prefer, options)
-        return await self._submitted(end, prefer)
-
-    async def _submit_again(self, found: Found, prefer: Preference, key: ApiKey) -> JsonResponse:
-        """The job that was submitted before: 202 while it goes on, the whole of it once it has ended."""
+    async def _end_of(self, found: Found, prefer: Preference, key: ApiKey, *, is_waiting: bool) -> End | None:
+        """The end of a job that was submitted before, waited for as if this were the first call."""
         record = found.record
-        end = End(record, found.body) if record.state.is_terminal else None
-        if end is None and prefer.wait_s is not None:
-            end = await self._follow(record.id, prefer.wait_s, key)
-        if end is not None:
-            return _replayed(await self._submitted(end, prefer))
-        return _replayed(await self._still_going(found, prefer))
+        if record.state.is_terminal:
+            return End(record, found.body)
+        if not is_waiting:
+            return None
+        wait_s = prefer.wait_s
+        if wait_s is None:
+            model = self._catalog.find(record.model)
+            wait_s = model.limits.sync_wait_s if model is not None else 0.0
+        tenant = self._take_place(key)
+        try:
+            end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
+        finally:
+            self._places.release(tenant)
+        self._keyring.require_unended(key)
+        return end
 
-    async def _submitted(self, end: End, prefer: Preference) -> JsonResponse:
-        """The job that has ended, as its submitter sees it."""
-        if end.record.state is State.EXPIRED:
-            raise failure(end.record)
-        doc = await self._jobs.describe(Found(end.record, 0, end.body))
-        return json_response(200, doc, _result_headers(end.record, prefer))
+    async def _going_on(
+        self, found: Found, prefer: Preference, options: SubmitOptions | None = None, *, is_sync: bool
+    ) -> JsonResponse:
+        """The answer to who submitted a job that has not ended in time. found: as it was last known."""
+        if is_sync:
+            raise DeadlineExceeded("Timed out", job_id=found.record.id)
+        with contextlib.suppress(SignalboxError):
+            found = await self._jobs.find(found.record.id, found.record.key_id)
+        return await self._accepted_answer(found, prefer, options)
 
-    async def _inputs(
-        self, request: MiniRequestObject, key: ApiKey, choose: Choose[C]
-    ) -> tuple[C, PreparedVersion, DecodedInputs]:
-        body = request.raw_body
-        encoding = request.headers.get("Content-Encoding", "")
-        if self._codec.is_small(body, encoding):
-            return self._codec.read_here(body, choose)
-        return await self._codec.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
+    async def _ended(self, end: End, prefer: Preference, *, is_prediction: bool) -> JsonResponse:
+        """The answer to who submitted a job that has ended: its result, or the whole of it."""
+        record = end.record
+        if not is_prediction:
+            if record.state is State.EXPIRED:
+                raise failure(record)
+            doc = await self._jobs.describe(Found(record, 0, end.body))
+            return json_response(200, doc, _result_headers(record, prefer))
+        if record.state is State.EXPIRED:
+            raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=record.id)
+        return JsonResponse(200, await self._jobs.result(end), _result_headers(record, prefer))
 
     async def _run(self, submission: Submission, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
         """Write the job and wait for its end. The queued job of a caller that leaves is cancelled.
@@ -253,46 +242,29 @@ class Post:
         with an Idempotency-Key: a caller that sends one means to ask again.
         """
         job = submission.job
-        with self._place(key):
-            future = self._waiters.expect(job.id)
-            try:
-                await self._acceptance.write(submission)
-                wait_s = min(wait_s, self._settings.max_wait_s)
-                end = await self._waiters.wait(job.id, future, wait_s)
-            except asyncio.CancelledError:
-                if not is_kept and submission.idem is None:
-                    self._giving_up.start(self._jobs.give_up(job), name="give up a job")
-                raise
-            finally:
-                self._waiters.forget(job.id)
+        tenant = self._take_place(key)
+        future = self._waiters.expect(job.id)
+        try:
+            await self._acceptance.write(submission)
+            wait_s = min(wait_s, self._settings.max_wait_s)
+            end = await self._waiters.wait(job.id, future, wait_s)
+        except asyncio.CancelledError:
+            if not is_kept and submission.idem is None:
+                self._giving_up.start(self._jobs.give_up(job), name="give up a job")
+            raise
+        finally:
+            self._waiters.forget(job.id)
+            self._places.release(tenant)
         self._keyring.require_unended(key)
         if end is not None:
             joblog.step("job.reply_received", end.record, state=end.record.state.value)
         return end
 
-    async def _follow(self, job_id: str, wait_s: float, key: ApiKey) -> End | None:
-        """Wait for the end of a job that was submitted before."""
-        with self._place(key):
-            end = await self._waiters.follow(job_id, min(wait_s, self._settings.max_wait_s))
-        self._keyring.require_unended(key)
-        return end
-
-    def _place(self, key: ApiKey) -> PoolShare:
-        """A waiting place. Raises as :meth:`Pool.take`."""
-        most = key.share.waiting or self._settings.account_waiting
-        return self._places.holding(tenant_of(key), most=most)
-
-    async def _accept(self, submission: Submission, prefer: Preference) -> JsonResponse:
-        seq = await self._acceptance.write(submission)
-        return await self._accepted_answer(Found.unclaimed(submission.job, seq), prefer, submission.options)
-
-    async def _still_going(
-        self, found: Found, prefer: Preference, options: SubmitOptions | None = None
-    ) -> JsonResponse:
-        """202 for a job that did not end within the wait; found: as it was last known."""
-        with contextlib.suppress(SignalboxError):
-            found = await self._jobs.find(found.record.id, found.record.key_id)
-        return await self._accepted_answer(found, prefer, options)
+    def _take_place(self, key: ApiKey) -> str:
+        """Take a waiting place; returns the account to release it for. Raises as :meth:`Pool.take`."""
+        tenant = tenant_of(key)
+        self._places.take(tenant, most=key.share.waiting or self._settings.account_waiting)
+        return tenant
 
     async def _accepted_answer(
         self, found: Found, prefer: Preference, options: SubmitOptions | None = None
@@ -335,11 +307,6 @@ class Post:
 
 
 _NO_OPTIONS: Final = SubmitOptions()
-_SUBMIT: Final = Route(Operation.SUBMIT)
-
-
-def _replayed(given: JsonResponse) -> JsonResponse:
-    return given._replace(headers={**given.headers, REPLAYED: "true"})
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:

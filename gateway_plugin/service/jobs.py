@@ -23,7 +23,7 @@ from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
 from signalbox.program.errors import Conflict, NotFound, SignalboxError, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import Job, PayloadRef, Record, State
+from signalbox.wire.messages import Job, Record, State
 from signalbox.wire.names import Stream
 
 _RACES: Final = 5
@@ -117,10 +117,11 @@ class JobService:
         record = end.record
         if record.state is not State.SUCCEEDED:
             raise failure(record)
+        frame = end.body
         try:
             if record.ref is not None:
                 self._codec.require_answerable(record.ref.size)
-            frame = await self._frame(record.ref, end.body)
+                frame = await payloads.fetch(self._bus, record.ref)
             body = await self._codec.render(record.key_id, frame, record.style)
         except SignalboxError as error:
             error.facts["job_id"] = record.id
@@ -128,13 +129,10 @@ class JobService:
         joblog.step("job.rendered", record, size_bytes=len(body))
         return body
 
-    async def _frame(self, ref: PayloadRef | None, body: bytes) -> bytes:
-        return body if ref is None else await payloads.fetch(self._bus, ref)
-
     async def locate(self, record: Record, seq: int | None) -> QueuePosition:
         """Where a queued job stands. Raises nothing: what cannot be read is unknown."""
         model = self._catalog.find(record.model)
-        workers = [] if model is None else self._workers.serving(model, record.version)
+        workers = [] if model is None else self._workers.serving(model)
         if seq is None or model is None or not workers:
             return QueuePosition()
         try:
@@ -205,7 +203,7 @@ class JobService:
         model = self._catalog.find(name)
         if model is None or not model.is_enabled or model.replicas <= 0:
             return f"waiting: the model {name} is disabled or has no replicas"
-        workers = self._workers.serving(model, record.version)
+        workers = self._workers.serving(model)
         if not workers:
             return f"waiting: no worker serves {name}"
         if self._workers.is_paused(name):

@@ -5,7 +5,6 @@ TensorFlow Serving's paths get ``{"error": text}``, ours ``application/problem+j
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -17,13 +16,6 @@ PROBLEM: Final = "application/problem+json"
 JOB_ID: Final = "X-Signalbox-Job-Id"
 _TYPE_BASE: Final = "urn:signalbox:error:"
 _RETRY_AFTER_S: Final = 1
-
-
-class Dialect(StrEnum):
-    """The protocol a request was spoken in."""
-
-    TF_SERVING = "tf_serving"
-    OURS = "ours"
 
 
 class JsonResponse(NamedTuple):
@@ -39,15 +31,13 @@ def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = Non
     return JsonResponse(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
 
 
-def dialect_of(path: str) -> Dialect:
-    """The protocol in whose format a path's errors are answered."""
-    return Dialect.TF_SERVING if path.lower().startswith("/v1/models") else Dialect.OURS
+def refusal(error: SignalboxError, path: str) -> JsonResponse:
+    """The response for ``error``, in the format of the protocol that ``path`` belongs to.
 
-
-def refusal(error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] | None = None) -> JsonResponse:
-    """The response for ``error``: status by the one table of codes, ``Retry-After`` where a retry helps."""
+    Its status is that of the one table of codes; ``Retry-After`` where a retry helps.
+    """
     means = meaning(error.code)
-    extra = dict(headers or {})
+    extra: dict[str, str] = {}
     if error.is_retryable or error.retry_after_s is not None or means.http in {429, 503}:
         extra["Retry-After"] = str(retry_after(error.retry_after_s))
     job_id = error.facts.get("job_id")
@@ -57,7 +47,7 @@ def refusal(error: SignalboxError, dialect: Dialect, headers: Mapping[str, str] 
         extra["WWW-Authenticate"] = "Bearer"
     if isinstance(error, MethodNotAllowed) and isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
-    if dialect is Dialect.TF_SERVING:
+    if path.lower().startswith("/v1/models"):
         return json_response(means.http, {"error": error.public_message}, extra)
     return json_response(means.http, problem(error), extra | {"Content-Type": PROBLEM})
 

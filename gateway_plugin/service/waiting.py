@@ -6,11 +6,12 @@ after every reconnect, and for a caller that has waited unusually long.
 
 import asyncio
 import contextlib
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
 from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.tasks import Background
@@ -28,17 +29,10 @@ class End(NamedTuple):
     body: bytes
 
 
-class RecordReader(Protocol):
-    """The part of :class:`signalbox.jobs.records.Records` that is needed."""
-
-    async def read(self, job_id: str) -> tuple[Record, int, bytes] | None:
-        """The record, its revision and its body."""
-
-
 class Waiters:
     """Futures of the jobs this plugin waits for. recheck_s: how long until a reply is thought lost."""
 
-    def __init__(self, bus: Bus, records: RecordReader, *, recheck_s: float) -> None:
+    def __init__(self, bus: Bus, records: Records, *, recheck_s: float) -> None:
         self._bus = bus
         self._records = records
         self._recheck_s = recheck_s

@@ -3,10 +3,11 @@
 Requests without a version get the one that the rollout's record names (:mod:`gateway_plugin.tables.rollouts`).
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterator
+from typing import Final
 
 from gateway_plugin.codec.prepared import PreparedVersion
+from signalbox.bus.table import Table
 from signalbox.program.errors import InvalidRequest, NotFound, NotServing
 from signalbox.wire import rollout
 from signalbox.wire.messages import Model, Serving
@@ -15,27 +16,10 @@ from signalbox.wire.names import MODEL_NAME, token
 _RETRY_AFTER_S: Final = 10.0
 
 
-class ModelTable(Protocol):
-    """The part of :class:`signalbox.bus.table.Table` that is needed for models. Keys are ``token(name)``."""
-
-    def get(self, key: str) -> Model | None:
-        """One model's document."""
-
-    def items(self) -> Mapping[str, Model]:
-        """All of them."""
-
-
-class ServingTable(Protocol):
-    """The part of :class:`signalbox.bus.table.Table` that is needed for versions. Keys are ``token(name)``."""
-
-    def get(self, key: str) -> Serving | None:
-        """Which versions a model's requests get now."""
-
-
 class Catalog:
-    """Looks models up and resolves versions and labels, as TF Serving means them."""
+    """Looks models up and resolves versions and labels, as TF Serving means them. Tables' keys are ``token(name)``."""
 
-    def __init__(self, table: ModelTable, serving: ServingTable) -> None:
+    def __init__(self, table: Table[Model], serving: Table[Serving]) -> None:
         self._table = table
         self._serving = serving
         self._tokens: dict[str, str] = {}

@@ -1,35 +1,19 @@
 """The workers that would run a job, from their presence: for texts and estimates, never for decisions."""
 
-from collections.abc import Mapping
-from typing import Protocol
-
+from signalbox.bus.table import Table
 from signalbox.wire import placement
 from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import token
 
 
-class WorkerTable(Protocol):
-    """The part of :class:`signalbox.bus.table.Table` that is needed for presence."""
-
-    def items(self) -> Mapping[str, Worker]:
-        """Presence of every worker alive."""
-
-
-class DesiredTable(Protocol):
-    """The part of :class:`signalbox.bus.table.Table` that is needed for operators' decisions."""
-
-    def get(self, key: str) -> Desired | None:
-        """An operator's decision under a key."""
-
-
 class LiveWorkers:
     """Answers questions about workers from their presence."""
 
-    def __init__(self, workers: WorkerTable, desired: DesiredTable) -> None:
+    def __init__(self, workers: Table[Worker], desired: Table[Desired]) -> None:
         self._workers = workers
         self._desired = desired
 
-    def serving(self, model: Model, version: int) -> list[Worker]:
+    def serving(self, model: Model) -> list[Worker]:
         """Workers at the model's homes that are not leaving."""
         able = [
             worker

@@ -21,7 +21,6 @@ from tests.rigs.hookserver import (
     DATA,
     END_HEADERS,
     END_STREAM,
-    FIRST,
     GOAWAY,
     HEADERS,
     HELLO,
@@ -274,7 +273,7 @@ async def test_a_client_without_the_secret_has_one_message_and_strangers_togethe
         strangers = [await made.raw() for _ in range(3)]
         for raw in strangers:
             raw.greet()
-        before = counted("too_large:http2"), counted("limit_exceeded:buffers")
+        before = counted("limit_exceeded:http2"), counted("limit_exceeded:buffers")
         most = LIMIT // 16_384 - 1
 
         def begin(raw: RawClient, stream: int, frames: int = most) -> None:
@@ -284,10 +283,10 @@ async def test_a_client_without_the_secret_has_one_message_and_strangers_togethe
         for raw in strangers[:2]:
             begin(raw, 1)
             begin(raw, 3, 2)
-            assert await raw.status() == "8"
+            assert (await raw.until(RESET))[0] == 3
         begin(strangers[2], 1, 8)
         assert await strangers[2].status() == "8"
-        after = counted("too_large:http2"), counted("limit_exceeded:buffers")
+        after = counted("limit_exceeded:http2"), counted("limit_exceeded:buffers")
         assert after == (before[0] + 2, before[1] + 1)
         ours = await made.raw()
         ours.greet()
@@ -353,32 +352,25 @@ async def test_large_first_messages_of_one_connection_all_come_through(tmp_path:
         assert counted("too_large:http2") == before
 
 
-async def test_a_stranger_may_send_one_large_message_at_a_time_until_it_has_shown_the_secret(tmp_path: Path) -> None:
-    def begin(raw: RawClient, stream: int) -> None:
-        raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()))
-        raw.send(frame(DATA, 0, stream, bytes(FIRST)))
-
-    async def allowed(raw: RawClient) -> tuple[int, int]:
-        stream, body = await raw.until(WINDOW)
-        return stream, struct.unpack(">I", body)[0]
-
-    async with rig(tmp_path, secret="between us") as made:
+async def test_a_stranger_has_one_call_at_a_time_until_it_has_shown_the_secret(tmp_path: Path) -> None:
+    async with rig(tmp_path, secret="between us", max_concurrent=8, max_waiting=3) as made:
         raw = await made.raw()
         raw.greet()
         _, settings = await raw.until(SETTINGS)
-        assert dict(struct.iter_unpack(">HI", settings))[4] == FIRST
-        assert (await allowed(raw))[0] == 0
-        for stream in (1, 3, 5, 7):
-            begin(raw, stream)
-        first, more = await allowed(raw)
-        assert (first, FIRST + more) == (1, LIMIT + 5 + FIRST)
+        assert dict(struct.iter_unpack(">HI", settings))[3] == 1
+        for stream in (1, 3):
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()), frame(DATA, 0, stream, bytes(10)))
+        assert await raw.until(RESET) == (3, struct.pack(">I", 7))
         raw.send(frame(RESET, 0, 1, struct.pack(">I", 8)))
-        assert (await allowed(raw))[0] == 3
-        raw.send(frame(DATA, END_STREAM, 3, bytes(10)))  # no message that shows anything
-        assert (await allowed(raw))[0] == 5
-        raw.call(9, shown("between us"))
+        raw.call(5, bytes(10))  # no message that shows anything
+        raw.call(7, shown("between us"))
         _, settings = await raw.until(SETTINGS)
-        assert dict(struct.iter_unpack(">HI", settings))[4] == LIMIT + 5 + FIRST
+        assert dict(struct.iter_unpack(">HI", settings)) == {3: 16}
+        assert (await raw.until(DATA))[0] == 7
+        for stream in (9, 11):
+            raw.send(frame(HEADERS, END_HEADERS, stream, raw.block()), frame(DATA, 0, stream, bytes(10)))
+        raw.call(13, shown("between us"))
+        assert (await raw.until(DATA))[0] == 13
 
 
 async def test_a_client_that_reads_nothing_is_let_go(tmp_path: Path) -> None:

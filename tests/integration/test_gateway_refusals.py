@@ -476,7 +476,7 @@ async def test_strangers_fill_neither_memory_nor_log_and_shut_nobody_out(
         assert got.status == 503
     front.spec = ours
     assert reply_of(await front.authenticate({"X-Api-Key": mine.text})) is None
-    assert len(front.gateway.dispatcher._is_trusted) <= 64
+    assert front.gateway.dispatcher._judge_once.cache_info().currsize <= 64
     assert sum(map("caller_refused".count, capfd.readouterr())) <= 64
 
 

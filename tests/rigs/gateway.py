@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, Self
 import grpc.aio
 
 from gateway_plugin.gateway import Gateway
-from gateway_plugin.hooks import server as hooks_server
 from gateway_plugin.hooks.calls import SERVICE
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
@@ -200,7 +199,7 @@ async def rig(url: str, folder: Path, *, admin_wire: Wire | None = None, **field
     admin = await Bus.connect(admin_wire or settings, role="admin")
     own = await Bus.connect(settings, role="gateway")
     gateway = await Gateway.start(own, settings)
-    server = await hooks_server.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
+    server = await PluginServer.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
     made = Rig(admin, gateway, server, json.dumps({"secret": "between us"}))
     try:
         yield made

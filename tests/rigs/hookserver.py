@@ -10,7 +10,6 @@ from typing import Any
 import grpc.aio
 import hpack
 
-from gateway_plugin.hooks import server as hooks_server
 from gateway_plugin.hooks.calls import DISPATCH
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.native.frames import PREFACE, frame
@@ -23,8 +22,6 @@ from signalbox.program import metrics
 LIMIT = 4 * 1024 * 1024
 SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
 END_STREAM, END_HEADERS, ACK, PADDED = 1, 4, 1, 8
-FIRST = 16_384
-"""Of each message, until its client has shown the secret and it is not its turn."""
 HELLO = PREFACE + frame(SETTINGS, 0, 0)
 
 
@@ -161,7 +158,7 @@ async def rig(folder: Path, transport: str, **fields: Any) -> AsyncIterator[Rig]
     }
     settings = GatewaySettings(**given)
     plugin = Plugin()
-    served = await hooks_server.start(
+    served = await PluginServer.start(
         settings, Dispatcher(lambda _: None, plugin.post, secret=settings.secret), lambda: True
     )
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

@@ -1,14 +1,16 @@
 """The gateway's catalog remembers what it made ready for as long as the model's document stays the same."""
 
-from collections.abc import Mapping
+from typing import TypeVar
 
 import pytest
 
 from gateway_plugin.tables.catalog import Catalog
+from signalbox.bus.table import Table
 from signalbox.program.errors import NotFound
 from signalbox.wire.messages import Model, Serving, Signature, TensorSpec, Version
 from signalbox.wire.names import token
 
+T = TypeVar("T")
 SIGNATURES = {
     "serving_default": Signature(
         inputs={"x": TensorSpec(dtype="float32", shape=(-1,))}, outputs={"y": TensorSpec(dtype="float32", shape=(-1,))}
@@ -17,11 +19,11 @@ SIGNATURES = {
 NAME = "half.two"
 
 
-class Documents(dict[str, Model]):
-    """As much of a table as a catalog reads."""
+class Documents(Table[T]):
+    """A table that follows no bucket."""
 
-    def items(self) -> Mapping[str, Model]:  # type: ignore[override]  # a table's items are a mapping
-        return self
+    def __init__(self, **items: T) -> None:
+        self.held = self._items = items
 
 
 def document(*numbers: int) -> Model:
@@ -30,21 +32,21 @@ def document(*numbers: int) -> Model:
 
 
 def test_what_was_made_ready_is_used_again_until_the_document_changes() -> None:
-    models = Documents({token(NAME): document(1, 2)})
-    catalog = Catalog(models, dict[str, Serving]())
+    models = Documents(**{token(NAME): document(1, 2)})
+    catalog = Catalog(models, Documents[Serving]())
     first = catalog.ready(NAME, 1)
     assert catalog.ready(NAME, 1) is first
-    models[token(NAME)] = document(2)
+    models.held[token(NAME)] = document(2)
     with pytest.raises(NotFound):
         catalog.ready(NAME, 1)
     assert catalog.ready(NAME, 2).version.version == 2
 
 
 def test_a_removed_model_is_not_remembered() -> None:
-    models = Documents({token(NAME): document(1)})
-    catalog = Catalog(models, dict[str, Serving]())
+    models = Documents(**{token(NAME): document(1)})
+    catalog = Catalog(models, Documents[Serving]())
     catalog.ready(NAME, 1)
-    del models[token(NAME)]
+    del models.held[token(NAME)]
     with pytest.raises(NotFound):
         catalog.ready(NAME, 1)
     assert not catalog._tokens

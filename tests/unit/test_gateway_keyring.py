@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway_plugin.admission.addresses import client_address, forwarded_address
 from gateway_plugin.admission.failures import Failures
 from gateway_plugin.admission.keyring import Keyring
+from signalbox.bus.table import Table
 from signalbox.program import keys
 from signalbox.program.errors import LimitExceeded, Unauthorized, Unavailable
 from signalbox.wire.messages import ApiKey
@@ -18,21 +19,22 @@ from signalbox.wire.messages import ApiKey
 PEPPER = "pepper"
 
 
-class Known:
-    """A table that is as old as it says."""
+class Known(Table[ApiKey]):
+    """A table that is as old as it says, and follows no bucket."""
 
     def __init__(self, *stored: ApiKey, age_s: float = 0.0) -> None:
-        self._stored = {key.id: key for key in stored}
-        self.synced_age_s = age_s
+        self._items = {key.id: key for key in stored}
+        self._age_s = age_s
+
+    @property
+    def synced_age_s(self) -> float:
+        return self._age_s
 
     def replace(self, changed: ApiKey) -> None:
-        self._stored[changed.id] = changed
+        self._items[changed.id] = changed
 
     def age_by(self, seconds: float) -> None:
-        self.synced_age_s += seconds
-
-    def get(self, key: str) -> ApiKey | None:
-        return self._stored.get(key)
+        self._age_s += seconds
 
 
 def made(**fields: object) -> tuple[str, ApiKey]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.admission.pool import Pool
+from gateway_plugin.admission.pool import Pool, PoolShare
 from signalbox.program.errors import LimitExceeded, Unavailable
 
 SIZE = 16
@@ -55,7 +55,8 @@ def test_who_wants_nothing_gets_it_even_past_its_share() -> None:
     made = pool()
     fill(made, "a")
     fill(made, "b")
-    with made.holding("a", 0):
+    with PoolShare(made, "a") as share:
+        share.take(0)
         assert made.of("a") == 8
 
 
@@ -63,7 +64,8 @@ def test_what_is_held_in_a_block_is_free_after_it_however_it_ends() -> None:
     made = pool()
 
     def fail_inside() -> None:
-        with made.holding("a", 5):
+        with PoolShare(made, "a") as share:
+            share.take(5)
             assert (made.held, made.of("a")) == (5, 5)
             raise KeyError
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Operation, Route, Routes, route
+from gateway_plugin.api.routing import Operation, Route, route_of
 from gateway_plugin.hooks.auth import credential, session_of
 from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
 from signalbox.wire.messages import ApiKey
@@ -29,9 +29,8 @@ from signalbox.wire.messages import ApiKey
     ],
 )
 def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -> None:
-    routes = Routes()
-    assert routes.find(method, path) == expected
-    assert routes.find(method, path) == expected
+    assert route_of(method, path) == expected
+    assert route_of(method, path) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,14 @@ def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -
 )
 def test_other_paths_are_refused_by_kind(method: str, path: str, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        route(method, path)
+        route_of(method, path)
 
 
 @given(st.sampled_from(["GET", "POST", "PUT", ""]), st.text(max_size=60))
 def test_no_path_is_too_strange_to_be_refused_politely(method: str, path: str) -> None:
     try:
-        route(method, f"/v1/models/{path}")
-        route(method, path)
+        route_of(method, f"/v1/models/{path}")
+        route_of(method, path)
     except (InvalidRequest, NotFound):
         return
 
@@ -110,11 +109,11 @@ def test_an_unlimited_key_has_no_quota_and_no_rate() -> None:
 @pytest.mark.parametrize("digits", [20, 4_301, 60_000])
 def test_a_version_of_ever_so_many_digits_is_no_number(digits: int) -> None:
     with pytest.raises(InvalidRequest, match="to numeric"):
-        route("GET", f"/v1/models/half/versions/{'9' * digits}")
+        route_of("GET", f"/v1/models/half/versions/{'9' * digits}")
 
 
 def test_leading_zeros_and_digits_of_other_scripts() -> None:
-    assert route("GET", f"/v1/models/half/versions/{'0' * 5_000}7").version == 7
-    assert route("GET", "/v1/models/half/versions/000").version == 0
+    assert route_of("GET", f"/v1/models/half/versions/{'0' * 5_000}7").version == 7
+    assert route_of("GET", "/v1/models/half/versions/000").version == 0
     with pytest.raises(InvalidRequest):
-        route("GET", "/v1/models/half/versions/\u0661")
+        route_of("GET", "/v1/models/half/versions/\u0661")

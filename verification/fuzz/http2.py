@@ -9,8 +9,11 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
+from gateway_plugin.hooks.native.answers import Stream
 from gateway_plugin.hooks.native.buffers import Buffers
-from gateway_plugin.hooks.native.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFACE, Connection, Stream
+from gateway_plugin.hooks.native.connection import Connection
+from gateway_plugin.hooks.native.frames import MAX_FRAME_BYTES, PREFACE
+from gateway_plugin.hooks.native.paths import MAX_HEADER_BYTES
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "http2"
 SHARE: Final = 30_000

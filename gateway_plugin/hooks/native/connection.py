@@ -17,6 +17,7 @@ from gateway_plugin.hooks.native.frames import (
     CLOSED,
     CONTINUATION,
     DATA,
+    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
     GOAWAY,
@@ -29,13 +30,14 @@ from gateway_plugin.hooks.native.frames import (
     PADDED,
     PING,
     PREFACE,
-    PRIORITY,
     PROTOCOL_ERROR,
     PUSH,
     REFUSED,
     RESET,
     SETTING,
     SETTING_FRAME,
+    SETTING_HEADERS,
+    SETTING_STREAMS,
     SETTING_WINDOW,
     SETTINGS,
     SIZE_ERROR,
@@ -47,10 +49,11 @@ from gateway_plugin.hooks.native.frames import (
     unpadded,
 )
 from gateway_plugin.hooks.native.paths import MAX_HEADER_BYTES, Paths
-from gateway_plugin.hooks.native.windows import Windows
 
-__all__ = ["MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "PREFACE", "Connection", "Stream", "frame"]
-
+_REPLENISH_BYTES: Final = 2**24
+_UNPROVEN_STREAMS: Final = 1
+"""Several large calls at once on a fresh connection would each send a part, and none be whole. So the others wait in
+the client until one of them has shown the secret."""
 _PROOF_S: Final = 10.0
 """How long a client that has not shown the secret may take over its messages."""
 
@@ -63,8 +66,8 @@ class Connection(asyncio.Protocol):
     on_call: a whole request has come; must not raise; returns whether it shows that its client may call here.
     on_close: nothing comes from this connection any more. max_body_bytes: a longer request is refused by
     ``too_large`` (the trailers of that answer), and so is one on top of ``max_buffered_bytes`` of unfinished ones, or
-    that has no room in ``buffers``. is_proven: no secret is wanted; without it a client has one request's bytes, and
-    little time for them, until one of its calls shows that. max_streams: more calls at once than these are reset
+    that has no room in ``buffers``. is_proven: no secret is wanted; without it a client has one call at a time, and
+    little time for each, until one of them shows that. max_streams: more calls at once than these are reset
     unseen, which clients take as "try again"; the client is told the bound, and resets no more calls of its own than
     these beyond those that it let end. note_refusal: told a reason for each of these, and for a client that
     breaks the protocol.
@@ -103,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._unended: dict[int, None] = {}
         self._resets = 0
         self._buffered = 0
-        self._windows = Windows(max_body_bytes + MAX_FRAME_BYTES, is_proven=is_proven)
+        self._consumed = 0
         self._is_draining = False
 
     # ------------------------------------------------------------------------------ transport
@@ -112,12 +115,18 @@ class Connection(asyncio.Protocol):
         """Say what the client may send."""
         # uvloop's transports are not asyncio's by class, so asking would find none.
         self._answers.transport = cast("asyncio.Transport", transport)
-        self._answers.write(self._windows.hello(self._max_streams))
+        most = self._max_streams if self._is_proven else _UNPROVEN_STREAMS
+        window = min(self._max_body_bytes + MAX_FRAME_BYTES, LARGEST_WINDOW)
+        settings = ((SETTING_STREAMS, most), (SETTING_WINDOW, window), (SETTING_HEADERS, MAX_HEADER_BYTES))
+        packed = b"".join(SETTING.pack(name, value) for name, value in settings)
+        # The window of all calls together is no bound.
+        more = WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)
+        self._answers.write(frame(SETTINGS, 0, 0, packed) + frame(WINDOW, 0, 0, more))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell handlers of this client's open calls that they may stop."""
         for stream in self._streams.values():
-            self._let_go_of_body(stream)
+            self._end_body(stream)
         self._end_patience()
         self._answers.lost()
         self._on_close(self)
@@ -160,7 +169,7 @@ class Connection(asyncio.Protocol):
             if self._block is not None and kind != CONTINUATION:
                 raise Broken(PROTOCOL_ERROR, "a header block was interrupted")
             act = self._acts.get(kind)
-            if act is not None:  # unknown kinds are to be ignored
+            if act is not None:  # unknown kinds are to be ignored; priorities and the client's goodbye change nothing
                 act(self, flags, stream & LARGEST_WINDOW, data[start:at])
         return at
 
@@ -200,7 +209,7 @@ class Connection(asyncio.Protocol):
             self._late(flags, id_)
             return
         self._last = id_
-        if len(self._streams) >= self._max_streams:
+        if len(self._streams) >= (self._max_streams if self._is_proven else _UNPROVEN_STREAMS):
             self._note_refusal("limit_exceeded:http2")
             self._refused_early(id_, flags)
             self._answers.write(frame(RESET, 0, id_, WORD.pack(REFUSED)))
@@ -212,7 +221,10 @@ class Connection(asyncio.Protocol):
 
     def _on_data(self, flags: int, id_: int, body: bytes) -> None:
         size = len(body)
-        self._tell(self._windows.received(size))
+        self._consumed += size
+        if self._consumed >= _REPLENISH_BYTES:
+            self._answers.write(frame(WINDOW, 0, 0, WORD.pack(self._consumed)))
+            self._consumed = 0
         stream = self._streams.get(id_)
         if stream is None:
             self._late(flags, id_)
@@ -232,8 +244,6 @@ class Connection(asyncio.Protocol):
             self._buffered += len(body)
             if flags & END_STREAM:
                 self._complete(stream)
-            else:
-                self._tell(self._windows.begun(id_))
         else:
             self._refused_early(id_, flags)
 
@@ -253,14 +263,9 @@ class Connection(asyncio.Protocol):
             if len(self._unended) > self._max_streams:
                 del self._unended[next(iter(self._unended))]
 
-    def _tell(self, frames: bytes) -> None:
-        if frames:
-            self._answers.write(frames)
-
     def _has_room(self, stream: Stream, size: int) -> bool:
         """Whether so much more of an unfinished request is taken; if not, it is refused."""
-        most = self._max_buffered_bytes if self._is_proven else self._max_body_bytes
-        if len(stream.body) + size > self._max_body_bytes or self._buffered + size > most:
+        if len(stream.body) + size > self._max_body_bytes or self._buffered + size > self._max_buffered_bytes:
             self._refuse_large(stream)
             return False
         if not self._buffers.take(size, is_proven=self._is_proven):
@@ -287,7 +292,7 @@ class Connection(asyncio.Protocol):
         if self._on_call(stream, body) and not self._is_proven:
             self._is_proven = True
             self._buffers.prove(self._buffered)
-            self._tell(self._windows.proven())
+            self._answers.write(frame(SETTINGS, 0, 0, SETTING.pack(SETTING_STREAMS, self._max_streams)))
             self._end_patience()
 
     def _complete(self, stream: Stream) -> None:
@@ -298,11 +303,6 @@ class Connection(asyncio.Protocol):
 
     def _end_body(self, stream: Stream) -> None:
         """End the request's body: nothing more of it comes, or is wanted."""
-        self._let_go_of_body(stream)
-        begun = (other.id for other in self._streams.values() if other.body)
-        self._tell(self._windows.ended(stream.id, begun))
-
-    def _let_go_of_body(self, stream: Stream) -> None:
         self._buffered -= len(stream.body)
         self._buffers.give_back(len(stream.body), is_proven=self._is_proven)
         stream.body = bytearray()
@@ -364,21 +364,16 @@ class Connection(asyncio.Protocol):
             raise Broken(PROTOCOL_ERROR, "a window for a stream that was never opened")
         self._answers.grow(id_, WORD.unpack(body)[0] & LARGEST_WINDOW)
 
-    def _on_nothing(self, _flags: int, _id: int, _body: bytes) -> None:
-        """Priorities and the client's farewell change nothing here."""
-
     def _on_push(self, _flags: int, _id: int, _body: bytes) -> None:
         raise Broken(PROTOCOL_ERROR, "a client cannot push")
 
     _acts: Final = {
         DATA: _on_data,
         HEADERS: _on_headers,
-        PRIORITY: _on_nothing,
         RESET: _on_reset,
         SETTINGS: _on_settings,
         PUSH: _on_push,
         PING: _on_ping,
-        GOAWAY: _on_nothing,
         WINDOW: _on_window,
         CONTINUATION: _on_continuation,
     }

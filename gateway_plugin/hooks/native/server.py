@@ -2,24 +2,21 @@
 
 import asyncio
 import random
-import socket
 import struct
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from gateway_plugin.hooks.calls import BUSY, DISPATCH, EVENT, EVENT_REPLY, MALFORMED, reply
 from gateway_plugin.hooks.dispatcher import Dispatcher, count_refusal
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
+from gateway_plugin.hooks.native.answers import Stream
 from gateway_plugin.hooks.native.buffers import Buffers
-from gateway_plugin.hooks.native.connection import Connection, Stream
-from gateway_plugin.hooks.sockets import SocketName
+from gateway_plugin.hooks.native.connection import Connection
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.settings import UNIX, GatewaySettings
+from gateway_plugin.settings import GatewaySettings
 from signalbox.program import log
-from signalbox.program.errors import Misconfigured
 
 _BUFFERED_BODIES: Final = 8
 _UNPROVEN_BODIES: Final = 2
@@ -53,16 +50,14 @@ _REASONS: Final = {
 
 
 class NativeServer:
-    """A listening server. address: what a client dials (``unix:/path`` or ``host:port``)."""
+    """The transport; see :class:`gateway_plugin.hooks.server.Transport`."""
 
     def __init__(self, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> None:
-        self.address = ""
         self._settings = settings
         self._dispatcher = dispatcher
         self._is_healthy = is_healthy
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
-        self._socket: SocketName | None = None
         self._connections: dict[Connection, asyncio.TimerHandle | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
@@ -70,38 +65,18 @@ class NativeServer:
         total = max(settings.max_bodies_bytes, 2 * self._most)
         self._buffers = Buffers(total, min(_UNPROVEN_BODIES * self._most, total // 2))
 
-    @classmethod
-    async def start(cls, settings: GatewaySettings, dispatcher: Dispatcher, is_healthy: Callable[[], bool]) -> Self:
-        """Listen on ``settings.listen``. Raises :class:`Misconfigured` when that cannot be had."""
-        server = cls(settings, dispatcher, is_healthy)
-        try:
-            await server._listen(settings.listen)
-        except (OSError, ValueError) as error:
-            raise Misconfigured(f"Cannot listen on {settings.listen}: {error}.") from error
-        return server
-
-    async def _listen(self, listen: str) -> None:
-        if not listen.startswith(UNIX):
-            host, _, port = listen.rpartition(":")
-            self._server = await self._loop.create_server(self._accept, host.strip("[]"), int(port), reuse_port=True)
-            self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
-            return
-        name = self._socket = SocketName(Path(listen.removeprefix(UNIX)))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        listener.bind(str(name.bound))
-        self._server = await self._loop.create_unix_server(self._accept, sock=listener)
-        name.publish(int(self._settings.socket_mode, 8))
-        self.address = f"unix:{name.path}"
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another process listens on our socket now, so that a client that redials reaches it."""
-        return self._socket is not None and self._socket.is_replaced
+    async def bind(self, address: str) -> int:
+        """Listen on ``unix:/path`` or ``host:port``; returns the port. Raises :class:`OSError`."""
+        kind, _, path = address.partition(":")
+        if kind == "unix":
+            self._server = await self._loop.create_unix_server(self._accept, path)
+            return 0
+        host, _, port = address.rpartition(":")
+        self._server = await self._loop.create_server(self._accept, host.strip("[]"), int(port), reuse_port=True)
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
-        if self._socket is not None:
-            self._socket.remove()
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -176,7 +151,7 @@ class NativeServer:
             _refuse(stream, _MALFORMED)
             return False
         is_ours = self._dispatcher.trusts(obj)
-        if self._dispatcher.answered_at_once(obj):
+        if self._dispatcher.answered_at_once(obj, is_ours=is_ours):
             _answer(stream, reply(obj))
         elif len(self._tasks) >= self._settings.max_concurrent:
             _refuse(stream, _BUSY)
