@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
+from signalbox.program import log
 from signalbox.program.errors import Misconfigured, SignalboxError
 
 _EXIT_WEAK: Final = 1
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``signalbox doctor``; returns its exit status. Raises :class:`Misconfigured` for a bad file of reasons."""
+    log.configure("ERROR", program="doctor")
     if arguments.list:
         sys.stdout.write(catalog_page() + "\n")
         return 0
