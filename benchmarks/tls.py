@@ -23,12 +23,12 @@ import uvloop
 from benchmarks.processes import cost
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_ports
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.names import Stream
+from tests.rigs.natsserver import NatsServer
 
 MAKE: Final = Path(__file__).resolve().parents[1] / "deploy" / "make_secrets.py"
 BODY: Final = bytes(1024)

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.production.running import RunningStack
 from signalbox.program import keys
@@ -31,6 +30,7 @@ from tests.conformance.conftest import RUNNING, Front, put_tyk_in_front
 from tests.conformance.programs import FILES, Program, Service
 from tests.rigs import streams
 from tests.rigs.gateway import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
+from tests.rigs.natsserver import NatsServer
 
 NATIVE = " over native"
 KINDS = [*FRONTS, "edge-grpc" + NATIVE, pytest.param("tyk" + NATIVE, marks=pytest.mark.tyk)]

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.keys import digest, parse
+from tests.rigs.natsserver import NatsServer
 
 
 async def run(*arguments: str, stdin: str = "", **env: str) -> tuple[int, str, str]:

@@ -9,10 +9,10 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import payloads
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from workers.queue import sweep

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_ports
+from tests.rigs.natsserver import NatsServer
 
 START_S: Final = 60.0
 """Far above what a node takes: a busy machine is no fault of the server's."""

@@ -7,8 +7,8 @@ say here is an address where no server listens, as a connection beside the proxi
 from collections.abc import Sequence
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_ports
+from tests.rigs.natsserver import NatsServer
 from verification.chaos.environment.proxy import CALM, CUT, Proxy, Weather
 
 NOWHERE: Final = f"{HOST}:1"

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_ports
 from signalbox.program.errors import SignalboxError
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from tests.rigs.processes import is_alive
 from verification.chaos.evidence.journal import Entry, now
