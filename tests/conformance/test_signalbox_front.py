@@ -20,7 +20,6 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import RunningStack
 from signalbox.program import keys
 from signalbox.program.settings import Wire
 from signalbox.wire.names import PRIORITIES, Bucket, token
@@ -31,6 +30,7 @@ from tests.conformance.programs import FILES, Program, Service
 from tests.rigs import streams
 from tests.rigs.gateway import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.runningstack import RunningStack
 
 NATIVE = " over native"
 KINDS = [*FRONTS, "edge-grpc" + NATIVE, pytest.param("tyk" + NATIVE, marks=pytest.mark.tyk)]
