@@ -212,51 +212,14 @@ def load(cls: type[S], prefix: str, env: Mapping[str, str]) -> S:
     return settings
 
 
-def describe(settings: Wire, *, redact: bool = True) -> str:
+def describe(settings: Wire) -> str:
     """One ``NAME=value`` a line, for ``--check-config``. Secrets show only whether they are set."""
     lines = []
     for setting in declared(type(settings), _prefixes.get(type(settings), PREFIX)):
         value = getattr(settings, setting.field)
-        is_hidden = redact and setting.is_secret and value
-        lines.append(f"{setting.name}={'(set)' if is_hidden else _shown(value)}")
+        is_hidden = setting.is_secret and value
+        lines.append(f"{setting.name}={'(set)' if is_hidden else shown(value)}")
     return "\n".join(lines)
-
-
-def reference(sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),)) -> str:
-    """Markdown of all settings: one table per ``(title, class, prefix)``, without the fields of classes shown before
-    that it extends.
-
-    ``docs/settings.md`` is tested against it.
-    """
-    parts = []
-    for number, (title, cls, prefix) in enumerate(sections):
-        bases = [base for _, base, _ in sections[:number] if issubclass(cls, base)]
-        shown = {(s.field, s.default) for base in bases for s in declared(base, prefix)}
-        parts.append(_table(title, [s for s in declared(cls, prefix) if (s.field, s.default) not in shown]))
-    tools = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(TOOL_VARIABLES.items()))
-    parts.append(f"## Tools and tests\n\n| variable | meaning |\n|---|---|\n{tools}\n")
-    return "\n".join(parts)
-
-
-def _table(title: str, rows: Sequence[Setting]) -> str:
-    body = "\n".join(f"| `{s.name}` | {_type_name(s.type)} | {_default_cell(s)} | {s.description} |" for s in rows)
-    return f"## {title}\n\n| variable | type | default | meaning |\n|---|---|---|---|\n{body}\n"
-
-
-def _default_cell(setting: Setting) -> str:
-    if setting.is_required:
-        return "required"
-    text = _shown(setting.default)
-    return f"`{text}`" if text else "empty"
-
-
-def _type_name(type_: Any) -> str:
-    bare = get_args(type_)[0] if get_origin(type_) is Annotated else type_
-    if get_origin(bare) is tuple:
-        return "list"
-    if get_args(bare):
-        return " or ".join(str(getattr(a, "__name__", a)) for a in get_args(bare))
-    return str(getattr(bare, "__name__", bare))
 
 
 def _setting(name: str, field: FieldInfo) -> Setting:
@@ -323,7 +286,8 @@ def _refuse(faults: Sequence[str]) -> None:
         raise Misconfigured("; ".join(faults), faults=list(faults))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as it is written in a variable."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

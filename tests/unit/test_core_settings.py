@@ -76,7 +76,6 @@ def test_a_secret_comes_from_a_file_and_is_never_shown(tmp_path: Path) -> None:
     assert settings.key_pepper == "very secret"
     assert "very secret" not in describe(settings)
     assert "SIGNALBOX_KEY_PEPPER=(set)" in describe(settings)
-    assert "SIGNALBOX_KEY_PEPPER=very secret" in describe(settings, redact=False)
 
 
 def test_a_variable_and_its_file_together_are_refused(tmp_path: Path) -> None:
