@@ -90,12 +90,9 @@ async def _whole(stack: UpStack) -> str:
     models = stack.data.path / "models"
     await _export(stack, models)
     key = (await bring_up(stack)).api_key
-    console = ConsoleClient(stack.console_url, await stack.operator_token())
-    try:
+    async with ConsoleClient(stack.console_url, await stack.operator_token()) as console:
         if "mlp" not in await console.models():
             await console.register("mlp", models / "mlp", "784-128-10.")
-    finally:
-        await console.close()
     return key
 
 

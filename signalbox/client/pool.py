@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import httpx
 
@@ -19,9 +19,14 @@ class Response(NamedTuple):
 
 
 class ConnectionPool:
-    """Keep-alive connections to one origin. At most ``size`` requests are in flight; more wait."""
+    """Keep-alive connections to one origin. At most ``size`` requests are in flight; more wait.
 
-    def __init__(self, url: str, *, size: int = 16, timeout_s: float = 60.0) -> None:
+    headers: of every request. ``async with`` closes it.
+    """
+
+    def __init__(
+        self, url: str, *, headers: Mapping[str, str] | None = None, size: int = 16, timeout_s: float = 60.0
+    ) -> None:
         self._url = httpx.URL(url)
         if self._url.scheme not in {"http", "https"} or not self._url.host:
             raise ValueError(f"not an http(s) URL: {url!r}")
@@ -30,12 +35,19 @@ class ConnectionPool:
         self._timeout_s = timeout_s
         is_tls = self._url.scheme == "https"
         self._client = httpx.AsyncClient(
+            headers=headers,
             # The system's certificates, as every other program of the system has them; none are read without need.
             verify=ssl.create_default_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=None),
             timeout=None,  # noqa: S113  the whole request has one time, below
             trust_env=False,
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def request(
         self,
@@ -66,5 +78,5 @@ class ConnectionPool:
         return Response(got.status_code, known, got.content)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Idempotent."""
         await self._client.aclose()

@@ -19,7 +19,7 @@ from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.production import compose as composed
 from signalbox.ops.production import images, machine, variants
 from signalbox.ops.production.compose import Compose
-from signalbox.ops.production.forward import Forwarder
+from signalbox.ops.production.forward import forwarded
 from signalbox.ops.production.launch import DEPLOYED, Builder
 from signalbox.ops.production.network import Network
 from signalbox.ops.production.options import COMPOSE_FILE, ProductionOptions
@@ -133,7 +133,7 @@ class ProductionStack:
         self._services = Services(self.compose, boxes, builder, self.network, self.data.path / "logs", self.say)
         for name, (_, ours, inside) in self._ports.items():
             to = (self.network.address(name), inside)
-            await self._open.enter_async_context(Forwarder(ours, to))
+            await self._open.enter_async_context(forwarded(ours, to))
 
     async def until_ready(self) -> None:
         """Until every service is, the front answers and every worker serves."""

@@ -6,7 +6,6 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from signalbox.program.errors import Misconfigured
@@ -51,9 +50,7 @@ class DataDir:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.close()
 
     def _check_room(self) -> None:
