@@ -23,7 +23,7 @@ import uvloop
 from benchmarks.processes import cost
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.ports import HOST, free_ports
+from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import names
@@ -101,7 +101,7 @@ async def submit(bus: Bus, servers: list[NatsServer], in_flight: int, seconds: f
 @asynccontextmanager
 async def cluster(folder: Path, secrets: Path | None) -> AsyncIterator[tuple[Bus, list[NatsServer]]]:
     """Three nodes with the topology in three copies, encrypted where there are certificates."""
-    routes = free_ports(3)
+    routes = [free_port() for _ in range(3)]
     peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)
     servers = []
     for number, route in enumerate(routes, 1):
