@@ -231,11 +231,8 @@ def _with_bus(act: Callable[[Bus, argparse.Namespace], Coroutine[Any, Any, int]]
     log.configure("WARNING", program="signalbox")
 
     async def run() -> int:
-        bus = await Bus.connect(settings, role="admin", name="cli")
-        try:
+        async with await Bus.connect(settings, role="admin", name="cli") as bus:
             return await act(bus, arguments)
-        finally:
-            await bus.close()
 
     return asyncio.run(run())
 

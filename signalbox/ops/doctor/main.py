@@ -155,15 +155,12 @@ async def _server(env: Environment) -> list[Finding]:
     nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            bus = await Bus.connect(wire, role=role, name="doctor")
-            try:
+            async with await Bus.connect(wire, role=role, name="doctor") as bus:
                 found = list(await natsrules.examine_server(bus, role=env.program))
                 workers = Table(bus, Bucket.WORKERS, Worker)
                 await workers.start()
                 found += natsrules.examine_workers(workers.items().values())
                 await workers.close()
-            finally:
-                await bus.close()
     except SignalboxError as error:
         return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
     except TimeoutError:

@@ -237,13 +237,10 @@ class ProductionStack:
     async def _until_workers_serve(self) -> None:
         password = (self.data.path / "secrets" / "nats_admin").read_text().strip()
         wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password, nats_ca_file=self.nats_ca)
-        bus = await Bus.connect(wire, role="admin", name="production")
-        try:
+        async with await Bus.connect(wire, role="admin", name="production") as bus:
             for worker in variants.workers(self.compose):
                 while not await probes.serves(bus, worker):  # noqa: ASYNC110  in NATS it announces itself once
                     await asyncio.sleep(POLL_S)
-        finally:
-            await bus.close()
 
 
 def _published(compose: Compose, *, has_any: bool) -> dict[str, tuple[int, int, int]]:
