@@ -90,8 +90,6 @@ def _settings_tables() -> Iterator[str]:
 
 
 def _default_cell(setting: Setting) -> str:
-    if setting.is_required:
-        return "required"
     text = settings.shown(setting.default)
     return f"`{text}`" if text else "empty"
 

@@ -264,5 +264,5 @@ def _keys_check(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> int:
-    print(describe(load(Wire, PREFIX, os.environ)))
+    print(describe(load(Wire, PREFIX, os.environ), PREFIX))
     return 0

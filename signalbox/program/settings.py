@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_ori
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import Meta
 from msgspec.structs import FieldInfo, fields
 
 from signalbox.program import redaction
@@ -162,11 +162,10 @@ def _is_server(url: str) -> bool:
 
 
 S = TypeVar("S", bound=Wire)
-_prefixes: dict[type[Wire], str] = {Wire: PREFIX}
 
 
 class Setting(NamedTuple):
-    """One field as its user sees it. ``default`` is None where the field must be given."""
+    """One field as its user sees it. Each has a default."""
 
     name: str
     field: str
@@ -174,7 +173,6 @@ class Setting(NamedTuple):
     default: Any
     description: str
     is_secret: bool
-    is_required: bool
 
 
 def declared(cls: type[Wire], prefix: str) -> list[Setting]:
@@ -201,21 +199,18 @@ def load(cls: type[S], prefix: str, env: Mapping[str, str]) -> S:
                 if setting.is_secret:
                     redaction.know(text.strip())
                 values[setting.field] = _convert(setting, text)
-            elif setting.is_required:
-                faults.append(f"{setting.name} must be set: {setting.description}")
         except (msgspec.ValidationError, ValueError, OSError) as error:
             faults.append(f"{setting.name}: {_reason(setting, error)}")
     _refuse(faults)
     settings = cls(**values)
     _refuse(list(settings.problems()))
-    _prefixes[cls] = prefix
     return settings
 
 
-def describe(settings: Wire) -> str:
+def describe(settings: Wire, prefix: str) -> str:
     """One ``NAME=value`` a line, for ``--check-config``. Secrets show only whether they are set."""
     lines = []
-    for setting in declared(type(settings), _prefixes.get(type(settings), PREFIX)):
+    for setting in declared(type(settings), prefix):
         value = getattr(settings, setting.field)
         is_hidden = setting.is_secret and value
         lines.append(f"{setting.name}={'(set)' if is_hidden else shown(value)}")
@@ -223,9 +218,6 @@ def describe(settings: Wire) -> str:
 
 
 def _setting(name: str, field: FieldInfo) -> Setting:
-    default = field.default
-    if default is msgspec.NODEFAULT:
-        default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else UNSET
     notes = (
         [a for a in get_args(field.type)[1:] if isinstance(a, Meta)] if (get_origin(field.type) is Annotated) else []
     )
@@ -233,10 +225,9 @@ def _setting(name: str, field: FieldInfo) -> Setting:
         name=name,
         field=field.name,
         type=field.type,
-        default=None if default is UNSET else default,
+        default=field.default,
         description=next((n.description for n in notes if n.description), ""),
         is_secret=any((n.extra or {}).get("secret") for n in notes),
-        is_required=default is UNSET,
     )
 
 
