@@ -50,26 +50,19 @@ class ConnectionPool:
         await self.close()
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        timeout_s: float | None = None,
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Response:
         """One request and its whole answer, whatever its status.
 
         Raises :class:`Unavailable` when nothing listens there, :class:`Ambiguous` when the connection broke
-        before the answer was whole, :class:`DeadlineExceeded` after ``timeout_s``.
+        before the answer was whole, :class:`DeadlineExceeded` after the pool's ``timeout_s``.
         """
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
         url = self._url.copy_with(raw_path=self._base + path.encode("ascii"))
         try:
-            async with asyncio.timeout(limit_s):
-                got = await self._client.request(method, url, content=body or None, headers=dict(headers or {}))
+            async with asyncio.timeout(self._timeout_s):
+                got = await self._client.request(method, url, content=body or None, headers=headers)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"No answer from {self._authority} in {limit_s:g} s.") from error
+            raise DeadlineExceeded(f"No answer from {self._authority} in {self._timeout_s:g} s.") from error
         except httpx.ConnectError as error:
             raise Unavailable(f"No server listens at {self._authority}: {error}.") from error
         except httpx.HTTPError as error:

@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
 from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Worker
+from signalbox.wire.names import Bucket
 
 _EXIT_WEAK: Final = 1
 _TIMEOUT_S: Final = 40.0
@@ -137,12 +142,6 @@ def _variables(path: Path) -> dict[str, str]:
 
 
 async def _server(env: Environment) -> list[Finding]:
-    from signalbox.bus.client import Bus
-    from signalbox.bus.table import Table
-    from signalbox.program.settings import Wire
-    from signalbox.wire.messages import Worker
-    from signalbox.wire.names import Bucket
-
     wire = Wire(
         nats_url=env.get("SIGNALBOX_NATS_URL"),
         nats_user=env.get("SIGNALBOX_NATS_USER"),
